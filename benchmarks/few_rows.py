@@ -1,4 +1,4 @@
-"""A night of few rows: the sample's first night beside a bare session, and one with nothing new.
+"""A run of few rows: the sample's first run beside a bare session, and a run with nothing new.
 
     .venv/bin/python -m benchmarks.few_rows [--short] [--runs N]
 
@@ -65,7 +65,7 @@ def told(name: str, taken: Taken) -> float:
 
 
 def of_the_gates(output: Path) -> float:
-    """Seconds that a night waited for its gates, by its own report."""
+    """Return the seconds that a run waited for its gates, by its own report."""
     report = json.loads(output.read_text().splitlines()[-1])
     return float(report["seconds"]["gates"])
 

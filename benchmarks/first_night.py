@@ -1,4 +1,4 @@
-"""The first night of a large landing: `medallion nightly` beside its `peers`, on the same files.
+"""The first run of a large landing: `medallion nightly` beside its `peers`, on the same files.
 
     .venv/bin/python -m benchmarks.first_night [--short] [--runs N]
 

@@ -1,4 +1,4 @@
-"""What grows with history: large first nights, and then a night of one more file.
+"""What grows with history: large first runs, and then a run of one more file.
 
     .venv/bin/python -m benchmarks.growth [--short] [--runs N]
 
@@ -86,7 +86,7 @@ def land(folder: Path, count: int) -> list[Path]:
 
 
 def root_of(folder: Path, count: int) -> Path:
-    """The lakehouse whose first night has `count` files."""
+    """Return the root of the lakehouse whose first run has `count` files."""
     return folder / f"after{count}"
 
 
@@ -101,7 +101,7 @@ def link(files: list[Path], root: Path) -> None:
 
 
 def first_night(folder: Path, files: list[Path], count: int) -> Taken:
-    """A first night of the first `count` files."""
+    """Run the first `count` files as a first run."""
     root = root_of(folder, count)
     link(files[:count], root)
     return night(root, f"first night of {count} files")
@@ -115,14 +115,14 @@ def night(root: Path, name: str) -> Taken:
 
 
 def of_the_sample(root: Path) -> Taken:
-    """The sample's first night."""
+    """Run the sample for the first time."""
     root.mkdir()
     sample.land(configured(root))
     return night(root, "first night of the sample")
 
 
 def peer(folder: Path, files: list[Path], name: str) -> Taken:
-    """All files by somebody else."""
+    """Run all files by a peer."""
     root = folder / name
     link(files, root)
     taken = timed_peer(name, root)

@@ -1,4 +1,4 @@
-"""What taking files in costs, each figure beside what it is to be held against, in one run.
+"""The cost of ingesting files, each figure beside its reference, in one run.
 
     .venv/bin/python -m benchmarks.ingestion [--short] [rescue] [files] [nights]
 
@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def many_files(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
-    """Files of one row, and then nights that find nothing new."""
+    """Time files of one row, and then runs that find nothing new."""
     off = conf_without_cleaning(folder / "conf")
     lies: dict[str, dict[str, str]] = {
         "archived": {},
@@ -145,7 +145,7 @@ def many_files(spark: SparkSession, folder: Path, scale: Scale) -> list[Figure]:
 def idle_nights(
     spark: SparkSession, folder: Path, lies: dict[str, dict[str, str]], scale: Scale
 ) -> dict[str, float]:
-    """Seconds of whole processes that find nothing new."""
+    """Return the seconds of complete processes that find nothing new."""
     land_small(folder / "empty", 1)
     for side, environment in lies.items():  # once before, so that there is nothing new
         settle(spark, configured(folder / side, **environment))
@@ -205,23 +205,23 @@ def as_processes(spark: SparkSession, old: Nights, young: Nights, count: int) ->
 
 
 class Nights:
-    """One root that gets files of activity each night."""
+    """A root that gets files of activity before each run."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self.spark, self.root = spark, root
 
     def land(self) -> None:
-        """The files of one night."""
+        """Return the files of one run."""
         DataFactory(self.root / "landing").land(rows=1000, files=5, source="activity")
 
     def next(self) -> dict[str, float]:
-        """Land and run one night; the seconds of each step."""
+        """Land files and run once; return the seconds of each step."""
         self.land()
         return layers(self.spark, configured(self.root), "activity")
 
 
 def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]:
-    """A night of one source without gates; the seconds of each step."""
+    """Run one source without gates; return the seconds of each step."""
     gold = {name: table for name, table in config.gold.items() if table.sources == (source,)}
     pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
     taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023

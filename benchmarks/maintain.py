@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _config(root: Path, every: Duration) -> Config:
-    """One source and one table of gold that is written whole at every batch."""
+    """Return one source and one gold table that every batch overwrites."""
     known = load({}, PROJECT)
     policy = replace(known.maintain, every=every, retention=Duration.parse("1 minute"))
     return replace(

@@ -65,7 +65,7 @@ def stop(signal_number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until a signal stops it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=10000)

@@ -1,4 +1,4 @@
-"""DuckDB with delta-rs: one process without a JVM, which computes everything anew each night.
+"""DuckDB with delta-rs: one process without a JVM, which recomputes everything each run.
 
 It keeps no ledger, no state, no rules and no rescue: what it knows is what lies in landing.
 """

@@ -71,12 +71,12 @@ def run(lakehouse: Lakehouse) -> None:
 
 
 def batches(lakehouse: Lakehouse) -> list[Path]:
-    """The folders of the batches that are published, in their order."""
+    """Return the directories of the published batches, in order."""
     return sorted((lakehouse.root / "publish/by_window").glob("[0-9]*"))
 
 
 def in_files(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
-    """The changes of each batch, in the order of what they are known by."""
+    """Return the changes of each batch that its manifest names, sorted by key."""
     found = []
     for folder in batches(lakehouse):
         names = json.loads((folder / "_files.json").read_text())["files"]
@@ -86,14 +86,14 @@ def in_files(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
 
 
 def has_input(lakehouse: Lakehouse, name: str) -> bool:
-    """Whether a night would have to start Spark for a query."""
+    """Return whether a nightly run would have to start Spark for a query."""
     (query,) = (query for query in queries(lakehouse.config) if query.name == name)
     (table,) = map(lakehouse.config.layout.table, query.upstream)
     return pending_work.has_input(lakehouse.config, name, table)
 
 
 def published(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
-    """The rows in and out that are on record of each output."""
+    """Return the recorded rows in and out of each output."""
     sql = "select query, sum(rows_in), sum(rows_out) from ops.runs where query like 'publish.%'"
     return engine.query(str(lakehouse.root), f"{sql} group by query").rows
 
@@ -118,7 +118,7 @@ def told(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def newest(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What someone who has read all changes holds for the table."""
+    """Return the table as a reader of all changes has it."""
     rows: dict[Any, Any] = {}
     for change in sorted(
         changes, key=lambda c: (c["_commit_version"], c["_change_type"] != "delete")
@@ -204,7 +204,7 @@ def test_changes_of_gold_are_published(
         lakehouse.fill("publish")
 
 
-def test_an_output_that_was_given_up_and_comes_again(
+def test_an_output_that_is_removed_and_configured_again(
     lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outputs = {"files": {"format": "parquet"}}

@@ -1,4 +1,4 @@
-"""What the balance says of a lakehouse while something is on."""
+"""The audit beside writers, and with tables that cannot be read."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ FIRST_ROW = {
 
 
 @pytest.mark.parametrize(("state", "is_balanced"), [("done", True), ("failed", False)])
-def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
+def test_failed_recording_beside_a_stream_is_a_finding(
     state: str, is_balanced: bool, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last batch is not on record: for the moment, or because that could not be done."""
+    """The last batch is unrecorded: for the moment, or because recording failed."""
     monkeypatch.setattr(module, "PATIENCE", 0.1)
     config = replace(load({}, PROJECT), layout=home.layout)
     checkpoints.done(config.layout, "bronze.activity", 0, version=1)
@@ -54,10 +54,10 @@ def test_a_source_that_is_stuck_beside_a_stream_is_not_balanced(
     assert found.notes[-1] == "gold: not verified: activity is being written."
 
 
-def test_a_source_that_was_cut_off_is_told_beside_another_layer_that_is_on(
+def test_interrupted_silver_is_reported_beside_bronze(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bronze's process will never put on record what silver's did, so nobody waits for it."""
+    """Bronze's process does not record silver's batches, so the audit does not wait."""
     config = replace(load({}, PROJECT), layout=home.layout)
     checkpoints.done(config.layout, "silver.activity", 0, version=1)
     rows(config, "silver.activity", 4, n="long")
@@ -82,7 +82,7 @@ def who() -> str:
 
 
 def rows(config: Config, table: str, count: int, **columns: str) -> Path:
-    """A table of so many rows without values, of these columns; the file of its last commit."""
+    """Write a table of `count` empty rows; return the file of its last commit."""
     folder = config.layout.table(table)
     records.append_records(
         folder, replace(table_specs.table_spec(table), columns=columns), [{}] * count
@@ -91,7 +91,7 @@ def rows(config: Config, table: str, count: int, **columns: str) -> Path:
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
-def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
+def test_a_batch_that_ends_during_the_check_is_no_finding(
     is_quick: bool, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its rows are in the ledger by then, and were not in the balance: it is judged again, unless
@@ -122,7 +122,7 @@ def test_a_batch_that_ends_while_a_source_is_judged_is_no_finding(
     assert is_quick or found.balances["event"].bronze_rows == 14
 
 
-def test_a_table_that_cannot_be_read_hides_no_other_finding(home: Home) -> None:
+def test_an_unreadable_table_hides_no_other_finding(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     for source, count in (("activity", 2), ("event", 3)):
         last = rows(config, f"bronze.{source}", count, _source_file="string")
@@ -152,7 +152,7 @@ def balanced(home: Home) -> Config:
     return config
 
 
-def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
+def test_the_verdict_names_failed_queries(home: Home) -> None:
     config = balanced(home)
     row = {"kind": "query", "query": "gold.device_totals", "started_at": 1, "state": "failed"}
     Runs(config.layout).write([row])
@@ -164,8 +164,8 @@ def test_balanced_is_not_said_of_a_query_that_failed(home: Home) -> None:
 
 @pytest.mark.parametrize("layer", ["bronze", "silver", "quarantine"])
 @pytest.mark.parametrize("is_cut", [True, False])
-def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, home: Home) -> None:
-    """As of a file that somebody has removed, or a copy that ended too soon."""
+def test_missing_data_files_are_a_finding(layer: str, is_cut: bool, home: Home) -> None:
+    """A file that was removed, or truncated by an interrupted copy."""
     config = balanced(home)
     table = config.layout.table(f"{layer}.activity")
     (file,) = table.glob("*.parquet")
@@ -186,7 +186,7 @@ def test_rows_that_only_the_log_has_are_not_balanced(layer: str, is_cut: bool, h
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Home) -> None:
+def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: Home) -> None:
     """A row that is deleted by a mark beside its file is one of the file's count; and of a file
     without a count, Delta's own reader says that it has none."""
     config = balanced(home)
@@ -215,7 +215,7 @@ def test_rows_are_counted_where_the_log_does_not_tell(is_marked: bool, home: Hom
         "ops/files",
     ],
 )
-def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) -> None:
+def test_missing_permission_hides_no_other_finding(place: str, nobodys: Home) -> None:
     config = balanced(nobodys)
     (config.layout.root / place).chmod(0)
     found = run_audit(config)
@@ -227,8 +227,8 @@ def test_what_may_not_be_read_hides_no_other_finding(place: str, nobodys: Home) 
     assert take_overview(config).audit == found
 
 
-def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
-    """Nothing can be balanced then, and what else there is to say is said."""
+def test_an_unreadable_run_history_is_a_finding(home: Home) -> None:
+    """Nothing can be balanced, but other findings are reported."""
     config = replace(load({}, PROJECT), layout=home.layout)
     runs.record(config, "bronze.event")
     newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
@@ -240,8 +240,8 @@ def test_a_record_that_cannot_be_read_is_a_finding(home: Home) -> None:
     assert not found.is_balanced
 
 
-def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
-    """Its table is sound: the columns that messages have are those that it never had."""
+def test_a_changed_source_type_is_a_finding(home: Home) -> None:
+    """The table is intact: it lacks the columns of messages."""
     config = replace(load({}, PROJECT), layout=home.layout)
     rows(config, "bronze.event", 1, **FILE_ORIGIN_COLUMNS)
     asked = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
@@ -256,15 +256,13 @@ def test_a_source_whose_kind_was_changed_is_told_as_that(home: Home) -> None:
 @pytest.mark.parametrize(
     ("other", "known"), [({"format": "csv"}, True), ({"multi_line": True}, True), ({}, False)]
 )
-def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
-    other: dict[str, Any], known: bool, home: Home
-) -> None:
+def test_a_changed_file_format_is_a_finding(other: dict[str, Any], known: bool, home: Home) -> None:
     """Ten lines of JSON are nine rows of CSV, and one document: each file would be a finding."""
     home.land("a.json", "{}\n" * 10)
     home.poll()
     record_format(home.config, home.source)
     home.change(**other)
-    refuse_format_change(home.config, home.source)  # nothing was taken in so far
+    refuse_format_change(home.config, home.source)  # nothing was ingested so far
     home.take_in("a.json")
     rows(home.config, "bronze.activity", 10, **FILE_ORIGIN_COLUMNS)
     found = run_audit(home.config).findings
@@ -274,7 +272,7 @@ def test_a_source_whose_files_would_be_counted_otherwise_is_told_as_that(
     refuse_format_change(home.config, home.source)  # of a lakehouse that is older than the note
 
 
-def test_what_is_lost_or_waits_is_told_and_no_fault(home: Home) -> None:
+def test_lost_and_waiting_input_is_a_note(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     states = [VANISHED, VANISHED, PENDING, REJECTED]
     files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))

@@ -29,7 +29,7 @@ EVEN = Balance(
 )
 
 
-def test_what_adds_up_is_even() -> None:
+def test_a_balance_that_adds_up() -> None:
     assert EVEN.is_balanced
     assert replace(EVEN, late_rows=0).is_balanced  # they are part of silver's rows
     assert replace(EVEN, rejected_files=2).is_balanced  # their rows are in no figure
@@ -40,13 +40,13 @@ def test_what_adds_up_is_even() -> None:
     "figure", [f for f in asdict(EVEN) if f not in ("late_rows", "rejected_files")]
 )
 @pytest.mark.parametrize("by", [1, -1])
-def test_one_row_more_or_less_is_not(figure: str, by: int) -> None:
+def test_one_row_more_or_less_is_unbalanced(figure: str, by: int) -> None:
     off = replace(EVEN, **{figure: getattr(EVEN, figure) + by})
     assert not off.is_balanced
     assert unbalanced({"a": EVEN, "b": off, "c": off}) == ["b", "c"]
 
 
-def test_two_wrongs_of_one_size_do_not_add_up() -> None:
+def test_two_equal_errors_do_not_cancel() -> None:
     assert not replace(EVEN, landed_lines=14, silver_rows=5).is_balanced
     assert not replace(EVEN, bronze_rows=12, waiting_rows=2).is_balanced
 
@@ -58,7 +58,7 @@ def config(home: Home) -> Config:
 
 
 def append(config: Config, table: str, *commits: int) -> None:
-    """So many rows in each commit."""
+    """Write a table with this number of rows in each commit."""
     spec = replace(table_specs.table_spec(table), columns={"n": "long"})
     for rows in commits:
         records.append_records(config.layout.table(table), spec, [{"n": n} for n in range(rows)])
@@ -81,7 +81,7 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
 
 
 def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
-    """Nobody keeps bronze's older commits for it, and maintenance removes them in time."""
+    """Bronze's older commits are not kept for it, and maintenance removes them."""
     append(config, "bronze.activity", 5, 5, 3)
     record(config, "bronze.activity", rows_in=13)
     bronze = config.layout.table("bronze.activity")
@@ -92,7 +92,7 @@ def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
     assert take_snapshot(config, Runs(config.layout)).balances == {"activity": waiting}
 
 
-def test_a_batch_without_a_record_is_unsettled(config: Config) -> None:
+def test_a_batch_without_a_record_is_unrecorded(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
     assert take_snapshot(config, Runs(config.layout)).unrecorded == []
     for query in queries:

@@ -77,7 +77,7 @@ def test_before_anything_has_run(config: Config) -> None:
     assert (backlog.bytes_per_second, backlog.caught_up_in) == (None, 0.0)
 
 
-def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
+def test_tables_that_wait_for_a_rebuild(config: Config) -> None:
     left = ("gold.device_totals",)
     config.layout.refresh_plan.parent.mkdir(parents=True)
     refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=left))
@@ -87,7 +87,7 @@ def test_what_a_refresh_has_left_to_be_rebuilt(config: Config) -> None:
     )
 
 
-def test_a_damaged_plan_of_a_refresh_is_told_of_all_that_it_may_have_named(config: Config) -> None:
+def test_a_damaged_plan_is_reported_by_silver_and_gold(config: Config) -> None:
     config.layout.refresh_plan.parent.mkdir(parents=True)
     config.layout.refresh_plan.write_text("{")
     told = {one.query: one.error or "" for one in query_statuses(config)}
@@ -110,9 +110,7 @@ def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> Non
     assert (backlog.files, backlog.oldest_age) == (2, 0.0)
 
 
-def test_how_long_the_backlog_takes_at_the_pace_of_the_last_busy_run(
-    home: Home, config: Config
-) -> None:
+def test_backlog_estimate_from_the_last_busy_run(home: Home, config: Config) -> None:
     taken = {0: 9000, 1: 300, 2: 500}  # bytes by batch
     Ledger(home.layout, "activity").write(
         Entry("activity", f"landing/activity/{n}", 1, size, 1, 1, INGESTED, None, n, 1, 5)
@@ -151,13 +149,13 @@ def test_rows_that_wait_for_a_query_that_did(config: Config, read: int, waiting:
 
 
 def damage(config: Config, table: str) -> str:
-    """Cut a table's newest commit off; what is said of it then, to the name of its file."""
+    """Truncate a table's newest commit; return the start of the error."""
     newest = max((config.layout.table(table) / "_delta_log").glob("*.json"))
     newest.write_bytes(b"")
     return f"{table}: {newest} is damaged or cut short"
 
 
-def test_a_damaged_table_is_told_of_the_queries_that_read_or_write_it(config: Config) -> None:
+def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:
     record(config, "silver.activity", rows_in=5)
     for table, count in (("bronze.activity", 3), ("bronze.event", 4)):
         add_rows(config, table, count)
@@ -187,7 +185,7 @@ def test_a_damaged_table_is_told_of_the_queries_that_read_or_write_it(config: Co
         ("ops/runs", QUERIES),
     ],
 )
-def test_what_may_not_be_read_is_told_of_those_that_it_is_of(
+def test_missing_permission_is_reported_by_its_queries(
     place: str, unknown: list[str], nobodys: Home
 ) -> None:
     config = replace(load({}, PROJECT), layout=nobodys.layout)
@@ -224,7 +222,7 @@ def test_the_last_run_counts_not_the_first(config: Config) -> None:
     assert found.last_run_at == "2023-11-14T22:14:20Z"
 
 
-def test_a_query_that_failed_says_why(config: Config) -> None:
+def test_a_failed_query_has_its_error(config: Config) -> None:
     record(config, "silver.event", started_at=START)
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     found = query_statuses(config)
@@ -287,8 +285,8 @@ while True:
 """
 
 
-def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
-    """Whoever asks for a layer's holder has to try the lock, if only for a moment."""
+def test_status_never_blocks_a_run(config: Config) -> None:
+    """Finding out who holds a layer's lock takes the lock for a moment."""
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         pass
     arguments = [sys.executable, "-c", ASK, str(config.layout.root)]
@@ -305,7 +303,7 @@ def test_asking_never_keeps_a_run_from_its_start(config: Config) -> None:
             process.kill()
 
 
-def test_asking_writes_nothing(home: Home, config: Config) -> None:
+def test_status_writes_nothing(home: Home, config: Config) -> None:
     home.land("a.json")
     home.land(".hidden.json", age=100)
     home.land("10:30.json")

@@ -75,7 +75,7 @@ OLD = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1600-01-01T00:07:
 
 @pytest.fixture(scope="module")
 def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Two nights: good rows, a broken one, a duplicate, and a file that cannot be read."""
+    """Two runs: good rows, a broken one, a duplicate, and a file that cannot be read."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("deep") / "lakehouse")
     config = lakehouse.config
     gold = {
@@ -114,7 +114,7 @@ def with_gold(made: Config, tmp_path: Path) -> Config:
 
 @pytest.fixture
 def config(with_gold: Config) -> Config:
-    """The same, where gold is not looked at: to count it again takes most of an audit's time."""
+    """The same without gold, whose verification takes most of an audit's time."""
     return replace(with_gold, gold={})
 
 
@@ -123,7 +123,7 @@ def table(config: Config, name: str) -> DeltaTable:
 
 
 def add_again(config: Config, name: str) -> int:
-    """Commit a copy of a table's newest data file, as a writer would that ran twice; its rows."""
+    """Commit a table's newest data file again, like a writer that ran twice; return its rows."""
     folder = config.layout.table(name)
     actions: list[dict[str, Any]] = []
     for log in sorted((folder / "_delta_log").glob("*.json")):
@@ -145,17 +145,17 @@ def add_again(config: Config, name: str) -> int:
 
 
 def told(found: Audit, *parts: str) -> bool:
-    """Whether one of the findings has all of these words."""
+    """Return whether one of the findings has all of these parts."""
     assert not found.is_balanced
     return any(all(part in finding for part in parts) for finding in found.findings)
 
 
-def test_nothing_is_found_where_nothing_is_broken(made: Config) -> None:
+def test_an_intact_lakehouse_has_no_findings(made: Config) -> None:
     found = run_audit(made, everything=True)
     assert (found.findings, found.notes, found.is_balanced) == ((), SKIPPED, True)
 
 
-def test_a_sliding_window_is_counted_by_hand(made: Config) -> None:
+def test_sliding_windows_counted_by_hand(made: Config) -> None:
     """10 minutes every 5: each event is in two windows."""
     sql = "select action, sum(total_events), count(*) from gold.user_activity group by 1 order by 1"
     found = engine.query(str(made.layout.root), sql).rows
@@ -163,7 +163,7 @@ def test_a_sliding_window_is_counted_by_hand(made: Config) -> None:
     assert found == [("close", 2, 2), ("old", 6, 6), ("open", 4, 3)]
 
 
-def test_a_copy_is_as_good_as_the_lakehouse(config: Config) -> None:
+def test_a_copy_of_the_lakehouse_has_no_findings(config: Config) -> None:
     assert run_audit(config, everything=True).findings == ()
 
 
@@ -179,7 +179,7 @@ def test_a_bronze_commit_written_twice(config: Config) -> None:
     assert told(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
 
 
-def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
+def test_a_file_missing_from_the_ledger(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
     found = run_audit(config, everything=True)
     assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
@@ -196,9 +196,7 @@ def test_a_file_that_the_ledger_does_not_know(config: Config) -> None:
     ],
     ids=["removed", "torn", "another", "changed", "damaged"],
 )
-def test_an_archived_file_that_is_not_as_it_was(
-    config: Config, break_: Callable[[Path], Any], why: str
-) -> None:
+def test_a_changed_archived_file(config: Config, break_: Callable[[Path], Any], why: str) -> None:
     break_(config.layout.archive("event") / "2.json.gz")
     assert told(run_audit(config, everything=True), "event", "2.json.gz", why)
 
@@ -217,7 +215,7 @@ def test_rows_doubled_in_silver(config: Config) -> None:
     assert told(found, "silver has 2 rows with the key", "'action': 'close'")
 
 
-def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
+def test_changed_keys_are_a_note_until_a_refresh(config: Config) -> None:
     source = replace(config.sources["event"], keys=("device",))
     assert verify_counts(config, source).findings == []
     sources = {**config.sources, "event": source}
@@ -232,7 +230,7 @@ def test_keys_that_silver_is_not_made_by_yet(config: Config) -> None:
 
 
 def test_a_row_doubled_in_quarantine(config: Config) -> None:
-    """Which a table that is gone does not hide."""
+    """A missing table does not hide it."""
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
     found = run_audit(config, everything=True)
@@ -243,8 +241,8 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
     assert told(found, "silver.event: it cannot be verified: quarantine.event: ")
 
 
-def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
-    """There are as many rows as before: only what they are tells."""
+def test_a_changed_key_in_silver(config: Config) -> None:
+    """The number of rows is the same; their keys differ."""
     table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
     found = run_audit(config, everything=True)
     place = "activity: landing/activity/1.json has 1 row in"
@@ -253,8 +251,8 @@ def test_a_key_of_silver_that_was_changed_by_hand(config: Config) -> None:
     assert len(found.findings) == 2
 
 
-def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
-    """One that is lost and one that is invented are as many as before."""
+def test_a_changed_origin_in_quarantine(config: Config) -> None:
+    """One lost row and one extra row add up to the same number."""
     broken = {"_source_file": "'landing/activity/0.json'"}
     table(config, "quarantine.activity").update(broken)
     found = run_audit(config, everything=True)
@@ -262,10 +260,10 @@ def test_a_row_that_went_from_quarantine_to_silver(config: Config) -> None:
     assert told(found, "activity: landing/activity/1.json has 1 row in bronze that neither")
 
 
-def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_compared(
+def test_an_interrupted_refresh_is_not_verified(
     config: Config,
 ) -> None:
-    """As one that was killed after it had silver's table in place, and before quarantine's."""
+    """Killed after it replaced silver's table, and before quarantine's."""
     built = ("silver.activity", "quarantine.activity")
     config.layout.refresh_plan.parent.mkdir()
     refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
@@ -275,8 +273,8 @@ def test_a_refresh_that_was_cut_off_is_told_and_what_it_has_half_done_is_not_com
     assert not any("that neither silver" in finding for finding in found.findings)
 
 
-def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(config: Config) -> None:
-    """Its late rows come into silver only as it is put on record."""
+def test_unrecorded_batches_are_not_verified(config: Config) -> None:
+    """Late rows are inserted when the batch is recorded."""
     table(config, "silver.event").delete("action = 'close'")
     table(config, "ops.runs").delete("query = 'silver.event'")
     found = run_audit(config, everything=True)
@@ -284,8 +282,8 @@ def test_rows_of_a_batch_that_is_not_on_record_are_not_held_against_bronze(confi
     assert any(note.startswith("silver.event: not verified: it has not") for note in found.notes)
 
 
-def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
-    """Figures, groups that are there twice, and one that is missing: each is told, and no more."""
+def test_changed_gold_rows(with_gold: Config) -> None:
+    """Measures, duplicate groups and a missing one: each is a finding, and nothing else is."""
     for name, figure in {"device_totals": "total_recordings", "all_events": "n"}.items():
         table(with_gold, f"gold.{name}").update({figure: f"{figure} + 1"})
     old = {"total_events": "total_events + 1"}
@@ -310,7 +308,7 @@ def test_gold_that_was_changed_by_hand(with_gold: Config) -> None:
     assert told(found, "gold.rests: it differs from silver in 1 group")
 
 
-def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config) -> None:
+def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
     gold = {name: with_gold.gold[name] for name in ("device_totals", "axes")}
     add_again(with_gold, "silver.activity")
     failed = {"kind": "query", "query": "gold.axes", "state": FAILED, "error": "its disk is full"}
@@ -322,7 +320,7 @@ def test_gold_that_has_not_read_all_of_silver_is_not_compared(with_gold: Config)
     assert told(found, "gold.axes: not verified: it failed (its disk is full) and has not read")
 
 
-def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Config) -> None:
+def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
     cut, gone = (
         next(with_gold.layout.table(f"gold.{name}").glob("*.parquet"))
         for name in ("device_totals", "action_counts")
@@ -340,8 +338,8 @@ def test_gold_whose_data_cannot_be_read_is_told_and_hides_no_other(with_gold: Co
     assert differing == ALL_DIFFERS
 
 
-def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> None:
-    """An entry that was edited and waits for its refresh; and SQL over a column that silver had."""
+def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> None:
+    """An edited entry before its refresh, and SQL over a column that silver lost."""
     totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
     sql = Statement(Path("lacking.sql"), "select lacking from silver_event")
     lacking = GoldTable("lacking", ("event",), sql, "append")
@@ -363,8 +361,8 @@ def test_gold_that_is_another_one_by_now_hides_no_other(with_gold: Config) -> No
     assert "`lacking`" in unknown
 
 
-def test_versions_of_a_file_that_share_a_time(lakehouse: Lakehouse) -> None:
-    """A file replaced by a longer one whose time was kept, as `cp -p` and `rsync -t` do."""
+def test_file_versions_with_equal_times(lakehouse: Lakehouse) -> None:
+    """A file replaced by a longer one with the same time, as by `cp -p` or `rsync -t`."""
     config = lakehouse.config
     source = replace(config.sources["event"], allow_overwrites=True, clean_source="off")
     lakehouse.config = replace(config, sources={"event": source}, gold={})

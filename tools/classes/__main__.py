@@ -2,7 +2,7 @@
 
 To find, check and link some 25,000 classes is a fifth of a short night. tools/venv/spark-env.sh
 hands the archive to every Java of Spark's that this environment starts. One of other jars, or of
-another Java, is passed over by Java, and made anew here.
+another Java, is ignored by Java, and created again here.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ def keep(archive: Path) -> None:
             with open_pipeline(config, "nightly", LAYERS, lambda _: None) as pipeline:
                 for layer in LAYERS:
                     pipeline.run(layer)
-        finally:  # else it would go on writing by itself
+        finally:  # else it would continue writing
             if SparkContext._gateway is not None:
                 java = SparkContext._gateway.proc
                 java.stdin.close()  # which ends it
