@@ -113,4 +113,4 @@ def test_what_is_new_of_a_topic_begins_at_its_first_message() -> None:
         "a first run begins at the end"
     )
     there["a", 1] = Partition("one", 1, 2)
-    assert "of partition 1, offsets 0 to 0" in lost_topics(source, known, there)["a"]
+    assert "partition 1, offsets 0 to 0" in lost_topics(source, known, there)["a"]

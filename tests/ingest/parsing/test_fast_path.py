@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.exact_path import exact_path
 from medallion.ingest.parsing.fast_path import LineLayout, fast_path
-from medallion.ingest.parsing.plain_path import plain_path
+from medallion.ingest.parsing.slow_paths import exact_path, plain_path
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, PLAIN_TIME
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}

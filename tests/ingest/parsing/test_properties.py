@@ -52,7 +52,12 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, bool) or isinstance(other, bool) or not _are_numbers(one, other):
         return type(one) is type(other) and bool(one == other)
-    return bool(one == other) or math.isclose(one, other, rel_tol=1e-15)
+    if one == other:
+        return True
+    try:
+        return math.isclose(one, other, rel_tol=1e-15)
+    except OverflowError:  # a whole number beyond a double's range
+        return False
 
 
 def _are_numbers(*values: Any) -> bool:

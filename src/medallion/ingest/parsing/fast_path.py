@@ -32,22 +32,22 @@ from medallion.ingest.parsing.times import (
 
 IS_SAME = "_is_same"
 MORE = "_more"
-# What is compiled for each adds up, and of a line with many more most are written otherwise anyway.
+# Each adds compiled code.
 _MOST_FRACTIONS = 20
-# The text that is the value of a field, whatever is in it.
+# A string value of a field.
 _TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
-# Each is one more text to take out of every line; with a name that needs no quotes anywhere.
+# Each adds work on every line; names need no quotes.
 _MOST_UNKNOWN = 100
 _PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True)
 class LineLayout:
-    """The order of fields in lines.
+    """The order of fields in the lines of a batch.
 
     Attributes:
-        order: the columns of a schema, and the fields that it does not know.
-        quotes: what stands around the values of those fields: a quote or nothing.
+        order: the columns of the schema, and unknown fields.
+        quotes: the quote, or nothing, around the values of the unknown fields.
         is_full: whether each line has all of them.
     """
 
@@ -57,15 +57,13 @@ class LineLayout:
 
     @classmethod
     def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
-        """The layout of some lines of JSON; where they differ, that of the first ones.
+        """Return the layout of some lines of JSON; the first ones decide if they differ.
 
-        It decides how fast lines are parsed, and which of the ways that `parse` has to rescue a
-        field is taken: lines that are no objects of fields, and fields with unusual names, are
-        passed over.
+        Lines that are no objects, and fields with unusual names, are skipped.
 
         Args:
-            lines: a few of a batch.
-            schema: the columns that are known, with their types.
+            lines: a few lines of a batch.
+            schema: the known columns with Spark types.
         """
         schema = line_fields(schema)
         order: list[str] = []
@@ -86,7 +84,7 @@ class LineLayout:
 
 
 def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
-    """The fields of a line, each as often as it is there; None where it is no object."""
+    """Return the fields of a line with repetitions, or None if it is no object."""
     try:
         found = json.loads(line, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -95,11 +93,11 @@ def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object, where a list may be one of JSON as well."""
+    """The fields of an object, unlike a JSON array."""
 
 
 def _merge(order: list[str], names: Sequence[str]) -> None:
-    """Put the names that an order lacks into it, each behind the one that it follows."""
+    """Insert the names that an order lacks, each after its predecessor."""
     at = 0
     for name in names:
         if name not in order:
@@ -110,20 +108,19 @@ def _merge(order: list[str], names: Sequence[str]) -> None:
 def fast_path(
     lines: DataFrame, schema: Mapping[str, str], layout: LineLayout, digits: int = MICROSECONDS
 ) -> DataFrame:
-    """Parse lines, and tell which of them say what their columns do and nothing else.
+    """Parse lines, and find those that contain exactly the values of their columns.
 
     Args:
-        lines: with `value`, a line of text.
-        schema: columns with their Spark types.
-        layout: how most of the lines are written.
-        digits: how many a fraction of a second may have.
+        lines: rows with `value`, a line of text.
+        schema: columns with Spark types.
+        layout: the layout of most lines.
+        digits: the maximum digits of a second's fraction.
 
     Returns:
-        The columns of `lines`; `_parsed`, a struct of the columns of the schema, times as text,
-        and of the fields that the schema does not know; `_plain_time_<column>` for times;
-        `_is_same`: whether the line is one object, and those are its fields, each of them once,
-        with just these values; and `_more`, the fields of such a line that the schema does not
-        know, as JSON, null if there are none.
+        The columns of `lines`; `_parsed`, a struct of the columns, times as strings, and of the
+        layout's unknown fields; `_plain_time_<column>` for times; `_is_same`, whether the line is
+        one object with exactly these fields and values, each once; and `_more`, the unknown fields
+        of such a line as JSON, or null.
     """
     times = time_columns(schema)
     more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
@@ -153,12 +150,10 @@ def fast_path(
 
 
 def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
-    """SQL: whether the fields, written again as JSON, are the line.
+    """Return SQL: whether the fields, written again as JSON, equal the line.
 
-    Then they say all of it. This costs a third of a parser, and holds for most lines of most
-    writers, whether they put blanks after commas and colons or not. A line with escapes is compared
-    with nothing in its texts: how a writer spells a character does not show in what a parser makes
-    of it, and that nothing is beside the texts shows in the rest of the line.
+    Then they hold all of it. This costs a third of a parser. In lines with escapes the strings are
+    left out of the comparison: the parser does not show how a character was written.
     """
     # Of a time within a nested value it would not be asked whether a reader can say its year.
     if any(
@@ -180,7 +175,7 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
 
 
 def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
-    """SQL: whether the texts of a line with escapes say what they do in the line."""
+    """Return SQL: whether the strings of a line with escapes are parsed exactly."""
     more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
     all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIME_TYPES)]
     tests = [IS_VALID_TEXT]
@@ -199,7 +194,7 @@ def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
 def _as_json(
     name: str, schema: Mapping[str, str], layout: LineLayout, is_first: bool = True
 ) -> list[str]:
-    """SQL: the parts of a field as JSON, with a comma before it if it is not the first one."""
+    """Return SQL for the parts of a field as JSON, with a comma before all but the first field."""
     kind, text = schema.get(name, ""), f"_parsed.`{name}`"
     quote = layout.quotes.get(name, '"' if kind in ("string", "date") else "")
     tight, spaced = f'"{name}":{quote}', f'"{name}": {quote}'
@@ -219,9 +214,9 @@ def _as_json(
 
 
 def _fraction(number: str) -> str:
-    """SQL: a double as its line's writer has it.
+    """Return SQL for a double as the writer of the line writes it.
 
-    Java begins with powers of ten at 10,000,000 and below a thousandth, others later.
+    Java uses exponents from 10,000,000 and below 0.001, other writers later.
     """
     digits = f"rtrim('0', cast(try_cast({number} as decimal(38, 23)) as string))"
     # Spark looks for what any of the tests of a case share, and does that first: a line is searched
@@ -235,5 +230,5 @@ def _fraction(number: str) -> str:
 
 
 def _object(fields: list[str], tight: str) -> str:
-    """SQL: an object of some fields as JSON, without those that are null."""
+    """Return SQL for a JSON object of some fields, without those that are null."""
     return f"concat('{{', concat_ws(if({tight}, ',', ', '), {', '.join(fields) or 'null'}), '}}')"

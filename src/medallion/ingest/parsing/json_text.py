@@ -7,19 +7,18 @@ from functools import reduce
 
 from medallion.storage.table_specs import CORRUPT, RESCUED
 
-# RFC 8259 only: what Spark would let pass besides is not JSON to the next reader.
+# RFC 8259 only: other readers refuse Spark's extensions.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-# Half a character, which UTF-8 has no bytes for, is always written so; and so may a whole one be.
+# A lone surrogate can only be written as an escape like these; so may a pair.
 HAS_SURROGATE = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
-# Whether the characters of a line are what they say. Jackson goes by the low byte of each digit of
-# an escape: \u00š1 is one to it, and so to all that Spark asks of it. (Whether a backslash is one
-# by itself is dear to ask: only of lines where it matters.)
+# Valid UTF-8 and escapes: Jackson accepts escapes such as \u00š1, masking the high bytes of digits.
+# The last test, for backslashes that are escaped themselves, is expensive and comes last.
 IS_VALID_TEXT = (
     r"(is_valid_utf8(value) and not (contains(value, r'\u')"
     r" and value rlike r'\\u(?![0-9a-fA-F]{4})'"
     r" and value rlike r'(?<!\\)(\\\\)*+\\u(?![0-9a-fA-F]{4})'))"
 )
-# With one brace that closes, at its end, a line holds no second object, and none within the first.
+# A line whose only closing brace is at its end has no second object, and no nested one.
 IS_FLAT = (
     "(startswith(value, '{') and endswith(value, '}')"
     " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
@@ -65,61 +64,65 @@ def array_items(text: str) -> str:
 
 
 def sealed_values(text: str) -> str:
-    """SQL: the JSON values in a column of text, one after the other, and at last its md5.
+    """Return SQL for the JSON values in a column of text, followed by its md5, as an array.
 
-    Spark's parser stops at the end of the first value and ignores the rest. As the first of two
-    items of an array, sealed by a text that the column cannot hold, it has to be read whole.
+    Spark's parser ignores what follows the first value. As an item of an array that ends with a
+    digest, which the text cannot contain, the text is read to its end.
     """
     array = f"concat('[', {text}, ',\"', md5({text}), '\"]')"
     return f"from_json({array}, 'array<string>', {json_options()})"
 
 
 def is_one_value(text: str) -> str:
-    """SQL: whether a column of text is one JSON value and nothing more."""
+    """Return SQL: whether a column of text is exactly one JSON value."""
     return f"get({sealed_values(text)}, 1) <=> md5({text})"
 
 
 def json_options(**more: str) -> str:
-    """SQL: the options of from_json, with some more of them."""
+    """Return SQL for the options of from_json, with additional ones."""
     words = (word for pair in {**_STRICT, **more}.items() for word in pair)
     return f"map({', '.join(map(string_literal, words))})"
 
 
 def json_path(field: str) -> str:
-    """SQL: the path of one field of an object, as get_json_object takes it."""
+    """Return SQL for the path of one field, as get_json_object takes it."""
     return string_literal(f"$['{field}']")
 
 
 def string_array(some: Iterable[str]) -> str:
-    """SQL: an array of texts."""
+    """Return SQL for an array of strings."""
     return f"array({', '.join(map(string_literal, some))})"
 
 
 def string_literal(text: str) -> str:
-    """SQL: a text."""
+    """Return SQL for a string."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def parsed_struct(columns: Mapping[str, str]) -> str:
-    """SQL: the struct that Spark makes of `value`; `_conflict` is null if all of it did fit."""
+    """Return SQL for `value` parsed by Spark; `_conflict` is null if every value fits."""
     ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
     return f"from_json(value, '{ddl}', {json_options(columnNameOfCorruptRecord='_conflict')})"
 
 
 def path_type(schema: Mapping[str, str]) -> str:
-    """The type of what a path makes of a line: its columns, and what they do not say."""
+    """Return the type of a path's result: the columns, `_corrupt_record` and `_rescued_data`."""
     both = {**schema, CORRUPT: "string", RESCUED: "string"}
     return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
 
 
 def with_variables(steps: Mapping[str, str], then: str, kind: str) -> str:
-    """SQL: an expression of type `kind` that may use each step by its name; so may later steps.
+    """Return SQL for an expression that refers to named steps.
 
-    The steps are arguments of lambdas, and not columns: Spark would compile columns, which for this
-    much code takes seconds in each session, though few lines need it or none. Lambdas it
-    interprets. (`transform` would read nicer than `aggregate`, but for each line it works out its
-    type anew, and so that of all within.)
+    The steps are arguments of lambdas, which Spark interprets: compiled as columns, this much code
+    would take seconds in each session. (`aggregate` and not `transform`, which computes its type,
+    and those of all nested lambdas, for each line.)
+
+    Args:
+        steps: SQL by name; a step may refer to earlier ones.
+        then: SQL of the result.
+        kind: the Spark type of the result.
     """
     for name, value in reversed(list(steps.items())):
         then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"

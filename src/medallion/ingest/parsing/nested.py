@@ -1,4 +1,4 @@
-"""What a column loses of a JSON value: Spark's parser drops or changes it without a word."""
+"""Tests, in SQL, for what Spark's JSON parser drops or changes in a value without an error."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from medallion.ingest.parsing.times import is_not_date, is_not_timestamp
 
 
 def is_nested_type(kind: str) -> bool:
-    """Whether a Spark type holds fields or items of its own."""
+    """Return whether a Spark type has fields or items."""
     return kind.startswith(("struct<", "array<"))
 
 
 def loses_value(json: str, typed: str, kind: T.DataType, depth: int = 0) -> str:
-    """SQL: whether some of a JSON text is not in the value that was parsed from it.
+    """Return SQL: whether some of a JSON text is missing in the value parsed from it.
 
-    True for a field that the type does not have or that is there twice, for a value of another type
-    or out of its range, and for an object or array where the type has none, at any depth.
+    At any depth: an unknown or repeated field, a value of another type or out of its range, an
+    object or array that the type does not expect.
 
     Args:
         json: SQL of the value's JSON text (of a string: without its quotes), null for a null.
@@ -99,15 +99,15 @@ def is_nested_changed(
 
 
 def _any(items: str, item: str, others: str, other: str, test: str) -> str:
-    """SQL: whether a test holds for an item of a list and the one in its place in another list.
+    """Return SQL: whether a test holds for any pair of items of two arrays.
 
-    Both lists are made once: by their numbers, one of thousands of items would be parsed as often.
+    Each array is computed once; access by index would parse it again for each item.
     """
     return f"exists(zip_with({items}, {others}, ({item}, {other}) -> {test}), is_so -> is_so)"
 
 
 def is_changed(json: str, typed: str, kind: str) -> str | None:
-    """SQL: whether the parser changed a value that is not nested; None where it never does."""
+    """Return SQL: whether the parser changed a value that is not nested; None if it never does."""
     if kind in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if kind == "timestamp":

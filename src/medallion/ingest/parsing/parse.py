@@ -1,7 +1,7 @@
-"""From lines of text to bronze's columns: every line is kept, whatever it holds.
+"""Lines of text parsed to bronze's columns: every line is kept.
 
-A line takes the first of three paths that can say all of it: nearly all the fast one, most others
-the plain one, and the rest the exact one, each of them several times dearer than the one before.
+A line takes the first of three paths that can hold all of it: nearly all lines the fast path, most
+others the plain path, and the rest the exact path. Each costs several times more than the last.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.exact_path import exact_path
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
 from medallion.ingest.parsing.json_text import parsed_struct, path_type, with_variables
-from medallion.ingest.parsing.plain_path import plain_path
+from medallion.ingest.parsing.slow_paths import exact_path, plain_path
 from medallion.ingest.parsing.times import (
     PLAIN_TIME,
     full_times_json,
@@ -26,7 +25,7 @@ from medallion.ingest.parsing.times import (
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
 
-# Text beside `value` that is no JSON to its format, whatever it looks like.
+# A column of text that is corrupt to its format, even if it looks like JSON.
 NOT_JSON = "_no_json"
 
 
@@ -38,17 +37,16 @@ def parse_lines(
     Args:
         lines: `value` (the line), the columns that say where it came from, and maybe `_no_json`,
             which goes to `_corrupt_record` as it is. Or rows with types: see `parse_typed`.
-        schema: bronze's own columns with their Spark types. If `_full_times` is among them, times
-            may have nanoseconds: it holds those that their columns have truncated.
-        layout: how most lines are written, which makes it fast; by default the columns in order.
-            It decides one thing: whether `_rescued_data` of a line with unknown fields holds only
-            these, or all fields.
+        schema: bronze's own columns with Spark types. With `_full_times` times may have
+            nanoseconds: it holds those that their columns truncate.
+        layout: the layout of most lines, for speed; by default the columns in order. It also
+            decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
 
     Returns:
-        The columns of `schema`, then the technical ones. A line that is not one JSON object is in
-        `_corrupt_record` as it came. Unknown fields, values that do not fit their column, and lines
-        that name a field twice are in `_rescued_data` as JSON. A line that is not UTF-8 is kept as
-        Latin-1, which loses no byte.
+        The columns of `schema`, then the technical ones. `_corrupt_record` has each line that is
+        not one JSON object. `_rescued_data` has, as JSON, unknown fields, values that do not fit
+        their column, and lines that repeat a field. A line that is not UTF-8 is kept as Latin-1,
+        which loses no byte.
     """
     if has_typed_columns(lines):
         return parse_typed_rows(lines, schema)
@@ -56,10 +54,10 @@ def parse_lines(
     fields, digits = line_fields(schema), max_fraction_digits(schema)
     layout = layout or LineLayout.of((), fields)
     rows = fast_path(lines, fields, layout, digits)
-    # The other paths are dear: only the lines that need them are carried there.
+    # The slow paths get only the lines that need them.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
-    if layout.quotes:  # no field that this layout has besides may decide what the others are
+    if layout.quotes:  # fields that only the layout has must not change the result
         other = with_variables(
             {"_parsed": parsed_struct(times_as_strings(fields))}, other, path_type(fields)
         )
@@ -72,7 +70,7 @@ def parse_lines(
         name: f"case when {IS_SAME} then {value} else _other.`{name}` end"
         for name, value in same.items()
     }
-    # A time that is rescued has no value in its column.
+    # Rescued times have no value in their column.
     columns[FULL_TIMES] = full_times_json(
         {
             name: f"case when {IS_SAME} or _other.`{name}` is not null then _parsed.`{name}` end"
