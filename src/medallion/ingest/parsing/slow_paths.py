@@ -314,9 +314,9 @@ _REPEATS_FIELD = (
 
 
 def _rescued_json(schema: Mapping[str, str]) -> str:
-    """Return SQL for the fields that the columns do not hold, or the line if VARIANT is less exact."""
-    # A number that is infinite to VARIANT, or less exact.
     """Return SQL for the fields that the columns do not hold, or the line if VARIANT loses some."""
+    # A number that is infinite to VARIANT, or less exact.
+    infinite = "contains(_fields, 'Infinity') and _is_huge"
     inexact = "_fields <> '{}' and _is_beyond"
     # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
     whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
