@@ -132,30 +132,14 @@ def test_namesakes_in_the_archive_are_kept(home: Home) -> None:
     assert texts == ["{}\n", "{}\n" * 2, "{}\n" * 3]
 
 
-def test_a_folder_by_the_name_of_an_archived_file_and_a_file_by_that_of_a_folder(
-    home: Home,
-) -> None:
-    """As where the file of a year becomes a folder of its months."""
-    places = {
-        "2018": "2018",
-        "2018/a/1.json": "2~2018/a/1.json",
-        "2018/2.json": "2~2018/2.json",
-        "2019/1.json": "2019/1.json",
-    }
-    for name in places:
-        taken(home, name, f"{name}\n")
-        clean(home)
-    (home.landing / "2019").rmdir()
-    places["2019"] = "2~2019"
-    taken(home, "2019", "2019\n")
+def test_a_directory_named_like_an_archived_file_blocks_its_files(home: Home) -> None:
+    taken(home, "2018", "2018\n")
     clean(home)
-    top = home.layout.archive("activity")
-    assert {name: (top / place).read_text() for name, place in places.items()} == {
-        name: f"{name}\n" for name in places
-    }
-    assert {e.moved_to for e in home.ledger().values()} == {
-        home.layout.relative(top / place) for place in places.values()
-    }
+    taken(home, "2018/a.json", "a\n")
+    clean(home)
+    entry = home.ledger()["2018/a.json", 1]
+    assert (entry.state, entry.reason_code) == (INGESTED, "cannot_move")
+    assert (home.landing / "2018/a.json").read_text() == "a\n"
 
 
 def test_a_file_that_has_been_replaced_since_is_not_moved(home: Home) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ingest.files import archive
+from medallion.ingest.files import archive, listing
 from medallion.ingest.files.listing import walk_directory
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, VANISHED
@@ -27,6 +27,8 @@ class Trouble:
         self.scandir: dict[Path, int] = {}
         for name in ("stat", "scandir"):
             monkeypatch.setattr(os, name, self._failing(getattr(os, name), getattr(self, name)))
+        inspect = self._failing(listing._inspect_entry, self.stat)
+        monkeypatch.setattr(listing, "_inspect_entry", inspect)
 
     def _failing(self, call: Callable[..., Any], codes: dict[Path, int]) -> Callable[..., Any]:
         def instead(path: Any = ".", *args: Any, **more: Any) -> Any:
@@ -55,7 +57,7 @@ def test_files_in_a_folder_that_cannot_be_entered_are_told_and_taken_once_it_can
         home.land(name)
     (home.landing / "2024-05-01").chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
-    denied = (PENDING, "cannot be looked at: Permission denied")
+    denied = (PENDING, "cannot be inspected: Permission denied")
     assert whys(home) == {
         "2024-05-01/a.json": denied,
         "2024-05-01/deep": denied,
@@ -78,7 +80,7 @@ def test_a_folder_that_goes_while_the_one_above_it_is_listed_is_no_entry(home: H
     """As those of a writer do that is done: on record, it would be a file that was lost."""
     first, gone = home.land("a.json"), home.land("writing/b.json").parent
     found = walk_directory(home.landing, "*")
-    assert next(found) == (str(first), None)
+    assert next(found).path == str(first)
     shutil.rmtree(gone)
     assert list(found) == []
 
@@ -92,21 +94,23 @@ def test_a_time_that_no_table_holds_holds_up_its_own_file_only(
     (PySpark's own rows, Python's datetime and Delta's timestamps end there.)
     """
     home = Home(tmp_path)
-    odd, whole = home.land("odd.json"), Path.lstat
+    home.land("odd.json")
     home.land("good.json")
+    inspect = listing._inspect_entry
 
-    def lstat(path: Path) -> Any:
-        found = whole(path)
-        if path != odd:
+    def with_odd_time(entry: os.DirEntry[str], *given: Any) -> Any:
+        found = inspect(entry, *given)
+        if found is None or found.status is None or entry.name != "odd.json":
             return found
-        size, time = found.st_size, seconds * 10**9
-        return SimpleNamespace(st_mode=found.st_mode, st_size=size, st_mtime_ns=time)
+        mode, size = found.status.st_mode, found.status.st_size
+        status = SimpleNamespace(st_mode=mode, st_size=size, st_mtime_ns=seconds * 10**9)
+        return found._replace(status=status)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "lstat", lstat)
+        patch.setattr(listing, "_inspect_entry", with_odd_time)
         assert [home.poll(), home.poll()] == [1, 0]
         state, why = whys(home)["odd.json"]
-        assert (state, (why or "").endswith("years 2 to 9998: touch it")) == (PENDING, True)
+        assert (state, (why or "").endswith("2 to 9998: touch the file")) == (PENDING, True)
     assert home.poll() == 1
     assert sorted(home.handed()) == [("good.json", 1), ("odd.json", 1)]
 
@@ -191,7 +195,7 @@ def test_a_file_that_waits_keeps_its_version_and_is_handed_over_again(
     trouble.stat[file] = errno.EIO
     assert home.poll() == 0
     entry = home.ledger()["a.json", 1]
-    assert (entry.state, entry.why) == (PENDING, "cannot be looked at: Input/output error")
+    assert (entry.state, entry.why) == (PENDING, "cannot be inspected: Input/output error")
     assert entry.size == 6
     trouble.stat.clear()
     assert home.poll() == 1
@@ -272,7 +276,7 @@ def test_a_hidden_file_that_cannot_be_looked_at_for_a_while_is_no_loss_once_it_i
     hidden = home.ledger()[".a.json", 1]
     trouble.stat[file] = errno.EIO
     home.poll()
-    assert whys(home) == {".a.json": (PENDING, "cannot be looked at: Input/output error")}
+    assert whys(home) == {".a.json": (PENDING, "cannot be inspected: Input/output error")}
     trouble.stat.clear()
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.ledger() == {(".a.json", 1): hidden}

@@ -57,17 +57,6 @@ def test_namesakes_that_are_rejected_together_are_both_kept(home: Home, tmp_path
     assert len(kept(home)) == 4
 
 
-def test_a_folder_by_the_name_of_a_rejected_file(home: Home, tmp_path: Path) -> None:
-    files = [tmp_path / "north/2018", tmp_path / "south/2018/a.json"]
-    home.change(folders=tuple(str(tmp_path / folder) for folder in ("north", "south")))
-    for file in files:
-        file.parent.mkdir(parents=True)
-        file.write_text(file.name)
-    put_aside(home, *map(str, files))
-    texts = {name: text for name, text in kept(home).items() if "reason" not in name}
-    assert texts == {"2018": "2018", "2~2018/a.json": "a.json"}
-
-
 def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:
     for names in (("a.json", "a.json.reason.txt"), ("b.json.reason.txt", "b.json")):
         for name in names:

@@ -116,5 +116,5 @@ def test_what_is_no_request_is_named(home: Home, text: str) -> None:
     file = home.layout.requests("activity") / "a.json"
     file.parent.mkdir(parents=True)
     file.write_text(text)
-    with pytest.raises(MedallionError, match=r"a\.json: no request .* delete it, and ask"):
+    with pytest.raises(MedallionError, match=r"a\.json is not a backfill request"):
         home.poll()

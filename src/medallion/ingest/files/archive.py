@@ -14,7 +14,6 @@ from medallion.ingest.files.listing import (
     current_file,
     path_below_source,
     stat_file,
-    with_folders,
 )
 from medallion.state import ledger
 from medallion.state.ledger import (
@@ -109,7 +108,7 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
         is_done = found is None or (layout.root / entry.path).delete(_file_info(entry))
         return entry.with_state(ARCHIVED, _DELETED) if is_done else None
     top = layout.archive(source.name) if is_taken else layout.rejected(source.name)
-    target = with_folders(top, below)
+    target = top / below
     if found is None:
         place = _find_interrupted_move(layout, entry, target)
     else:

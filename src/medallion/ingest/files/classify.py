@@ -71,25 +71,25 @@ class FileClassifier:
         ledger: Ledger,
         now: int,
         requested: Collection[Path],
-        lost: Collection[tuple[str, int]] = (),
+        unread: Collection[tuple[str, int]] = (),
     ) -> None:
         """Begin.
 
         Args:
             now: when the folders were listed.
             requested: paths of pending backfills. They may be for files that were rejected before.
-            lost: paths and versions that wait in the ledger, and that bronze will never read.
+            unread: paths and versions of pending files that bronze will never read.
         """
         self._layout, self._source, self._ledger = layout, source, ledger
-        self._now, self._requested, self._lost = now, requested, lost
+        self._now, self._requested, self._unread = now, requested, unread
         self._names: set[str] | None = None  # that headers of CSV may have
 
-    def judged(self, listing: Listing) -> list[Entry]:
+    def classify(self, listing: Listing) -> list[Entry]:
         """The new rows of what is listed."""
-        new = [row for file in listing.files.values() if (row := self._judge(file))]
-        hidden = (self._hidden(file) for file in listing.hidden.values())
-        unfit = (self._unfit(path, reason) for path, reason in listing.unfit.items())
-        return [*self._without_put_away(new), *filter(None, hidden), *unfit]
+        new = [row for file in listing.files.values() if (row := self._classify_file(file))]
+        hidden = (self._classify_hidden(file) for file in listing.hidden.values())
+        invalid = (self._classify_invalid(path, reason) for path, reason in listing.invalid.items())
+        return [*self._without_put_away(new), *filter(None, hidden), *invalid]
 
     def _without_put_away(self, new: list[Entry]) -> list[Entry]:
         """The same, where what was put away from a source does not come back."""
@@ -105,7 +105,7 @@ class FileClassifier:
             for e in new
         ]
 
-    def _hidden(self, file: File) -> Entry | None:
+    def _classify_hidden(self, file: File) -> Entry | None:
         """The row of a hidden file; None where it is not to be told, or not yet."""
         known = self._ledger.newest(file.path)
         is_new = known is None or known.file != file or is_deferred(known)
@@ -113,7 +113,7 @@ class FileClassifier:
         is_time = self._now - file.modified_at > _HIDDEN_FOR or self._is_asked_for(file.path)
         return self._seen(file, _HIDDEN) if is_new and is_time else None
 
-    def _unfit(self, path: str, reason: Reason) -> Entry:
+    def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """The row of what waits for another look."""
         known = self._ledger.newest(path)
         if known is not None and known.state == PENDING:
@@ -123,7 +123,7 @@ class FileClassifier:
             return known
         return self._seen(File(path, 0, self._now), reason)
 
-    def _judge(self, file: File) -> Entry | None:
+    def _classify_file(self, file: File) -> Entry | None:
         """The new row of a listed file; None where there is nothing new about it."""
         known, reason = self._ledger.newest(file.path), None
         if known is not None and known.file == file and not self._is_open(known):
@@ -144,7 +144,7 @@ class FileClassifier:
             allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             return known.moved_to is not None or allowed or self._is_asked_for(known.path)
         if known.state == PENDING:
-            return is_deferred(known) or (known.path, known.version) in self._lost
+            return is_deferred(known) or (known.path, known.version) in self._unread
         return known.state in (VANISHED, ARCHIVED)  # it had gone, and is there again
 
     def _is_asked_for(self, path: str) -> bool:

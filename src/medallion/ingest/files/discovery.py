@@ -15,7 +15,7 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,20 +40,36 @@ from medallion.storage.paths import Layout
 from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, printable
 
-_SHOWN = 20
-_GONE = Reason(ReasonCode.GONE, "gone before it was taken in")
+_SHOWN = 20  # entries with the same reason that are reported one by one
+_GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
 _LISTED = Reason(
     ReasonCode.LISTED_AGAIN,
-    "a folder that can be listed again; where it is a backfill's, ask for that again",
+    "a directory that can be listed again; if it belongs to a backfill, request that again",
 )
 _RENAMED = Reason(
-    ReasonCode.RENAMED,
-    "not there any more under this name, by which it was not to be taken in",
+    ReasonCode.RENAMED, "no longer there under this name, under which it was not ingested"
 )
+
+
+@dataclass(frozen=True)
+class ScanResult:
+    """The result of a scan: ledger entries, of which nothing is written yet.
+
+    Attributes:
+        new: files to enqueue.
+        changed: files that are deferred or rejected, each with its reason.
+        gone: files that were never ingested and no longer exist.
+        requests: the backfill requests whose files are among these.
+    """
+
+    new: list[Entry]
+    changed: list[Entry]
+    gone: list[Entry]
+    requests: list[BackfillRequest]
 
 
 class Discovery:
-    """Lists a source's folders, and hands over to bronze what is new in them."""
+    """Scans a source's directories, and enqueues what is new in them."""
 
     def __init__(
         self, config: Config, source: SourceConfig, say: Reporter = lambda _: None
@@ -62,158 +78,164 @@ class Discovery:
         self.ledger = Ledger(config.layout, source.name)
 
     def poll(self) -> int:
-        """Hand over the new files, enter what became of the others; how many are new."""
-        layout, source = self._config.layout, self._source
-        asked, listing, judged = self._classified()
-        fresh = [entry for entry in judged if is_ready(entry)]
-        told = [entry for entry in judged if not is_ready(entry)]
-        told += self._vanished(listing.paths)
-        # The handing over comes first. A run that is cut off here hands the files over again, and
-        # bronze leaves out what the ledger says is taken in; the other way round they would be
-        # known, and never come.
-        enqueue_files(layout, source, fresh)
-        self.ledger.write([*fresh, *self._changed(told)])
-        self._close(asked)
-        return len(fresh)
+        """Scan and enqueue; return the number of files enqueued."""
+        result = self.scan()
+        self.enqueue(result)
+        return len(result.new)
 
     def has_new_files(self) -> bool:
         """Return whether `poll` would enqueue a file; write nothing."""
-        return any(map(is_ready, self._classified()[2]))
+        return bool(self.scan().new)
 
-    def _classified(self) -> tuple[list[BackfillRequest], Listing, list[Entry]]:
-        """Return the open requests, the listing, and a ledger entry for each file of it."""
-        layout, source = self._config.layout, self._source
-        asked = list(pending_backfills(layout, source.name))
-        listing = self._listing(asked)
-        versions = FileClassifier(
-            layout, source, self.ledger, clock.now_micros(), [r.path for r in asked], self._lost()
+    def scan(self) -> ScanResult:
+        """Compare the source's directories and the backfill requests with the ledger."""
+        requests = pending_backfills(self._config.layout, self._source.name)
+        listing = self._list_files(requests)
+        entries = self._classify(listing, requests, self._unread_entries())
+        return ScanResult(
+            new=[entry for entry in entries if is_ready(entry)],
+            changed=[entry for entry in entries if not is_ready(entry)],
+            gone=self._gone_entries(listing.paths),
+            requests=requests,
         )
-        return asked, listing, list(versions.judged(listing))
 
-    def _lost(self) -> set[tuple[str, int]]:
-        """Paths and versions that wait in the ledger, and that bronze will never read.
-
-        Either bronze has passed them, because the file had changed just then, and has changed back
-        since. Or they are gone from the table of what was handed over, because a torn commit was
-        moved away.
-        """
-        layout, name = self._config.layout, self._source.name
-        waiting = {(e.path, e.version) for e in self.ledger.newest_entries() if is_ready(e)}
-        if waiting and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
-            return set()  # it may be among what is still to be read
-        return waiting
-
-    def _changed(self, entries: Iterable[Entry]) -> list[Entry]:
-        """The rows that the ledger does not have like this yet; of each its reason is told, unless
-        many have the same, as in a lakehouse that was copied without the files' times."""
+    def enqueue(self, result: ScanResult) -> None:
+        """Append the new files to the queue, and write and report the other entries."""
+        # The queue comes first. A run that is interrupted here enqueues the files again, and bronze
+        # skips what is ingested; in the other order they would be known and never be ingested.
+        enqueue_files(self._config.layout, self._source, result.new)
+        entries = (*result.changed, *result.gone)
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
-        source, alike = self._source.name, Counter[tuple[str, str]]()
-        for entry in (entry for entry in changed if entry.why):
-            alike[entry.state, str(entry.why)] += 1
-            if alike[entry.state, str(entry.why)] <= _SHOWN:
-                self._say(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
-        for (state, _), count in alike.items():
-            if count > _SHOWN:
-                more = f"and {count - _SHOWN:,} more {state} for the same reason"
-                self._say(f"  {source}: {more} (medallion files --state {state})")
-        return changed
-
-    def _close(self, asked: Iterable[BackfillRequest]) -> None:
-        """Forget what was asked for: its files are handed over."""
-        for request in asked:
+        self._report(changed)
+        self.ledger.write([*result.new, *changed])
+        for request in result.requests:
             if not os.path.lexists(request.path):
-                self._say(
-                    f"  {self._source.name}: backfill of {printable(str(request.path))}: it is "
-                    "not there any more"
-                )
+                path = printable(str(request.path))
+                self._say(f"  {self._source.name}: backfill of {path}: it no longer exists")
             request.done()
 
     def backlog(self) -> list[File]:
-        """The files that wait to be taken in, seen before or not; nothing is written."""
-        layout, source, now = self._config.layout, self._source, clock.now_micros()
-        asked = pending_backfills(layout, source.name)
-        judged = FileClassifier(layout, source, self.ledger, now, [r.path for r in asked]).judged(
-            self._listing(asked)
+        """Return the files that are to be ingested, enqueued or not; write nothing."""
+        requests = pending_backfills(self._config.layout, self._source.name)
+        found = self._classify(self._list_files(requests), requests)
+        entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *found)}
+        files = (
+            current_file(self._config.layout, entry.path)
+            for entry in entries.values()
+            if is_ready(entry)
         )
-        entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *judged)}
-        waiting = [entry.path for entry in entries.values() if is_ready(entry)]
-        return [found for path in waiting if (found := current_file(layout, path))]
+        return [file for file in files if file]
 
-    def _listing(self, asked: Sequence[BackfillRequest]) -> Listing:
-        """What lies in the folders, what is asked for, and what waits elsewhere since it was."""
+    def _classify(
+        self,
+        listing: Listing,
+        requests: Iterable[BackfillRequest],
+        unread: Collection[tuple[str, int]] = (),
+    ) -> list[Entry]:
+        paths = [request.path for request in requests]
+        classifier = FileClassifier(
+            self._config.layout, self._source, self.ledger, clock.now_micros(), paths, unread
+        )
+        return classifier.classify(listing)
+
+    def _unread_entries(self) -> set[tuple[str, int]]:
+        """Return path and version of pending files that bronze will never read.
+
+        Bronze skipped a file that had changed at that moment, and has changed back since; or a
+        corrupt commit of the queue was removed.
+        """
+        layout, name = self._config.layout, self._source.name
+        ready = {(e.path, e.version) for e in self.ledger.newest_entries() if is_ready(e)}
+        if ready and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
+            return set()  # they may be in the part of the queue that is still to be read
+        return ready
+
+    def _report(self, entries: Iterable[Entry]) -> None:
+        """Report entries with a reason; of many with the same reason only the first ones."""
+        source, counts = self._source.name, Counter[tuple[str, str]]()
+        for entry in (entry for entry in entries if entry.why):
+            counts[entry.state, str(entry.why)] += 1
+            if counts[entry.state, str(entry.why)] <= _SHOWN:
+                self._say(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
+        for (state, _), count in counts.items():
+            if count > _SHOWN:
+                more = f"and {count - _SHOWN:,} more {state} for the same reason"
+                self._say(f"  {source}: {more} (medallion files --state {state})")
+
+    def _list_files(self, requests: Iterable[BackfillRequest]) -> Listing:
+        """List the source's directories, the requested paths, and pending files of old requests."""
         layout, source = self._config.layout, self._source
-        starts = [*source.folders_in(layout), *(request.path for request in asked)]
+        starts = [*source.folders_in(layout), *(request.path for request in requests)]
         listing = list_files(layout, source, starts)
         listed = listing.paths
         for entry in self.ledger.newest_entries():
-            is_waiting = entry.state == PENDING and not _is_excluded_by_name(entry)
-            if is_waiting and entry.path not in listed:
+            is_pending = entry.state == PENDING and not _is_excluded_by_name(entry)
+            if is_pending and entry.path not in listed:
                 is_elsewhere = path_below_source(layout, source, layout.root / entry.path) is None
-                if is_elsewhere and (found := current_file(layout, entry.path)):
-                    listing.files[entry.path] = found
+                if is_elsewhere and (file := current_file(layout, entry.path)):
+                    listing.files[entry.path] = file
         return listing
 
-    def _vanished(self, listed: set[str]) -> list[Entry]:
-        """Files that were never taken in, and are not there any more."""
+    def _gone_entries(self, listed: set[str]) -> list[Entry]:
         root = self._config.layout.root
         return [
-            entry.with_state(VANISHED, self._why_vanished(entry))
+            entry.with_state(VANISHED, self._gone_reason(entry))
             for entry in self.ledger.newest_entries()
             if entry.state == PENDING
             and entry.path not in listed
             and not may_exist(root / entry.path)
         ]
 
-    def _why_vanished(self, entry: Entry) -> Reason:
+    def _gone_reason(self, entry: Entry) -> Reason:
         if (self._config.layout.root / entry.path).is_dir():
             return _LISTED
         return _RENAMED if _is_excluded_by_name(entry) else _GONE
 
 
 def is_lost_file(entry: Entry) -> bool:
-    """Whether a file went that was to be taken in: a hidden one has mostly come by its name."""
+    """Return whether a file is gone that should have been ingested; a hidden one was renamed."""
     is_known = entry.reason_code in (ReasonCode.LISTED_AGAIN, ReasonCode.RENAMED)
     return entry.state == VANISHED and not is_known
 
 
 def _is_excluded_by_name(entry: Entry) -> bool:
-    """Whether it is not taken in by its name; where it came in the place of a file, the size of
-    that stands."""
+    """Return whether an entry is not ingested under its name. One that took the place of a file
+    keeps that file's size, and is not meant."""
     is_never_read = entry.reason_code in NEVER_READ and not entry.size
     return entry.reason_code == ReasonCode.HIDDEN or is_never_read
 
 
 def create_queue(table: Path) -> None:
-    """Make the table unless it is there, so that a stream can read it before the first file."""
+    """Create the table if it does not exist: a stream reads it before the first file."""
     records.append_records(table, INTAKE, [])
 
 
 def is_queue_behind(layout: Layout, source: str) -> bool:
-    """Return whether bronze's checkpoint has read more than this table has, or another table.
+    """Return whether bronze's checkpoint has read more than the queue has, or another table.
 
-    A corrupt commit was moved away, or the table was. Bronze would pass over what is queued now.
+    A corrupt commit or the whole table was removed. Bronze would skip what is enqueued now.
 
     Raises:
         MedallionError: the checkpoint is corrupt.
     """
     checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
-    begun = checkpoints.last_planned(checkpoint)
+    planned = checkpoints.last_planned(checkpoint)
     if not delta_tables.table_exists(table):
-        return begun >= 0
-    return checkpoints.reads_other_table(checkpoint, begun, table) or pending_work.has_read_more(
+        return planned >= 0
+    return checkpoints.reads_other_table(checkpoint, planned, table) or pending_work.has_read_more(
         checkpoint, table
     )
 
 
 def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> None:
-    """Append files, the oldest first, in as many commits as they make micro-batches."""
+    """Append files to the queue, the oldest first, one commit for each micro-batch."""
     in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
     for batch in _batches(layout, source, in_order):
         records.append_records(layout.intake(source.name), INTAKE, map(asdict, batch))
 
 
 def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Cut a list where the next file would be one too many, or its bytes; one file always fits."""
+    """Split files into batches within the limits of files and bytes, at least one file each."""
     batch: list[Entry] = []
     size = 0
     for file in files:
@@ -232,23 +254,23 @@ def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> It
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """A file, or a folder with all that lies below it."""
+    """A request to ingest a file, or all files below a directory."""
 
     path: Path
     file: Path
 
     def done(self) -> None:
-        """Forget the request."""
+        """Delete the request."""
         self.file.unlink(missing_ok=True)
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has handed its files over yet."""
+        """Return whether its files are not enqueued yet."""
         return self.file.exists()
 
 
 def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest:
-    """Ask for a path to be taken in as files of a source."""
+    """Write a request to ingest a path as files of a source."""
     folder = layout.requests(source)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{uuid.uuid4().hex}.json"
@@ -257,15 +279,14 @@ def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest
 
 
 def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
-    """The requests for a source that nobody has seen to yet; who asked may have come to the root by
-    another path.
+    """Return the open requests of a source, with paths below this name of the root.
 
     Raises:
-        MedallionError: somebody has put something else there.
+        MedallionError: a file there is not a request.
     """
     found = []
     for file in sorted(layout.requests(source).glob("*.json")):
-        with suppress(FileNotFoundError):  # another process has just handed its files over
+        with suppress(FileNotFoundError):  # another process has just enqueued its files
             place = layout.root / layout.normalize(_requested_path(file))
             found.append(BackfillRequest(place, file))
     return found
@@ -276,6 +297,6 @@ def _requested_path(file: Path) -> str:
         return str(Path(json.loads(file.read_text(encoding="utf-8"))["path"]))
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
-            f"{file}: no request for a backfill ({printable(str(error))}): delete it, and ask for "
+            f"{file} is not a backfill request ({printable(str(error))}): delete it and request "
             "the backfill again."
         ) from None

@@ -11,73 +11,82 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import NamedTuple
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.state.ledger import File, Reason, ReasonCode
-from medallion.storage.files import numbered_paths
 from medallion.storage.paths import DirectoryIdentity, Layout, directory_identity, resolved_path
 from medallion.storage.text import counted, error_reason
 
-_NO_UTF8 = "its name is not UTF-8, in which tables have theirs: rename it"
-_COLON = "its name, or its folder's, has a colon, which Hadoop cannot open: rename it"
-_LINE_BREAK = "its name, or its folder's, has a line break: rename it"
+_NO_UTF8 = "its name is not UTF-8: rename it"
+_COLON = "its path has a colon, which Hadoop cannot open: rename it"
+_LINE_BREAK = "its path has a line break: rename it"
 NEVER_READ = (
     ReasonCode.LINK,
     ReasonCode.FOLDER_MISSING,
     ReasonCode.NOT_A_FILE,
     ReasonCode.UNSUPPORTED_NAME,
 )
-"""Why something is never taken in under the name that it has."""
-_MARK = re.compile(r"^([0-9]+)~(?=.)")  # of a numbered namesake
+"""Reasons for which an entry is never ingested under its name."""
+_MARK = re.compile(r"^([0-9]+)~(?=.)")  # prefix of a numbered file
 # Years that Python has in every zone, in microseconds since 1970; some file systems know more.
 _TIMES = range(-62_104_060_800_000_000, 253_370_764_800_000_000)
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in some folders, by its path.
+    """The files of some directories, by path.
 
-    `unfit` is no file to read, and why. It stays where it is: the next look may find a file as good
-    as any there, or a folder.
+    Attributes:
+        files: files to ingest.
+        hidden: files whose name, or a directory's, Spark ignores.
+        invalid: entries that cannot be read, with the reason. They stay where they are: the next
+            listing may find a file or a directory there.
     """
 
     files: dict[str, File] = field(default_factory=dict)
     hidden: dict[str, File] = field(default_factory=dict)
-    unfit: dict[str, Reason] = field(default_factory=dict)
+    invalid: dict[str, Reason] = field(default_factory=dict)
 
     @property
     def paths(self) -> set[str]:
-        """All of it."""
-        return {*self.files, *self.hidden, *self.unfit}
+        """The paths of all entries."""
+        return {*self.files, *self.hidden, *self.invalid}
 
 
 def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> Listing:
-    """List folders, and those below, or single files; nothing is left out without a word."""
-    found = Listing()
-    # A folder that is asked for may lie above the root.
+    """List directories with all below them, or single files; every entry is in the result."""
+    listing = Listing()
+    # A requested directory may lie above the root.
     closed: set[DirectoryIdentity] = {*map(directory_identity, layout.internal_directories())}
-    for folder in _without_aliases(starts):
-        # Below landing/ it is made where there is none; who asks for another one tells.
-        if not os.path.lexists(folder) and folder not in source.folders_in(layout)[1:]:
+    for start in _without_aliases(starts):
+        # The landing directory is created when bronze starts; other missing ones are reported.
+        if not os.path.lexists(start) and start not in source.folders_in(layout)[1:]:
             continue
-        for path, why in walk_directory(folder, source.pattern, closed):
-            if layout.is_reason_file(path):
-                continue
-            seen = why or _stat_or_reason(layout, path)
-            if isinstance(seen, Reason):  # the ledger spells its name as it can
-                key = layout.relative(path).encode(errors="backslashreplace").decode()
-                found.unfit[key] = seen
-            elif seen is not None:
-                kind = found.hidden if _is_hidden_below(path, folder) else found.files
-                kind[seen.path] = seen
-        closed.add(directory_identity(folder))  # a later one may lie above it, by another name
-    return found
+        for entry in walk_directory(start, source.pattern, closed):
+            if not layout.is_reason_file(entry.path):
+                _add_to_listing(listing, layout.relative(entry.path), entry)
+        closed.add(directory_identity(start))  # a later start may lie above it, by another name
+    return listing
+
+
+def _add_to_listing(listing: Listing, path: str, entry: WalkedEntry) -> None:
+    found: File | Reason | None
+    try:
+        found = entry.reason or _unsupported_name_reason(path)
+        if found is None and entry.status is not None:
+            found = _as_file(path, entry.status)
+    except OSError as error:
+        found = inaccessible_reason(error)
+    if isinstance(found, Reason):  # tables store the name as UTF-8
+        listing.invalid[path.encode(errors="backslashreplace").decode()] = found
+    elif found is not None:
+        (listing.hidden if entry.is_hidden else listing.files)[path] = found
 
 
 def _without_aliases(folders: Iterable[Path]) -> Iterator[Path]:
-    """Folders without those that lie in an earlier one by another name: a link leads to either, or
-    a disk is mounted twice."""
+    """Leave out directories that lie in an earlier one by another name, such as a link."""
     seen: dict[DirectoryIdentity, Path] = {}
     for folder in folders:
         above = map(directory_identity, (folder, *resolved_path(folder).parents))
@@ -87,7 +96,7 @@ def _without_aliases(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
-    """A path without links, but for those on the way to the source's folders or to the root."""
+    """Return a path without links, except those above the root or a directory of the source."""
     place = resolved_path(path)
     for folder in (*source.folders_in(layout), layout.root):
         top = resolved_path(folder)
@@ -96,60 +105,36 @@ def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
     return place
 
 
-def _stat_or_reason(layout: Layout, path: str) -> File | Reason | None:
-    key = layout.relative(path)
-    try:
-        return _unsupported_name_reason(key) or stat_file(layout, key)
-    except OSError as error:
-        return inaccessible_reason(error)
-
-
-def _is_hidden_below(path: str, folder: Path) -> bool:
-    """Whether Spark passes over a file for its name or for that of a folder below `folder`.
-
-    They are mostly files that are still being written: its own writers have a _temporary.
-    """
-    name = Path(path).name
-    below = Path(path).relative_to(folder).parts
-    return has_hidden_name(name) or any(part[0] in "._" for part in below)
-
-
 def stat_file(layout: Layout, path: str) -> File | None:
-    """A file as it is now; None where there is none.
+    """Return a file as it is now; None if it does not exist or is not a regular file.
 
     Raises:
-        OSError: it cannot be looked at.
-    """
-    return stat_file_at(layout.root / path, path)
-
-
-def stat_file_at(place: Path, path: str) -> File | None:
-    """The file of a place under another path. Spark knows times to the millisecond.
-
-    Raises:
-        OSError: it cannot be looked at, or has a time that no table could hold.
+        OSError: it cannot be inspected, or its modification time does not fit a table.
     """
     try:
-        found = place.lstat()
+        return _as_file(path, (layout.root / path).lstat())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if not S_ISREG(found.st_mode):  # a link in the place of a file leads to another one
+
+
+def _as_file(path: str, status: os.stat_result) -> File | None:
+    if not S_ISREG(status.st_mode):  # a link in the place of a file leads to another file
         return None
-    modified_at = found.st_mtime_ns // 1_000_000 * 1000
+    modified_at = status.st_mtime_ns // 1_000_000 * 1000  # Spark knows milliseconds
     if modified_at not in _TIMES:
-        raise OSError("its modification time is none of the years 2 to 9998: touch it")
-    return File(path, found.st_size, modified_at)
+        raise OSError("its modification time is not in the years 2 to 9998: touch the file")
+    return File(path, status.st_size, modified_at)
 
 
 def current_file(layout: Layout, path: str) -> File | None:
-    """A file as it is now; None where it has gone, or cannot be looked at."""
+    """Return a file as it is now; None if it does not exist or cannot be inspected."""
     with suppress(OSError):
         return stat_file(layout, path)
     return None
 
 
 def may_exist(path: Path) -> bool:
-    """Whether there is a file, or what may be one; a folder only as long as it cannot be listed."""
+    """Return whether a path is a file, or may be one because it cannot be inspected."""
     try:
         if not S_ISDIR(path.stat().st_mode):
             return True
@@ -173,24 +158,15 @@ def _unsupported_name_reason(path: str) -> Reason | None:
 
 
 def path_below_source(layout: Layout, source: SourceConfig, path: Path) -> Path | None:
-    """A file's path below the folder of the source that it lies in; None where it lies in none."""
+    """Return a path relative to the source's directory that it is in; None if it is in none."""
     for folder in source.folders_in(layout):
         if path.is_relative_to(folder):
             return path.relative_to(folder)
     return None
 
 
-def with_folders(top: Path, below: Path) -> Path:
-    """A path below a folder, by numbered namesakes of those folders in whose place a file lies."""
-    for part in below.parts[:-1]:
-        given = numbered_paths(top / part)
-        # Where nobody may look, whoever moves a file there tells.
-        top = next(p for p in given if os.path.isdir(p) or not os.path.lexists(p))  # noqa: PTH112
-    return top / below.name
-
-
 def strip_number(path: Path) -> Path:
-    """What a file may have been called that is one of the numbered namesakes."""
+    """Return the name that a numbered file may have had before."""
     return path.with_name(_MARK.sub("", path.name))
 
 
@@ -208,70 +184,88 @@ MISSING = Reason(
 
 def inaccessible_reason(error: OSError) -> Reason:
     """Return the reason for an entry that the system does not let us inspect."""
-    return Reason(ReasonCode.INACCESSIBLE, f"cannot be looked at: {error_reason(error)}")
+    return Reason(ReasonCode.INACCESSIBLE, f"cannot be inspected: {error_reason(error)}")
 
 
 def has_hidden_name(name: str) -> bool:
-    """Whether Spark passes over a file for its name: mostly, it is still being written."""
+    """Return whether Spark ignores a file of this name; mostly it is still being written."""
     return name[0] in "._" or name.endswith("._COPYING_")
 
 
+class WalkedEntry(NamedTuple):
+    """A file that matches the pattern, or an entry that cannot be read.
+
+    Attributes:
+        is_hidden: whether Spark ignores its name, or that of a directory below the start.
+        status: of a file; None if there is a reason instead.
+    """
+
+    path: str
+    is_hidden: bool
+    status: os.stat_result | None
+    reason: Reason | None = None
+
+
 def walk_directory(
-    folder: Path | str, pattern: str, closed: Container[object] = ()
-) -> Iterator[tuple[str, Reason | None]]:
-    """Each file whose name fits, and each entry that is none to read, with why; folders are gone
-    into.
+    start: Path | str, pattern: str, closed: Container[object] = ()
+) -> Iterator[WalkedEntry]:
+    """Yield the files below a directory that match a pattern, and all entries that are unreadable.
 
     Args:
-        folder: or a file, which is then the only one. It may be a link: its owner named it.
-        pattern: names of no concern are left out, if they are certain not to be folders.
-        closed: device and inode of folders not to go into.
+        start: the directory, which may be a link, or a single file.
+        pattern: entries with other names are left out, unless they may be directories.
+        closed: device and inode of directories to leave out.
     """
-    is_file = os.path.isfile(folder)  # noqa: PTH113 - not, where nobody may look: to list it tells
-    if is_file and matches_pattern(Path(folder).name, pattern):
-        yield os.fspath(folder), None
-    # Not by recursion: nobody knows how deep folders lie in one another.
-    folders = [] if is_file else [os.fspath(folder)]
-    for path in folders:
+    start = os.fspath(start)
+    if os.path.isfile(start):  # noqa: PTH113 - a directory that denies access is reported below
+        name = Path(start).name
+        if matches_pattern(name, pattern):
+            yield WalkedEntry(start, has_hidden_name(name), os.lstat(start))
+        return
+    directories = [(start, False)]  # no recursion: directories may be nested to any depth
+    for directory, is_hidden in directories:
         try:
-            entries = sorted(os.scandir(path), key=attrgetter("name"))
-        except FileNotFoundError:  # it has just gone, unless it was never there
-            if path == folders[0]:
-                yield path, MISSING
+            entries = sorted(os.scandir(directory), key=attrgetter("name"))
+        except FileNotFoundError:
+            if directory == start:  # others were deleted just now
+                yield WalkedEntry(directory, False, None, MISSING)
             continue
         except OSError as error:
-            told = f"cannot be listed: {error_reason(error)}"
-            yield path, Reason(ReasonCode.FOLDER_UNREADABLE, told)
+            text = f"cannot be listed: {error_reason(error)}"
+            reason = Reason(ReasonCode.FOLDER_UNREADABLE, text)
+            yield WalkedEntry(directory, False, None, reason)
             continue
         for entry in entries:
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    found = entry.stat()
-                    if (found.st_dev, found.st_ino) not in closed:
-                        folders.append(entry.path)
-                elif (why := _excluded_entry_reason(entry, pattern)) or matches_pattern(
-                    entry.name, pattern
-                ):
-                    yield entry.path, why
-            except FileNotFoundError:  # a folder that has just gone
+                    status = entry.stat()
+                    if (status.st_dev, status.st_ino) not in closed:
+                        directories.append((entry.path, is_hidden or entry.name[0] in "._"))
+                elif found := _inspect_entry(entry, pattern, is_hidden):
+                    yield found
+            except FileNotFoundError:  # deleted just now
                 continue
             except OSError as error:
-                yield entry.path, inaccessible_reason(error)
+                yield WalkedEntry(entry.path, False, None, inaccessible_reason(error))
 
 
-def _excluded_entry_reason(entry: os.DirEntry[str], pattern: str) -> Reason | None:
-    is_fit = matches_pattern(entry.name, pattern)
+def _inspect_entry(entry: os.DirEntry[str], pattern: str, is_in_hidden: bool) -> WalkedEntry | None:
+    is_match = matches_pattern(entry.name, pattern)
     if entry.is_symlink():
-        return LINK if is_fit or os.path.isdir(entry) else None  # noqa: PTH112 - to itself, say
-    return None if not is_fit or entry.is_file() else NO_FILE
+        is_reported = is_match or os.path.isdir(entry)  # noqa: PTH112 - false for a link to itself
+        return WalkedEntry(entry.path, False, None, LINK) if is_reported else None
+    if not is_match:
+        return None
+    if not entry.is_file():
+        return WalkedEntry(entry.path, False, None, NO_FILE)
+    is_hidden = is_in_hidden or has_hidden_name(entry.name)
+    return WalkedEntry(entry.path, is_hidden, entry.stat(follow_symlinks=False))
 
 
 def unread_file_warnings(config: Config) -> list[str]:
-    """A line for each folder of landing/, or of a source, with files that no source takes in, now
-    or later.
+    """Return a message for each directory with files that no source reads.
 
-    A name that begins with a dot is still to be renamed, and one with _ is a writer's mark; so is a
-    folder's.
+    Names that begin with a dot or an underscore are left out: they are temporary, or a marker.
     """
     layout, landing = config.layout, config.layout.landing("")
     sources = (source for source in config.sources.values() if not source.stream)
@@ -305,13 +299,13 @@ def unread_file_warnings(config: Config) -> list[str]:
 
 
 def count_unmatched_files(layout: Layout, folder: Path, pattern: str) -> int:
-    """How many files below a folder have names that do not fit; of no single file."""
+    """Return how many files below a directory do not match a pattern."""
     found = _walk_visible(layout, resolved_path(folder))
     return sum(not matches_pattern(name, pattern) for _, _, files in found for name in files)
 
 
 def _walk_visible(layout: Layout, top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """As `os.walk` does it from a real path on, without what is hidden, or the lakehouse's own."""
+    """Walk a directory like `os.walk`, without hidden entries and internal directories."""
     ours = {resolved_path(folder) for folder in layout.internal_directories()}
     for path, below, files in os.walk(top):
         folder = Path(path)
