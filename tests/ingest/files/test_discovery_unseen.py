@@ -103,7 +103,7 @@ def test_a_time_that_no_table_holds_holds_up_its_own_file_only(
         if found is None or found.status is None or entry.name != "odd.json":
             return found
         mode, size = found.status.st_mode, found.status.st_size
-        status = SimpleNamespace(st_mode=mode, st_size=size, st_mtime_ns=seconds * 10**9)
+        status: Any = SimpleNamespace(st_mode=mode, st_size=size, st_mtime_ns=seconds * 10**9)
         return found._replace(status=status)
 
     with monkeypatch.context() as patch:
