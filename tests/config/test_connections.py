@@ -81,16 +81,16 @@ def test_what_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"MEDALLION_KAFKA_PASSWORD": ""}, "set all three of them, or none"),
-        ({"MEDALLION_KAFKA_PROTOCOL": "SSL"}, "set all three of them, or none"),
+        ({"MEDALLION_KAFKA_PASSWORD": ""}, "set all three, or none"),
+        ({"MEDALLION_KAFKA_PROTOCOL": "SSL"}, "set all three, or none"),
         ({"MEDALLION_KAFKA_PROTOCOL": "sasl_ssl"}, "PROTOCOL must be one of PLAINTEXT, SSL"),
         ({"MEDALLION_KAFKA_MECHANISM": "GSSAPI"}, "MECHANISM must be one of PLAIN, SCRAM"),
         (
             {"MEDALLION_KAFKA_PROTOCOL": "SASL_PLAINTEXT", "MEDALLION_KAFKA_CA": __file__},
-            "CA is for brokers that are spoken to by SSL, and not by SASL_PLAINTEXT: set",
+            "CA is for SSL, not for SASL_PLAINTEXT: set",
         ),
-        ({"MEDALLION_KAFKA_CA": "here.pem"}, "here.pem: must be the whole path"),
-        ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the whole path"),
+        ({"MEDALLION_KAFKA_CA": "here.pem"}, "here.pem: must be the absolute path"),
+        ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the absolute path"),
     ],
 )
 def test_mistakes_in_the_login(change: dict[str, str], told: str) -> None:

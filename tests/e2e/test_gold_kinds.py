@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 import pytest
 
 from medallion.config.document import Node
-from medallion.config.gold import gold_table
+from medallion.config.gold import parse_gold_table
 from medallion.config.model import GoldTable
 from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
@@ -72,7 +72,7 @@ def configure(lakehouse: Lakehouse) -> None:
     (conf / "closes.sql").write_text("select event_at from `silver`.event where action = 'close'")
     sources = lakehouse.config.sources
     gold: dict[str, GoldTable] = {
-        name: gold_table(name, Node(value, conf / "pipeline.yaml"), sources, conf)
+        name: parse_gold_table(name, Node(value, conf / "pipeline.yaml"), sources, conf)
         for name, value in TABLES.items()
     }
     lakehouse.config = replace(lakehouse.config, gold=gold)

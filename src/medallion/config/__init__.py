@@ -1,5 +1,5 @@
-"""Settings: what may be said in conf/, .env and the environment, checked.
+"""Settings from conf/, `.env` and the environment, validated.
 
-`loader.load` gives the `model.Config` of a process; every mistake is a `ConfigError` of one
-sentence that names the key and what would be right.
+`loader.load` returns the `model.Config` of a process. A mistake is a `ConfigError` whose message
+names the key and a valid value.
 """

@@ -1,4 +1,4 @@
-"""A YAML file, read key by key: an error names the key."""
+"""A YAML file read key by key, so that an error names the key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
-from medallion.config.values import TABLE_NAME, WrongColumnError, one_of
+from medallion.config.values import TABLE_NAME, InvalidColumnError, one_of
 from medallion.errors import ConfigError
 from medallion.storage.text import error_reason
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the document of a file in YAML 1.2: `off`, `no` and `on` are strings.
+    """Return the document of a YAML 1.2 file, in which `off`, `no` and `on` are strings.
 
     Raises:
-        ConfigError: it is not there, cannot be read, is no YAML, or has a key twice.
+        ConfigError: the file is missing, unreadable or not YAML, or it has a key twice.
     """
     line = None
     try:
@@ -37,14 +37,14 @@ def read_yaml(file: Path) -> Any:
         line, problem = text.count("\n", 0, error.position), error.reason
     except MarkedYAMLError as error:
         line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
-    except Exception as error:  # a value that is not of its type, or brackets without end
+    except Exception as error:  # ruamel.yaml raises many types, e.g. for unclosed brackets
         problem = str(error)
     where = "" if line is None else f" line {line + 1}"
     raise ConfigError(f"{file}{where}: not readable as YAML ({problem}).")
 
 
 class Node:
-    """A mapping of the YAML file that knows where it stands, so that errors can say it."""
+    """A mapping of a YAML file, with its path in the document for error messages."""
 
     def __init__(self, value: Any, file: Path, path: str = "") -> None:
         self.file, self.path = file, path
@@ -52,22 +52,22 @@ class Node:
             self.fail("", "must be a mapping of names to settings")
         for key in value:
             if not isinstance(key, str):
-                self.fail("", f"has the key {key!r}, which is no text: put it in quotes")
+                self.fail("", f"has the key {key!r}, which is not a string: put it in quotes")
         self.value: dict[str, Any] = value
 
-    def fail(self, key: str, what: str) -> NoReturn:
-        """Raise ConfigError for a key of this node."""
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise ConfigError for a key of this node; an empty key stands for the node itself."""
         where = ".".join(p for p in (self.path, key) if p) or "the document"
-        raise ConfigError(f"{self.file}: {where} {what}.")
+        raise ConfigError(f"{self.file}: {where} {problem}.")
 
-    def only(self, *known: str) -> None:
+    def allow_only(self, *known: str) -> None:
         """Raise ConfigError for a key that is not among these."""
         for key in self.value:
             if key not in known:
                 self.fail(key, f"is not a known key; known here: {', '.join(known)}")
 
     def children(self, key: str) -> dict[str, Node]:
-        """The mappings below a key, by the names of tables that they have."""
+        """Return the mappings below a key, whose keys are names of tables."""
         node = self.child(key)
         for name in node.value:
             if not TABLE_NAME.fullmatch(name):
@@ -77,26 +77,36 @@ class Node:
         return {n: Node(v, self.file, f"{node.path}.{n}") for n, v in node.value.items()}
 
     def child(self, key: str) -> Node:
-        """The mapping below a key, empty where there is none."""
+        """Return the mapping below a key, empty if there is none."""
         value = self.value.get(key)
         return Node({} if value is None else value, self.file, f"{self.path}.{key}".strip("."))
 
-    def get(self, key: str, kind: Callable[[Any], T], what: str, default: Any = ...) -> T:
-        """The value of a key as `kind` reads it, or the default; without one it must be there."""
+    def get(self, key: str, convert: Callable[[Any], T], expected: str, default: Any = ...) -> T:
+        """Return the converted value of a key.
+
+        Args:
+            key: a key of this mapping.
+            convert: returns the value, or raises ValueError or TypeError if it is invalid.
+            expected: what the value must be, for the message.
+            default: the value if the key is missing; without a default the key is required.
+
+        Raises:
+            ConfigError: the key is missing, or its value is invalid.
+        """
         value = self.value.get(key, default)
         if value is ...:
-            self.fail(key, f"is missing: it must be {what}")
+            self.fail(key, f"is missing: it must be {expected}")
         try:
-            return kind(value)
-        except WrongColumnError as error:
-            self.fail(f"{key}.{error.name}", error.what)
+            return convert(value)
+        except InvalidColumnError as error:
+            self.fail(f"{key}.{error.name}", error.problem)
         except (ValueError, TypeError):
-            self.fail(key, f"must be {what}, not {value!r}")
+            self.fail(key, f"must be {expected}, not {value!r}")
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
-        """One of some words, the first where the key is not there."""
+        """Return one of some words, by default the first."""
         return self.get(key, one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
-    def perhaps(self, key: str, kind: Callable[[Any], T], what: str) -> T | None:
-        """The value of a key as `kind` reads it; None where the key is not there."""
-        return self.get(key, kind, what) if key in self.value else None
+    def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:
+        """Return the converted value of a key, or None if the key is missing."""
+        return self.get(key, convert, expected) if key in self.value else None

@@ -1,4 +1,4 @@
-"""The entries below `gold` of pipeline.yaml."""
+"""Parsing of `gold` in pipeline.yaml, with `publish`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 from medallion.config import sources, values
 from medallion.config.document import Node
-from medallion.config.expressions import COMMENT, TEXT
+from medallion.config.expressions import COMMENT, STRING
 from medallion.config.model import (
     JOINS,
     OUTPUT_MODES,
@@ -31,8 +31,8 @@ from medallion.storage.text import error_reason
 Sources = Mapping[str, SourceConfig]
 Made = Aggregate | Statement | Join
 _FORMATS = ("json", "csv", "parquet")
-_MOST_WINDOWS = 1000  # Spark makes a copy of each row for each of them
-_DURATION = "a duration such as '10 minutes'"
+_MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
+_DURATION = values.DURATION
 _AGGREGATE = (
     "source",
     "window",
@@ -45,13 +45,13 @@ _AGGREGATE = (
 )
 
 
-def gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
-    """One table of gold over these sources' silver: an aggregate, a join, or a file of SQL."""
+def parse_gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+    """Parse one table of gold: an aggregate, a join, or a file of SQL over silver tables."""
     if "sql" in node.value:
         return _by_sql(name, node, sources, conf_dir)
     if "join" in node.value:
         return _by_join(name, node, sources)
-    node.only(*_AGGREGATE, "join", "sql")
+    node.allow_only(*_AGGREGATE, "join", "sql")
     source = _source(node, "source", sources)
     made = _aggregate(node, sources[source])
     modes = OUTPUT_MODES if made.session is None else OUTPUT_MODES[:1]
@@ -89,46 +89,52 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
     for column in group_by:
         _refuse_unknown(node, "group_by", column, source)
         if [*group_by, *ends].count(column) > 1:
-            node.fail("group_by", f"names {column!r}, which the table has twice then")
+            node.fail("group_by", f"names {column!r}, which the table would then have twice")
     for column in ends if window else ():
         if column in source.columns:
             node.fail(
-                "window", f"makes {column!r}, which silver.{source.name} has: name that otherwise"
+                "window",
+                f"adds {column!r}, which silver.{source.name} already has: rename that column",
             )
     if session and not group_by:
-        node.fail("group_by", "must name a column: a session is of something, such as a device")
+        node.fail(
+            "group_by",
+            "must name a column, such as a device: sessions are counted for each of its values",
+        )
     measure = node.get(
         "measure", values.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
     for column in measure:
         if column in (*group_by, *ends):
-            node.fail("measure", f"names {column!r}, which the table has as a group")
+            node.fail(
+                "measure", f"names {column!r}, which is already a column of group_by or window"
+            )
     return Aggregate(group_by, measure, window, slide, session)
 
 
 def _windows(node: Node) -> tuple[Duration | None, Duration | None, Duration | None]:
     window, slide, session = (
-        node.perhaps(key, values.duration, _DURATION) for key in ("window", "slide", "session")
+        node.optional(key, values.duration, _DURATION) for key in ("window", "slide", "session")
     )
     if session and (window or slide):
-        node.fail("session", "stands in place of window and slide, not beside them")
+        node.fail("session", "cannot be used with window and slide: choose one of them")
     if slide and (not window or slide.seconds > window.seconds):
         node.fail("slide", "needs a window that is at least as long")
     if slide and window and window.seconds > _MOST_WINDOWS * slide.seconds:
         node.fail(
-            "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make it longer"
+            "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make slide longer"
         )
     return window, slide, session
 
 
 # Strings and comments are left as they are.
 _SILVER = re.compile(
-    rf"{TEXT}|{COMMENT}|(?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?", re.IGNORECASE
+    rf"{STRING}|{COMMENT}|(?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?", re.IGNORECASE
 )
 
 
 def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
-    node.only("sql", "output_mode", "publish")
+    node.allow_only("sql", "output_mode", "publish")
     file = conf_dir / node.get("sql", values.text, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
@@ -137,7 +143,7 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     named: dict[str, None] = {}
 
     def view(match: re.Match[str]) -> str:
-        """The name of a view has no dot."""
+        """Return the name of the view, which has no dot, in place of silver.SOURCE."""
         source = match["source"]
         if source is None:
             return match[0]
@@ -154,13 +160,13 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
 
 
 def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
-    node.only("source", "where", "join", "columns", "output_mode", "publish")
+    node.allow_only("source", "where", "join", "columns", "output_mode", "publish")
     first = _source(node, "source", sources)
     join = node.child("join")
-    join.only("with", "on", "within", "kind", "condition")
+    join.allow_only("with", "on", "within", "kind", "condition")
     second = _source(join, "with", sources)
     if first == second:
-        join.fail("with", f"must be another table than silver.{first}")
+        join.fail("with", f"must be a table other than silver.{first}")
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
     for one, two in on.items():
         _refuse_unknown(join, "on", one, sources[first])
@@ -170,36 +176,36 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
         within=join.get("within", values.duration, _DURATION),
-        where=node.perhaps("where", values.text, sql),
-        condition=join.perhaps("condition", values.text, sql),
+        where=node.optional("where", values.text, sql),
+        condition=join.optional("condition", values.text, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
     return _table(name, (first, second), made, node, ("append",))
 
 
 def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
-    """The outputs of a table that is written in an output mode, by `files` and `kafka`."""
+    """Parse the outputs of a table, by `files` and `kafka`; `mode` is its output mode."""
     if "publish" not in node.value:
         return {}
     if mode == "complete":
         node.fail(
             "publish",
-            "needs a table of which each batch writes what has changed, in output_mode update or "
-            "append: in complete, each writes all of it",
+            "needs output_mode update or append, in which a batch writes what changed: complete "
+            "rewrites the whole table",
         )
     entry = node.child("publish")
-    entry.only("files", "kafka")
+    entry.allow_only("files", "kafka")
     found: dict[str, OutputConfig] = {}
     if "files" in entry.value:
         files = entry.child("files")
-        files.only("format")
+        files.allow_only("format")
         known, told = values.one_of(_FORMATS), f"one of {', '.join(_FORMATS)}"
         found["files"] = ToFiles(files.get("format", known, told))
     if "kafka" in entry.value:
         kafka = entry.child("kafka")
-        kafka.only("servers", "topic")
-        topic = kafka.get("topic", sources.topic, "the name of a topic")
-        found["kafka"] = ToKafka(sources.servers(kafka), topic)
+        kafka.allow_only("servers", "topic")
+        topic = kafka.get("topic", sources.topic_name, "the name of a topic")
+        found["kafka"] = ToKafka(sources.parse_servers(kafka), topic)
     if not found:
         node.fail("publish", "must name files, kafka, or both")
     return found
@@ -208,25 +214,25 @@ def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
 def refuse_shared_topics(
     document: Node, read: Mapping[str, Kafka], written: Mapping[str, ToKafka]
 ) -> None:
-    """Raise ConfigError where two outputs go to one topic, or a source reads what is published.
+    """Raise ConfigError if a topic has two outputs, or is both published to and read.
 
-    Nobody could tell the tables of one topic apart. And a source of what is made of its own rows
-    has no end, by whatever way they come back to it.
+    Readers could not tell two tables of a topic apart, and a source that reads what is computed
+    from its own rows never ends.
 
     Args:
         document: the whole of pipeline.yaml.
-        read: what sources read, by their keys there.
-        written: what is published, likewise.
+        read: topics of sources, by their keys in the document.
+        written: topics of outputs, by their keys in the document.
     """
     taken = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
     for key, output in written.items():
         for other, (servers, topics) in taken.items():
-            # Any server of a cluster leads to all of it.
+            # One common server is enough: it belongs to one cluster.
             if output.topic in topics and _names(servers) & _names(output.servers):
                 document.fail(
                     f"{key}.topic",
-                    f"is {output.topic}, as in {other}: give the output a topic of its own, which "
-                    "no other one writes and no source reads",
+                    f"is {output.topic}, as in {other}: give the output a topic that no other "
+                    "output writes and no source reads",
                 )
         taken[key] = (output.servers, (output.topic,))
 

@@ -17,7 +17,7 @@ from dotenv.parser import parse_stream
 
 from medallion.config import values
 from medallion.config.document import Node, read_yaml
-from medallion.config.gold import gold_table, refuse_shared_topics
+from medallion.config.gold import parse_gold_table, refuse_shared_topics
 from medallion.config.model import (
     Config,
     GoldTable,
@@ -27,7 +27,7 @@ from medallion.config.model import (
     SourceConfig,
     ToKafka,
 )
-from medallion.config.sources import refuse_shared_files, source
+from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.errors import ConfigError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
@@ -43,7 +43,7 @@ _CHOICES = {
 }
 
 LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Login)}
-"""The variables of the environment that say it, each with its field."""
+"""Environment variables of the login, each with its field of `Login`."""
 
 _PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_PLACES, *LOGIN)
@@ -55,7 +55,7 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     """Read the configuration as a process started in `cwd` with `environ` would see it.
 
     Raises:
-        ConfigError: a file is missing or unreadable, or a key is unknown or of the wrong kind.
+        ConfigError: a file is missing or unreadable, or a key is unknown or invalid.
     """
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
@@ -63,19 +63,19 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     dotenv = read_dotenv(conf_dir.parent / ".env")
     layout = Layout(_root(environ, cwd, dotenv, conf_dir.parent))
     document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
-    document.only("sources", "gold", "maintain")
+    document.allow_only("sources", "gold", "maintain")
     sources = _sources(document, layout)
     tables = document.children("gold").items()
-    gold = {name: gold_table(name, node, sources, conf_dir) for name, node in tables}
+    gold = {name: parse_gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
-    maintain = maintenance(document.child("maintain"))
+    maintain = parse_maintenance(document.child("maintain"))
     asks_brokers = _asks_brokers(document, sources, gold)
     login = kafka_login(environ, dotenv) if asks_brokers else Login()
     return Config(conf_dir, master, layout, sources, gold, maintain, login)
 
 
 def _sources(document: Node, layout: Layout) -> dict[str, SourceConfig]:
-    sources = {n: source(n, node, layout) for n, node in document.children("sources").items()}
+    sources = {n: parse_source(n, node, layout) for n, node in document.children("sources").items()}
     if not sources:
         raise ConfigError(f"{document.file}: sources must name at least one source.")
     refuse_shared_files(document, layout, sources.values())
@@ -85,7 +85,7 @@ def _sources(document: Node, layout: Layout) -> dict[str, SourceConfig]:
 def _asks_brokers(
     document: Node, sources: Mapping[str, SourceConfig], gold: Mapping[str, GoldTable]
 ) -> bool:
-    """Whether topics are read or written; none may be shared."""
+    """Return True if topics are read or written; raise ConfigError if one is shared."""
     read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
     written = {
         f"gold.{name}.publish.{kind}": output
@@ -105,41 +105,41 @@ def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _master(named: str) -> str | None:
-    """Where Spark is to run; Java would say that it does not know it, with a stack trace."""
+    """Return the master of Spark; an unknown one would end in a stack trace of Java."""
     master = named.strip()
     if master and not _MASTER.fullmatch(master):
         raise ConfigError(
-            f"MEDALLION_MASTER: {named!r} is none of local, local[2], local[*], spark://host:port, "
-            "yarn, and k8s://host:port."
+            f"MEDALLION_MASTER: {named!r} must be one of local, local[2], local[*], "
+            "spark://host:port, yarn and k8s://host:port."
         )
     return master or None
 
 
 def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], project: Path) -> Path:
-    """The caller's path counts from where the caller is, others from the project."""
+    """Return the root: MEDALLION_HOME relative to `cwd`, other paths relative to the project."""
     named, start = environ.get("MEDALLION_HOME"), cwd
     if not named:
         named, start = dotenv.get("MEDALLION_HOME") or "data/lakehouse", project
     if "://" in named:
-        raise ConfigError("MEDALLION_HOME: only a local path can be used, not an address.")
+        raise ConfigError("MEDALLION_HOME: only a local path is supported, not an address.")
     if named != named.strip():
-        raise ConfigError(f"MEDALLION_HOME: {named!r} begins or ends with a blank.")
+        raise ConfigError(f"MEDALLION_HOME: {named!r} starts or ends with a blank.")
     try:
         path = start / Path(named).expanduser()
-    except RuntimeError:  # ~ of somebody unknown
-        raise ConfigError(f"MEDALLION_HOME: there is no home folder for {named}.") from None
+    except RuntimeError:  # ~name of an unknown user
+        raise ConfigError(f"MEDALLION_HOME: {named} has no home folder.") from None
     if why := unsupported_path_reason(path):
         raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
     return without_dotdot(path)
 
 
-def maintenance(node: Node) -> Maintenance:
-    """The policy of maintenance; every key has a default."""
-    node.only(*(field.name for field in fields(Maintenance)))
-    duration, size = "a duration such as '7 days'", "a size such as '128 MiB'"
+def parse_maintenance(node: Node) -> Maintenance:
+    """Parse the maintenance policy; every key has a default."""
+    node.allow_only(*(field.name for field in fields(Maintenance)))
+    duration, size = values.DURATION, "a size such as '128 MiB'"
     retention = node.get("retention", values.duration, duration, table_specs.RETENTION)
-    if retention.seconds < 3600:  # a query of somebody's may last as long
-        node.fail("retention", "must be an hour at least")
+    if retention.seconds < 3600:  # as long as a user's query may take
+        node.fail("retention", "must be at least 1 hour")
     return Maintenance(
         retention=retention,
         every=node.get("every", values.duration, duration, "1 hour"),
@@ -149,7 +149,7 @@ def maintenance(node: Node) -> Maintenance:
 
 
 def read_dotenv(file: Path) -> dict[str, str]:
-    """The settings of a `.env`; empty where there is no such file. Other programs' keys are theirs.
+    """Return the settings of a `.env`, empty if the file is missing; ignore other programs' keys.
 
     Raises:
         ConfigError: the file cannot be read, a line of it sets nothing, or a key is unknown.
@@ -165,15 +165,15 @@ def read_dotenv(file: Path) -> dict[str, str]:
         written = binding.original.string
         line = binding.original.line + len(written) - len(written.lstrip("\n"))
         if binding.error or (binding.key and binding.value is None):
-            # What stands there is not repeated: it may be a password.
+            # The message does not repeat the line: it may be a password.
             raise ConfigError(
-                f"{file} line {line}: must be KEY=value; a value that has ' in it stands in \", "
-                "and the other way round."
+                f"{file} line {line}: must be KEY=value; put a value that contains ' in \", and "
+                "the other way round."
             )
         if binding.key == f"{_PREFIX}CONF":
             raise ConfigError(
-                f"{file} line {line}: MEDALLION_CONF names the folder that this file lies beside, "
-                "so it can only be set in the environment."
+                f"{file} line {line}: MEDALLION_CONF can only be set in the environment, because "
+                "it decides which .env is read."
             )
         if (binding.key or "").startswith(_PREFIX) and binding.key not in KEYS:
             raise ConfigError(
@@ -181,7 +181,7 @@ def read_dotenv(file: Path) -> dict[str, str]:
                 f"{', '.join(KEYS)}."
             )
         if binding.key in without_dotdot and binding.key in KEYS:
-            raise ConfigError(f"{file} line {line}: {binding.key} stands there twice.")
+            raise ConfigError(f"{file} line {line}: {binding.key} is set twice.")
         without_dotdot[binding.key or ""] = binding.value
     found = {
         **dotenv_values(stream=StringIO(text)),
@@ -189,39 +189,39 @@ def read_dotenv(file: Path) -> dict[str, str]:
     }
     for key in _PLACES:
         value = without_dotdot.get(key) or ""
-        if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # a folder of that very name
+        if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # dotenv would take it as it is
             raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
         for name in re.findall(r"\$\{([^}:]+)\}", value):
             if name not in without_dotdot and name not in os.environ:  # ${DATA}/lake would be /lake
                 raise ConfigError(
-                    f"{file}: {key} has ${{{name}}}, which is set neither in this file nor in the "
+                    f"{file}: {key} has ${{{name}}}, which is set neither here nor in the "
                     "environment."
                 )
     return {key: value for key, value in found.items() if value}
 
 
 def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
-    """How brokers are spoken to; the environment wins over `.env`.
+    """Return the login for Kafka's brokers; the environment wins over `.env`.
 
     Raises:
-        ConfigError: a variable has no such value; a password is never repeated.
+        ConfigError: a variable is invalid; the message never has the password.
     """
     given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
-    found = {LOGIN[key]: value for key, value in given.items() if value}
+    given_fields = {LOGIN[key]: value for key, value in given.items() if value}
     for key, name in LOGIN.items():
-        if (choices := _CHOICES.get(name)) and found.get(name, choices[0]) not in choices:
+        if (choices := _CHOICES.get(name)) and given_fields.get(name, choices[0]) not in choices:
             raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
-    made = Login(**found)
-    if made.protocol.startswith("SASL_") != bool(made.username and made.password):
+    login = Login(**given_fields)
+    if login.protocol.startswith("SASL_") != bool(login.username and login.password):
         raise ConfigError(
-            "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD go together with "
-            "MEDALLION_KAFKA_PROTOCOL SASL_SSL (or SASL_PLAINTEXT): set all three of them, or none."
+            "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD need MEDALLION_KAFKA_PROTOCOL "
+            "SASL_SSL (or SASL_PLAINTEXT): set all three, or none."
         )
-    if made.ca and not made.protocol.endswith("SSL"):
+    if login.ca and not login.protocol.endswith("SSL"):
         raise ConfigError(
-            f"MEDALLION_KAFKA_CA is for brokers that are spoken to by SSL, and not by "
-            f"{made.protocol}: set MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL."
+            f"MEDALLION_KAFKA_CA is for SSL, not for {login.protocol}: set "
+            "MEDALLION_KAFKA_PROTOCOL to SSL or SASL_SSL."
         )
-    if made.ca and not (Path(made.ca).is_absolute() and Path(made.ca).is_file()):
-        raise ConfigError(f"MEDALLION_KAFKA_CA: {made.ca}: must be the whole path of a file.")
-    return made
+    if login.ca and not (Path(login.ca).is_absolute() and Path(login.ca).is_file()):
+        raise ConfigError(f"MEDALLION_KAFKA_CA: {login.ca}: must be the absolute path of a file.")
+    return login

@@ -1,4 +1,4 @@
-"""Which query reads which table and writes which: derived from the configuration, here alone."""
+"""The streaming queries of a configuration: which tables each one reads and writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 
 @dataclass(frozen=True)
 class Query:
-    """The names of one streaming query: its own, and those of its sources and its tables.
+    """One streaming query.
 
-    `upstream` are the tables that it reads, in the order of `sources`; none for bronze, whose
-    source hands files over to it.
-    `targets` are the tables that it writes: the one of its own name, and silver's quarantine; none
-    for one that publishes a table of gold.
+    Attributes:
+        name: `layer.source`, `gold.table` or `publish.table.output`.
+        sources: the sources of its rows; several for a gold table that joins them.
+        upstream: the tables that it reads, in the order of `sources`; none for bronze.
+        targets: the tables that it writes; none for a query that publishes.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Query:
 
     @property
     def source(self) -> str:
-        """The source of its rows; the first, where a table of gold is made of several."""
+        """The first of its sources."""
         return self.sources[0]
 
     @property
@@ -36,12 +37,12 @@ class Query:
 
 
 def layers_in_use(config: Config) -> tuple[str, ...]:
-    """LAYERS, and PUBLISH where a table of gold is published."""
+    """Return LAYERS, and PUBLISH if a table of gold is published."""
     return (*LAYERS, PUBLISH) if any(t.outputs for t in config.gold.values()) else LAYERS
 
 
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
-    """The queries of some layers, in their order; `publish.TABLE.OUTPUT` comes after gold's."""
+    """Return the queries of some layers, each after those whose tables it reads."""
     found = []
     for name in config.sources:
         found.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
@@ -59,5 +60,5 @@ def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[
 
 
 def query_names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:
-    """Their names, which are also those of the tables that LAYERS write."""
+    """Return the names of the queries, which for LAYERS are also names of tables."""
     return [query.name for query in queries(config, layers)]

@@ -1,4 +1,4 @@
-"""The entries below `sources` of pipeline.yaml."""
+"""Parsing of `sources` in pipeline.yaml."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from medallion.storage.paths import Layout, resolved_path
 
 _VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
 _SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
-_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # as Kafka itself has it
+_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
-_NAMES = "a pattern of names such as '*.json', without / and {, and not hidden ones (._)"
+_NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
 _LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array of Java's
 _SILVER = "snake_case columns with their Spark SQL expressions"
 _OF_FILES = (
@@ -42,17 +42,17 @@ _OF_FILES = (
 )  # fmt: skip
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
 _DELIMITER = "one character such as ';' or \"\\t\", and no letter, digit or quote"
-_TRUTH, _DURATION = "true or false", "a duration such as '1 hour'"
+_BOOLEAN, _DURATION = "true or false", values.DURATION
 
 
-def source(name: str, node: Node, layout: Layout) -> SourceConfig:
-    """One source, by itself."""
+def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
+    """Parse the settings of one source, without comparing it to others."""
     kind = node.choice("format", FORMATS)
-    node.only(*_keys(kind))
+    node.allow_only(*_keys(kind))
     found = SourceConfig(
         name=name,
         schema=_declared(node),
-        hints=node.perhaps("hints", values.schema_of, _COLUMNS) or {},
+        hints=node.optional("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
         lookup=_lookup(node),
@@ -62,30 +62,30 @@ def source(name: str, node: Node, layout: Layout) -> SourceConfig:
         late=node.choice("late", LATE),
         on_rescued=node.choice("on_rescued", ON_RESCUED),
         format=kind,
-        multi_line=node.get("multi_line", values.truth, _TRUTH, False),
+        multi_line=node.get("multi_line", values.truth, _BOOLEAN, False),
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
         folders=node.get("folders", values.texts, "a list of folders", []),
-        allow_overwrites=node.get("allow_overwrites", values.truth, _TRUTH, False),
-        quiet_period=node.perhaps("quiet_period", values.duration, _DURATION),
+        allow_overwrites=node.get("allow_overwrites", values.truth, _BOOLEAN, False),
+        quiet_period=node.optional("quiet_period", values.duration, _DURATION),
         clean_source=node.choice("clean_source", CLEANING),
-        clean_after=node.perhaps("clean_after", values.duration, _DURATION),
+        clean_after=node.optional("clean_after", values.duration, _DURATION),
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
-        stream=stream(node, kind),
+        stream=parse_stream_format(node, kind),
         options=_options(node, kind),
     )
     _refuse_contradictions(found, node)
     for folder in filter(_ADDRESS.match, found.folders):
         node.fail(
             "folders",
-            f"names {folder!r}, and object stores and other addresses are not supported yet: name "
-            "a local path, such as one where the store is mounted",
+            f"names {folder!r}: object stores and other addresses are not supported; name a local "
+            "path, such as the mount point of the store",
         )
     found = replace(found, folders=tuple(map(layout.normalize, found.folders)))
     for folder in filter(layout.is_internal, found.folders):
         node.fail(
-            "folders", f"names {folder}, where the tables or the archive of {layout.root} lie"
+            "folders", f"names {folder}, in which the lakehouse {layout.root} keeps its own files"
         )
     return found
 
@@ -96,18 +96,18 @@ def _options(source: Node, kind: str) -> CsvOptions:
     if kind != "csv":
         source.fail("options", f"is for the format csv, not {kind}")
     node = source.child("options")
-    node.only("delimiter", "sep", "header")
+    node.allow_only("delimiter", "sep", "header")
     if "delimiter" in node.value and "sep" in node.value:
         node.fail("sep", "is another name of delimiter: give one of them")
     key = "sep" if "sep" in node.value else "delimiter"
     return CsvOptions(
         delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
-        header=node.perhaps("header", values.truth, _TRUTH),
+        header=node.optional("header", values.truth, _BOOLEAN),
     )
 
 
 def _keys(kind: str) -> list[str]:
-    """What a source of a format can be told."""
+    """Return the known keys of a source of a format."""
     known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")] + ["enrich"]
     if kind in STREAM_KEYS:
         known = [key for key in known if key not in _OF_FILES] + [*STREAM_KEYS[kind]]
@@ -129,7 +129,7 @@ def _lookup(source: Node) -> LookupConfig | None:
     if key not in source.value:
         return None
     node = source.child(key)
-    node.only(*(field.name for field in fields(LookupConfig)))
+    node.allow_only(*(field.name for field in fields(LookupConfig)))
     return LookupConfig(
         file=node.get("file", values.text, "a CSV file or the folder of a Delta table"),
         on=node.get("on", values.text, "the name of a silver column"),
@@ -145,19 +145,21 @@ def _lookup_key(source: Node) -> str:
 
 
 def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
-    """Settings that are right one by one, and not together."""
+    """Raise ConfigError if valid settings contradict each other."""
     if found.schema is not None and found.hints:
-        node.fail("hints", "is for a schema that is inferred: give the types in schema")
+        node.fail("hints", "is only for an inferred schema: give the types in schema")
     if found.options.header is False and found.schema is None:
         node.fail("options.header", "is false: give the columns of the files in schema, in order")
     if found.multi_line and found.format != "json":
         node.fail("multi_line", f"is for the format json, not {found.format}")
     if found.clean_after and found.clean_source == "off":
-        node.fail("clean_after", "says when, and clean_source: off that nothing is put away")
+        node.fail(
+            "clean_after", "has no effect with clean_source: off: remove it, or set clean_source"
+        )
     if found.max_line_bytes > _LONGEST_LINE:
-        node.fail("max_line_bytes", "must be 512 MiB at most: Spark holds no longer text")
+        node.fail("max_line_bytes", "must be 512 MiB at most, the longest string of Spark")
     if "max_line_bytes" in node.value and found.format in TYPED_FORMATS:
-        node.fail("max_line_bytes", f"is for lines of text: rows of {found.format} are none")
+        node.fail("max_line_bytes", f"is for lines of text, which {found.format} does not have")
     _refuse_no_fields(found, node)
     for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
         for column in named:
@@ -166,14 +168,14 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
     for column in found.keys:
-        # Where rows say no time themselves, they may have that of their coming in.
+        # Rows without a time of their own may use the time of their arrival.
         if column != found.event_time and (
-            moving := expressions.arrival_column(found.silver[column])
+            arrival := expressions.arrival_column(found.silver[column])
         ):
             node.fail(
                 "keys",
-                f"names {column!r}, which is made of {moving}: that is another one when the same "
-                "row comes in again, and no duplicate would be known by it",
+                f"names {column!r}, which is computed from {arrival}: it changes when the same row "
+                "arrives again, so that no duplicate would be found",
             )
     if found.lookup and found.lookup.on not in found.silver:
         node.fail(
@@ -183,26 +185,31 @@ def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
         if column in found.silver:
             node.fail(f"{_lookup_key(node)}.columns", f"names {column!r}, which silver has already")
     if found.event_time not in found.keys:
-        # Spark would never evict the state of such a deduplication.
+        # Spark would never evict the state of a deduplication without it.
         node.fail("keys", f"must hold the event time {found.event_time!r}")
 
 
 def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
-    """What is said of columns that rows cannot have: lines of text, and those that are made up."""
+    """Raise ConfigError for columns that rows of the format text, or of rate, cannot have."""
     is_text = found.format == "text" or getattr(found.stream, "value", None) == "text"
     fixed = ("value",) if is_text else ("timestamp", "value") if found.format == "rate" else ()
     for key, columns in (("schema", found.schema), ("hints", found.hints)):
         for column in columns or ():
             if fixed and column not in fixed:
-                node.fail(f"{key}.{column}", f"is no column here: a row has {' and '.join(fixed)}")
+                node.fail(
+                    f"{key}.{column}",
+                    f"is not a column of this format, whose rows have {' and '.join(fixed)}",
+                )
     if is_text and "schema_evolution" in node.value:
-        node.fail("schema_evolution", "is for new fields: a row of text has value, and no other")
+        node.fail(
+            "schema_evolution", "is for new fields, and a row of text only has the column value"
+        )
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
-    """Raise ConfigError if two sources may read the same file: either may move it away.
+    """Raise ConfigError if two sources may read the same file, because either may move it away.
 
-    That is: one folder is in the other, and the patterns may overlap.
+    They may if a folder of one is within a folder of the other, and their patterns may overlap.
     """
     for one, other in combinations((s for s in sources if not s.stream), 2):
         here, there = ([resolved_path(p) for p in s.folders_in(layout)] for s in (one, other))
@@ -211,17 +218,16 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
         ):
             document.fail(
                 f"sources.{other.name}",
-                f"takes the same files as {one.name}, as far as patterns are compared, and one may "
-                "move them away from the other: give each folders of its own, or a pattern that "
-                "begins or ends with other letters",
+                f"may read the same files as {one.name}, which one would move away from the other: "
+                "give each its own folders, or patterns with different starts or ends",
             )
 
 
-def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
-    """What a source of this format reads; None for files."""
+def parse_stream_format(node: Node, kind: str) -> Kafka | Rate | Socket | None:
+    """Parse what a source reads in place of files; return None for file formats."""
     if kind == "kafka":
         return Kafka(
-            servers=servers(node),
+            servers=parse_servers(node),
             topics=node.get("topics", _each(_TOPIC), "a list of topics, each named once"),
             value=node.choice("value", _VALUES),
             starting_offsets=node.choice("starting_offsets", _OFFSETS),
@@ -231,8 +237,8 @@ def stream(node: Node, kind: str) -> Kafka | Rate | Socket | None:
         return Rate(_count(node, "rows_per_second", 10))
     if kind == "socket":
         return Socket(
-            host=node.get("host", values.text, "the name of a machine", "localhost"),
-            port=node.get("port", _port, "the number of a port"),
+            host=node.get("host", values.text, "a host name", "localhost"),
+            port=node.get("port", _port, "a port number"),
         )
     return None
 
@@ -241,28 +247,28 @@ def _count(node: Node, key: str, default: int) -> int:
     return node.get(key, values.count, "a whole number above 0", default)
 
 
-def servers(node: Node) -> tuple[str, ...]:
-    """The brokers that an entry names."""
+def parse_servers(node: Node) -> tuple[str, ...]:
+    """Return the brokers of an entry, as host:port."""
     return node.get("servers", _each(_SERVER), "a list such as [localhost:9092]")
 
 
-def topic(value: Any) -> str:
-    """The name of one topic."""
+def topic_name(value: Any) -> str:
+    """Return a valid name of a topic."""
     if not _TOPIC.fullmatch(found := values.text(value)):
         raise ValueError
     return found
 
 
 def _each(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
-    """The kind of a list of different texts that fit a pattern."""
+    """Return a function that accepts a list of different strings that match a pattern."""
 
-    def kind(value: Any) -> tuple[str, ...]:
+    def convert(value: Any) -> tuple[str, ...]:
         found = values.texts(value)
         if not found or len(set(found)) < len(found) or not all(map(pattern.fullmatch, found)):
             raise ValueError
         return found
 
-    return kind
+    return convert
 
 
 def _port(value: Any) -> int:

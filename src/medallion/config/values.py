@@ -1,4 +1,4 @@
-"""Kinds of values: each function gives a value of its kind, or raises ValueError or TypeError."""
+"""Values of settings: each function returns a valid value, or raises ValueError or TypeError."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from typing import Any
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
-TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # it is the name of folders and files as well
+TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+DURATION = "a duration in seconds, minutes, hours or days, such as '10 minutes'"
 _LONGEST = 36_500 * _UNITS["day"]  # Spark's arithmetic overflows some way beyond
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-# What no file's name can have, and halves of characters, which no file can.
-_UNSPEAKABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+# Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 _NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
 
 
 @dataclass(frozen=True, order=True)
 class Duration:
-    """A length of time, however it was spelled; its text is as Spark reads it."""
+    """A length of time; equal durations may have different texts. Spark can parse `text`."""
 
     seconds: int
     text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """The duration that `10 minutes` or `1 hour` says; raises ValueError for anything else."""
+        """Parse a duration such as `10 minutes`; raise ValueError for anything else."""
         match = re.fullmatch(r"([1-9][0-9]*) (second|minute|hour|day)s?", text.strip())
         if not match or int(match[1]) * _UNITS[match[2]] > _LONGEST:
-            raise ValueError(f"{text!r} is not a duration such as '10 minutes' or '1 hour'")
+            raise ValueError(f"{text!r} is not {DURATION}")
         return cls(int(match[1]) * _UNITS[match[2]], text.strip())
 
     @property
     def micros(self) -> int:
-        """Microseconds, the unit of every time that is written down."""
+        """The duration in microseconds, the unit of recorded times."""
         return self.seconds * 1_000_000
 
     def __str__(self) -> str:
@@ -45,109 +46,110 @@ class Duration:
 
 
 def fold_case(name: str) -> str:
-    """What a name has in common with those that Spark takes for the same column.
+    """Return a key that is equal for names that Spark takes for the same column.
 
-    Spark goes by one letter after the other: i with and without its dot are one to it.
+    Spark compares letter by letter, so that i with and without a dot are equal.
     """
     upper = (letter.upper() for letter in name)
-    # Of a letter whose capital is two to Python, Java has one, or none.
+    # Some letters have two capital letters in Python, and one or none in Java.
     one = (u if len(u) == 1 else c for c, u in zip(name, upper, strict=True))
     return "".join(letter.lower()[0] for letter in one)
 
 
-class WrongColumnError(ValueError):
-    """One column of several is wrong: its name, and what it must be."""
+class InvalidColumnError(ValueError):
+    """A mapping has an invalid column."""
 
-    def __init__(self, name: str, what: str) -> None:
-        super().__init__(name, what)
-        self.name, self.what = name, what
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name, self.problem = name, problem
 
 
 def text(value: Any) -> str:
-    """Text that is not blank, and can be written to a file and named to the system."""
+    """Return a string that is neither blank nor unprintable."""
     if not _is_text(value):
         raise ValueError
     return str(value)
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and not _UNSPEAKABLE.search(value)
+    return isinstance(value, str) and bool(value.strip()) and not _UNPRINTABLE.search(value)
 
 
 def pattern(value: Any) -> str:
-    """A pattern of file names; of a folder's name, or as shells spell it, it would fit none, nor
-    would it where it begins as names do that are passed over."""
+    """Return a glob of file names, which cannot match directories, {a,b} or hidden files."""
     if set(text(value)) & set("/{") or value[0] in "._":
         raise ValueError
     return str(value)
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """A list of texts."""
+    """Return a list of strings."""
     if not isinstance(value, list):
         raise TypeError
     return tuple(text(v) for v in value)
 
 
 def columns_of(value: Any) -> Mapping[str, str]:
-    """A mapping of columns to text."""
+    """Return a mapping of columns to strings."""
     if not isinstance(value, dict) or not value:
         raise ValueError
     for name, spelled in value.items():
         if not _is_text(spelled):
-            raise WrongColumnError(str(name), f"must be text, not {spelled!r}")
+            raise InvalidColumnError(str(name), f"must be a string, not {spelled!r}")
     return {text(name): spelled for name, spelled in value.items()}
 
 
 def named_columns(value: Any) -> Mapping[str, str]:
-    """A mapping of snake_case columns to text."""
+    """Return a mapping of snake_case columns to strings."""
     columns = columns_of(value)
     for name in columns:
         if not TABLE_NAME.fullmatch(name):
-            raise WrongColumnError(
+            raise InvalidColumnError(
                 name, "is not snake_case: lower-case letters, digits and _, a letter first"
             )
     return columns
 
 
 def typed_columns(value: Any) -> Mapping[str, str]:
-    """A mapping of snake_case columns to types that hold no others."""
+    """Return a mapping of snake_case columns to simple types."""
     columns = named_columns(value)
     for name, kind in columns.items():
         if kind not in TYPES:
             what = f"must be one of the types {', '.join(TYPES)}, not {kind!r}"
-            raise WrongColumnError(name, what)
+            raise InvalidColumnError(name, what)
     return columns
 
 
 def schema_of(value: Any) -> Mapping[str, str]:
-    """A mapping of columns to types."""
+    """Return a mapping of columns to types, simple or nested."""
     columns = columns_of(value)
     seen: dict[str, str] = {}
     for name, kind in columns.items():
         if kind not in TYPES and not _NESTED.fullmatch(kind):
             known = ", ".join((*TYPES, *NESTED))
-            raise WrongColumnError(name, f"must be one of the types {known}, not {kind!r}")
+            raise InvalidColumnError(name, f"must be one of the types {known}, not {kind!r}")
         if other := seen.get(fold_case(name)):
-            raise WrongColumnError(name, f"is {other} over again: case does not tell columns apart")
+            raise InvalidColumnError(
+                name, f"is the same column as {other}: names that differ only in case are equal"
+            )
         seen[fold_case(name)] = name
     return columns
 
 
 def duration(value: Any) -> Duration:
-    """A duration such as `10 minutes`."""
+    """Return a duration such as `10 minutes`."""
     return Duration.parse(text(value))
 
 
 def count(value: Any) -> int:
-    """A whole number above 0."""
+    """Return a whole number above 0."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError
     return value
 
 
 def size(value: Any) -> int:
-    """The bytes of a size such as `1 GiB`."""
+    """Return the bytes of a size such as `1 GiB`."""
     match = re.fullmatch(r"([1-9]\d{0,6}) (KiB|MiB|GiB)", text(value))
     if not match:
         raise ValueError
@@ -165,21 +167,21 @@ def delimiter(value: Any) -> str:
 
 
 def truth(value: Any) -> bool:
-    """True or false."""
+    """Return a boolean."""
     if not isinstance(value, bool):
         raise ValueError
     return value
 
 
 def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
-    """The kind of a value that is one of these."""
+    """Return a function that accepts one of these words."""
 
-    def kind(value: Any) -> str:
+    def convert(value: Any) -> str:
         if value not in choices:
             raise ValueError
         return str(value)
 
-    return kind
+    return convert
 
 
 _WILDCARD = re.compile(r"[*?\[\]]")

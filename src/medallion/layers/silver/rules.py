@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.expressions import TEXT
+from medallion.config.expressions import STRING
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
@@ -40,7 +40,7 @@ from medallion.storage.text import Reporter, printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
-_NO_COLUMN = re.compile(rf"\w*?{TEXT}|\b\w+\s*\(")
+_NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 # Spark's classes for functions such as to_timestamp, if they are not casts.
