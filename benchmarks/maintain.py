@@ -94,7 +94,7 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
         _land(config, landed)
         for layer in LAYERS:
             pipeline.run(layer)
-        maintenance.align(config, LAYERS)  # as a stream does that finds its tables there
+        maintenance.apply_properties(config, LAYERS)  # as a stream does that finds its tables there
         landed += 1
         _land(config, landed)
         stream.start()

@@ -20,7 +20,7 @@ from medallion.inspect.audit import Audit
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import Failure, Verdict
-from medallion.runtime.backfill import Backfilled
+from medallion.runtime.backfill import BackfillResult
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.sql.engine import Result
 from medallion.state.ledger import Entry
@@ -46,7 +46,7 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (render_tables.files_text([ENTRY]), 4),
         (render_runs.status_text([STATUS]), 7),
         (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
-        (render_tables.backfill_text(Backfilled(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
+        (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (render_tables.schema_text([SchemaVersion(1, EVIL, EVIL, {EVIL: "string"})]), 2),
         (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
     ],

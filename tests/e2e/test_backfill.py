@@ -28,7 +28,7 @@ def test_a_backfill_with_nothing_running(
     old_files(cut_off)
     discovery.request_backfill(layout, "event", cut_off)
     said: list[str] = []
-    found = backfill.backfill(lakehouse.config, "event", folder, said.append)
+    found = backfill.run_backfill(lakehouse.config, "event", folder, said.append)
     assert (found.files, found.new_files, found.rows) == (3, 2, 5)
     (refused,) = found.refused
     assert layout.root / refused.path == folder / "c.json"
@@ -36,7 +36,9 @@ def test_a_backfill_with_nothing_running(
     # They are their owner's: each lies where it lay.
     assert sorted(f.name for f in folder.rglob("*.json")) == ["a.json", "b.json", "c.json"]
     assert discovery.pending_backfills(layout, "event") == []
-    again = backfill.backfill(lakehouse.config, "event", folder / ".." / "elsewhere", said.append)
+    again = backfill.run_backfill(
+        lakehouse.config, "event", folder / ".." / "elsewhere", said.append
+    )
     assert again.new_files == 0
     found_by_audit = run_audit(lakehouse.config, everything=True)
     assert found_by_audit.findings == ()

@@ -46,7 +46,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert [error for error in report.errors if "medallion refresh silver.activity" in error]
     assert {name: lakehouse.rows(name) for name in before} == before
     assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
-    refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    refresh.refresh_table(lakehouse.pipeline(), "silver.activity")
     shutil.rmtree(layout.table("ops.files"))
     (lakehouse.root / "copy").rename(layout.table("ops.files"))
     lakehouse.land("activity", "2.json", *THIRD)
@@ -123,7 +123,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     assert report.balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
     # Whose checkpoint is a new one, and has read as much.
-    refresh.refresh(lakehouse.pipeline(), "gold.device_totals")
+    refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
 
     for folder in night:
         shutil.rmtree(folder)
@@ -132,7 +132,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     told = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
     errors = lakehouse.night().errors
     assert [bool(re.search(told, error)) for error in errors] == [True, True]
-    refresh.refresh(lakehouse.pipeline(), "gold.device_totals")
+    refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
     assert lakehouse.night().is_good
     assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 9)]
 

@@ -113,7 +113,7 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     old.write_text(recording(9, 0.1) + "\n", encoding="utf-8")
     monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
     said: list[str] = []
-    found = backfill.backfill(lakehouse.config, "activity", old, said.append)
+    found = backfill.run_backfill(lakehouse.config, "activity", old, said.append)
     assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
     assert "blocked" in said[-1]
     assert gold(lakehouse) == before

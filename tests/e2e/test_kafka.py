@@ -24,7 +24,7 @@ from medallion.ingest.kafka.source import MessageBatch
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill
-from medallion.runtime.backfill import Backfilled
+from medallion.runtime.backfill import BackfillResult
 from medallion.runtime.stream import Stream
 from medallion.state import topics
 from medallion.storage import delta_tables
@@ -219,7 +219,7 @@ def test_messages_that_are_gone_are_told(
     lost = "topic shelf lost messages before they were ingested: partition 0, offsets 8 to 9"
     remedy = "To continue without them: medallion backfill clicks shelf."
     assert_told(lakehouse, f"{lost}. {remedy}")
-    assert go_on(lakehouse) == Backfilled(0, 0, 1, (), topic="shelf", lost=2)
+    assert go_on(lakehouse) == BackfillResult(0, 0, 1, (), topic="shelf", lost=2)
     assert of_shop(lakehouse)[-1] == 10
     assert ledger(lakehouse, "shelf") == {0: (11, 9, 0, 2)}
     assert run_audit(lakehouse.config, everything=True).findings == ()
@@ -280,7 +280,7 @@ def assert_told(lakehouse: Lakehouse, what: str) -> None:
     assert what in str(query_statuses(lakehouse.config)[0].error)
 
 
-def go_on(lakehouse: Lakehouse) -> Backfilled:
+def go_on(lakehouse: Lakehouse) -> BackfillResult:
     """`medallion backfill clicks TOPIC`, in the session that is on."""
     source = lakehouse.config.sources["clicks"]
     assert isinstance(source.stream, Kafka)

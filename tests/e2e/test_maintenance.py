@@ -79,6 +79,6 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(lakehouse: Lake
 
     # A rebuilt table begins with bronze as it is: its first commits are gone.
     pipeline = lakehouse.pipeline()
-    refresh.refresh(pipeline, "silver.event")
+    refresh.refresh_table(pipeline, "silver.event")
     assert delta_tables.row_count(layout.table("silver.event")) == 8
     assert run_audit(lakehouse.config, everything=True).is_balanced

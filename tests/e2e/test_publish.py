@@ -176,7 +176,7 @@ def test_changes_of_gold_are_published(
     assert (len(values), sorted(told(values[5:]))) == (7, second)
 
     # A table that is made anew, and what maintenance takes: who reads on has the table as it is.
-    refresh.refresh(lakehouse.pipeline(), "gold.by_window")
+    refresh.refresh_table(lakehouse.pipeline(), "gold.by_window")
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
     run(lakehouse)
     expected = [(FAR, "open", 1), (TEN, "close", 1), (TEN, "open", 4), (TWENTY, "close", 1)]
@@ -192,7 +192,7 @@ def test_changes_of_gold_are_published(
     with monkeypatch.context() as disk:
         disk.setattr(FilesOutput, "write", _full)
         with pytest.raises(MedallionError, match="full"):
-            refresh.refresh(lakehouse.pipeline(), FILES)
+            refresh.refresh_table(lakehouse.pipeline(), FILES)
     for _ in range(2):
         lakehouse.fill("publish")
         assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
@@ -231,7 +231,7 @@ def test_an_output_that_is_removed_and_configured_again(
 
     # A table that is published no more keeps no feed, and what it changes then nobody knows.
     configure(lakehouse, tmp_path)
-    maintenance.by_hand(lakehouse.config)
+    maintenance.maintain_unlocked_layers(lakehouse.config)
     table = delta_tables.open_table(lakehouse.config.layout.table("gold.by_window"))
     assert table.metadata().configuration["delta.enableChangeDataFeed"] == "false"
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
@@ -239,7 +239,7 @@ def test_an_output_that_is_removed_and_configured_again(
     configure(lakehouse, tmp_path, publish=outputs)
     with pytest.raises(UsageError, match=r"since the last batch are not .* refresh"):
         lakehouse.fill("gold", "publish")
-    refresh.refresh(lakehouse.pipeline(), FILES)
+    refresh.refresh_table(lakehouse.pipeline(), FILES)
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
 
@@ -269,7 +269,7 @@ def test_an_output_that_is_removed_and_configured_again(
     shutil.rmtree(lakehouse.root / "publish/by_window")
     with pytest.raises(UsageError, match="lacks batches that were published"):
         lakehouse.fill("publish")
-    refresh.refresh(lakehouse.pipeline(), FILES)
+    refresh.refresh_table(lakehouse.pipeline(), FILES)
     assert [folder.name for folder in batches(lakehouse)] == ["00000003"]
     lakehouse.land("event", "3.json", event("10:06:00", "e", "open"))
     run(lakehouse)
@@ -287,7 +287,7 @@ def as_message_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) ->
             FilesOutput, "definition", lambda *_: {"format": "parquet", "topic id": "one"}
         )
         with pytest.raises(UsageError, match=r"_commit_version restarts .* Recreate the topic"):
-            refresh.refresh(lakehouse.pipeline(), FILES)
+            refresh.refresh_table(lakehouse.pipeline(), FILES)
     checkpoints.note(checkpoint, "definition", note)
 
 

@@ -149,7 +149,7 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     assert report.balances["event"].is_balanced
     assert report.balances["event"].duplicate_rows == 1
     assert lakehouse.rows("silver.event", "action") == [("open",)]
-    refresh.refresh(lakehouse.pipeline(), "silver.activity")
+    refresh.refresh_table(lakehouse.pipeline(), "silver.activity")
     found = run_audit(lakehouse.config)
     assert (found.findings, found.is_balanced) == ((), True)
     assert found.balances["activity"].duplicate_rows == 1

@@ -113,19 +113,19 @@ class Actor:
         with self._open("stream") as pipeline:
             timer.start()
             try:
-                stream.serve(pipeline, layers_in_use(pipeline.config), "1 second")
+                stream.run_stream(pipeline, layers_in_use(pipeline.config), "1 second")
             finally:
                 timer.cancel()
 
     def _refresh(self, table: str) -> None:
-        with self._open("refresh", *refresh.layers_of(self.config(), table)) as pipeline:
-            refresh.refresh(pipeline, table)
+        with self._open("refresh", *refresh.layers_to_lock(self.config(), table)) as pipeline:
+            refresh.refresh_table(pipeline, table)
 
     def _backfill(self, path: str) -> None:
-        backfill.backfill(self.config(), "event", Path(path), lambda _: None)
+        backfill.run_backfill(self.config(), "event", Path(path), lambda _: None)
 
     def _maintain(self) -> None:
-        maintenance.by_hand(self.config())
+        maintenance.maintain_unlocked_layers(self.config())
 
     def _audit(self) -> None:
         found = run_audit(self.config(), everything=True)

@@ -131,13 +131,13 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
     enter(home, "sub/a.png", state=REJECTED, code="unreadable")
     enter(home, "b.png", state=REJECTED, code="unreadable")
     with pytest.raises(UsageError, match="no reported file matches"):
-        outcome.dismiss(home.config, "*.json", None)
+        outcome.dismiss_files(home.config, "*.json", None)
     with (
         locks.lock_layers(home.layout, ["bronze"], "stream"),
         pytest.raises(UsageError, match="stream"),
     ):
-        outcome.dismiss(home.config, "*.png", None)
-    (dismissed,) = outcome.dismiss(home.config, "b.png", "activity")
+        outcome.dismiss_files(home.config, "*.png", None)
+    (dismissed,) = outcome.dismiss_files(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]
     assert (row, row.state, row.dismissed_at is not None) == (dismissed, REJECTED, True)
     assert names(ledger_files.find_attention(home.config).rejected) == ["a.png"]
@@ -171,7 +171,7 @@ def test_each_change_of_an_archived_file_is_reported(home: Home) -> None:
     outcome.record_reported(home.config, ledger_files.find_attention(home.config), "nightly")
     found = ledger_files.find_attention(home.config)
     assert (len(found.changed), found.has_failures) == (1, False)
-    outcome.dismiss(home.config, "a.json", None)
+    outcome.dismiss_files(home.config, "a.json", None)
     assert ledger_files.find_attention(home.config).files == []
     append(file, later=10)
     found = ledger_files.find_attention(home.config)

@@ -17,7 +17,7 @@ from medallion.cli.render_tables import backfill_json, backfill_text
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.runtime import backfill as module
-from medallion.runtime.backfill import Backfilled, backfill
+from medallion.runtime.backfill import BackfillResult, run_backfill
 from medallion.state.ledger import PENDING
 from medallion.storage import locks
 from medallion.storage.text import Reporter
@@ -51,7 +51,7 @@ def beside(
     path: Path,
     *looks: Callable[[], Any],
     say: Reporter = lambda _: None,
-) -> Backfilled:
+) -> BackfillResult:
     """A backfill beside a process that looks so, the last way for ever."""
     left, started = list(looks), time.monotonic()
 
@@ -62,7 +62,7 @@ def beside(
     monkeypatch.setattr(locks, "lock_holder", lambda *_: "medallion stream, pid 1")
     # Its own name of the module: other threads of this process sleep, too, and must not look.
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    return backfill(home.config, home.source.name, path, say)
+    return run_backfill(home.config, home.source.name, path, say)
 
 
 def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
@@ -219,7 +219,7 @@ def test_a_file_that_the_pattern_leaves_out_is_refused(
     assert (found.files, found.new_files, found.is_good) == (1, 1, True)
     assert said[0] == f"{old}: 1 file left out, whose names do not match *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not match \*\.json, the pattern"):
-        backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
+        run_backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
 
 
 def test_another_source_s_file_is_refused(home: Home) -> None:
@@ -231,7 +231,7 @@ def test_another_source_s_file_is_refused(home: Home) -> None:
     file = land(theirs, "a.json")
     for path in (file, theirs, theirs.parent):
         with pytest.raises(UsageError, match=r"event/a\.json: event ingests it too"):
-            backfill(config, "activity", path, lambda _: None)
+            run_backfill(config, "activity", path, lambda _: None)
     assert not list(home.layout.requests("activity").glob("*"))
 
 
@@ -240,7 +240,7 @@ def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
     for name in ("bronze/activity", "_schemas"):
         (home.layout.root / name).mkdir(parents=True, exist_ok=True)
         with pytest.raises(UsageError, match="belongs to the lakehouse's own tables"):
-            backfill(home.config, "activity", home.layout.root / name, lambda _: None)
+            run_backfill(home.config, "activity", home.layout.root / name, lambda _: None)
 
 
 def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,14 +279,14 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)
     said: list[str] = []
-    found = backfill(home.config, "activity", old, said.append)
+    found = run_backfill(home.config, "activity", old, said.append)
     assert (found.new_files, found.is_good) == (1, True)
     assert said == ["bronze.chat: no", "silver.chat: no"]
     failing = "activity"
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
-        backfill(home.config, "activity", old, said.append)
+        run_backfill(home.config, "activity", old, said.append)
     failing = "chat"
     flow = SimpleNamespace(name="gold.y", source_names={"activity"})
     unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
     with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
-        backfill(home.config, "activity", old, said.append)
+        run_backfill(home.config, "activity", old, said.append)

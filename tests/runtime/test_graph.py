@@ -126,7 +126,7 @@ def test_a_gold_table_is_not_made_by_two_definitions(lakehouse: Lakehouse) -> No
     ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]
     assert lakehouse.rows("gold.action_counts", *counts) == ten_minutes
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": other})
-    refresh.refresh(lakehouse.pipeline(), "gold.action_counts")
+    refresh.refresh_table(lakehouse.pipeline(), "gold.action_counts")
     five_minutes = [("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)]
     assert lakehouse.rows("gold.action_counts", *counts) == five_minutes
     # Without its checkpoint it is counted anew, whatever its columns are then.
@@ -222,7 +222,7 @@ def test_a_silver_table_is_not_made_by_two_definitions(
         with pytest.raises(ConfigError, match=rf"rule .*{told}"):
             lakehouse.fill("silver")
     suite.write_text(rules)
-    refresh.refresh(lakehouse.pipeline(), "silver.event")
+    refresh.refresh_table(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
 

@@ -18,7 +18,12 @@ from medallion.config.model import Config, ToFiles
 from medallion.config.values import Duration
 from medallion.ingest.files import discovery
 from medallion.runtime import maintenance
-from medallion.runtime.maintenance import Done, Maintained, Unread, unread_versions
+from medallion.runtime.maintenance import (
+    MaintenanceResult,
+    TableChanges,
+    UnreadVersion,
+    unread_versions,
+)
 from medallion.spark.checkpoints import last_planned
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
@@ -75,7 +80,7 @@ def pass_retention(config: Config) -> None:
         put_back(file, 2)
 
 
-def maintain(config: Config, *layers: str) -> Maintained:
+def maintain(config: Config, *layers: str) -> MaintenanceResult:
     pass_retention(config)
     return maintenance.maintain(config, Runs(config.layout), layers or ("bronze", "silver", "gold"))
 
@@ -124,17 +129,17 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
 def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
     path = append(config)
     version = delta_tables.table_version(path)
-    assert maintenance.compact(path, config.maintain) == MANY
+    assert maintenance.compact_small_files(path, config.maintain) == MANY
     assert delta_tables.rows_written(path, after=version) == 0
     assert delta_tables.row_count(path) == MANY
 
 
 def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
     path = append(config, times=9)
-    assert maintenance.compact(path, config.maintain) == 0
+    assert maintenance.compact_small_files(path, config.maintain) == 0
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
     append(config, times=9)
-    assert maintenance.compact(path, tiny) == 0
+    assert maintenance.compact_small_files(path, tiny) == 0
     assert delta_tables.table_version(path) == 18
 
 
@@ -252,12 +257,12 @@ def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) 
     notes = [note for note in found.notes if note.startswith(BRONZE)]
     assert len(notes) == 1
     assert "a run that starts puts them right" in notes[0]
-    assert found.tables[BRONZE] == Done(compacted_files=MANY)
+    assert found.tables[BRONZE] == TableChanges(compacted_files=MANY)
     assert DeltaTable(path).metadata().configuration == table_specs.BRONZE.properties()
     assert [
         c["operation"] for c in DeltaTable(path).history(delta_tables.table_version(path) - version)
     ] == ["OPTIMIZE"]
-    maintenance.align(config, ["bronze"])
+    maintenance.apply_properties(config, ["bronze"])
     wanted = config.maintain.properties(table_specs.BRONZE)
     assert DeltaTable(path).metadata().configuration == wanted
     found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
@@ -273,7 +278,7 @@ def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
     assert "refresh" in found.notes[0]
     assert delta_tables.table_version(path) == MANY
     # Who holds gold's lock knows that nobody rebuilds it: this was left by one that failed.
-    assert maintenance.by_hand(config).tables[BRONZE].compacted_files == MANY
+    assert maintenance.maintain_unlocked_layers(config).tables[BRONZE].compacted_files == MANY
     assert not (config.layout.root / "_refresh").exists()
 
 
@@ -316,7 +321,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
     """Beside a query that is nothing to tell; and a checksum may go while it is looked at."""
     path = append(config)
     read_until(config, path)
-    maintenance.align(config, ["bronze"])
+    maintenance.apply_properties(config, ["bronze"])
     numbers, opened = iter(range(MANY)), delta_tables.open_for_write
 
     def beaten(table: Path) -> DeltaTable:
@@ -328,7 +333,9 @@ def test_who_is_beaten_to_a_commit_comes_again(
     with monkeypatch.context() as patched:
         patched.setattr(delta_tables, "open_for_write", beaten)
         runs = Runs(config.layout)
-        assert maintenance.maintain(config, runs, ["bronze"], is_streaming=True) == Maintained({})
+        assert maintenance.maintain(
+            config, runs, ["bronze"], is_streaming=True
+        ) == MaintenanceResult({})
         notes = maintenance.maintain(config, runs, ["bronze"]).notes
         assert [note[: len(BEATEN)] for note in notes] == [BEATEN]
     gone = config.layout.table(BRONZE) / ".part-gone.parquet.crc"
@@ -343,7 +350,7 @@ def test_the_records_are_maintained_while_nobody_writes_them(
     record(config, BRONZE)
     runs, write = Runs(config.layout), deltalake.write_deltalake
     others = [
-        Thread(target=maintenance.align, args=(config, ["bronze"])),
+        Thread(target=maintenance.apply_properties, args=(config, ["bronze"])),
         Thread(target=maintenance.maintain, args=(config, runs, ["bronze"])),
     ]
 
@@ -372,13 +379,13 @@ def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPa
     # 25 commits, that of the compaction itself, and one of new properties
     told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"
     assert told in found.notes
-    assert found.tables[BRONZE] == Done(compacted_files=MANY)
+    assert found.tables[BRONZE] == TableChanges(compacted_files=MANY)
 
 
 def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
     with locks.lock_layers(config.layout, ["silver"], "stream"):
-        found = maintenance.by_hand(config)
+        found = maintenance.maintain_unlocked_layers(config)
     told = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
     assert found.notes == (f"silver: left to {told}",)
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
@@ -402,7 +409,7 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     assert rows(path) == list(range(MANY))
 
 
-def unread(home: Home, table: str) -> Unread | None:
+def unread(home: Home, table: str) -> UnreadVersion | None:
     """What is unread of a table, by the queries of the project's own configuration."""
     config = replace(load({}, PROJECT), layout=home.layout)
     return unread_versions(config, Runs(config.layout).run_state).get(table)
@@ -411,9 +418,9 @@ def unread(home: Home, table: str) -> Unread | None:
 def test_unread_before_and_in_a_first_batch(home: Home) -> None:
     """A query reads the table as it is then, and its first batch does not say from where on."""
     record(home.config, BRONZE, table_version=3, last_batch=2)
-    assert unread(home, BRONZE) == Unread(4, f"the record of {BRONZE}")
+    assert unread(home, BRONZE) == UnreadVersion(4, f"the record of {BRONZE}")
     checkpoints.planned(home.layout, "silver.activity", 0, version=12)
-    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+    assert unread(home, BRONZE) == UnreadVersion(0, "silver.activity")
 
 
 def test_unread_by_batches_that_are_not_on_record(home: Home) -> None:
@@ -422,17 +429,17 @@ def test_unread_by_batches_that_are_not_on_record(home: Home) -> None:
     for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
         checkpoints.done(home.layout, "silver.activity", batch, version)
     record(home.config, "silver.activity", last_batch=3, table_version=7)
-    assert unread(home, BRONZE) == Unread(5, "silver.activity")
+    assert unread(home, BRONZE) == UnreadVersion(5, "silver.activity")
     record(home.config, "silver.activity", last_batch=5, table_version=8)
     checkpoints.planned(home.layout, "silver.activity", 6, version=40)  # it may run again
-    assert unread(home, BRONZE) == Unread(8, "silver.activity")
+    assert unread(home, BRONZE) == UnreadVersion(8, "silver.activity")
 
 
 def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
     record(home.config, BRONZE, table_version=900)
     checkpoints.done(home.layout, "silver.activity", 500, version=800)
     record(home.config, "silver.activity", last_batch=3)
-    assert unread(home, BRONZE) == Unread(0, "silver.activity")
+    assert unread(home, BRONZE) == UnreadVersion(0, "silver.activity")
 
 
 def test_unread_by_the_slowest_reader(home: Home) -> None:
@@ -440,13 +447,13 @@ def test_unread_by_the_slowest_reader(home: Home) -> None:
     for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
         checkpoints.done(home.layout, "gold.device_counts", batch, version=counts)
         checkpoints.done(home.layout, "gold.device_totals", batch, version=totals)
-    assert unread(home, "silver.activity") == Unread(17, "gold.device_totals")
+    assert unread(home, "silver.activity") == UnreadVersion(17, "gold.device_totals")
 
 
 def test_unread_since_the_record_of_each_target(home: Home) -> None:
     record(home.config, "silver.event", last_batch=1, table_version=5, quarantine_version=8)
-    assert unread(home, "silver.event") == Unread(6, "the record of silver.event")
-    assert unread(home, "quarantine.event") == Unread(9, "the record of silver.event")
+    assert unread(home, "silver.event") == UnreadVersion(6, "the record of silver.event")
+    assert unread(home, "quarantine.event") == UnreadVersion(9, "the record of silver.event")
 
 
 def test_unread_of_an_intake(home: Home) -> None:
@@ -455,4 +462,4 @@ def test_unread_of_an_intake(home: Home) -> None:
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.done(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)
-    assert unread(home, "_intake.event") == Unread(2, "bronze.event")
+    assert unread(home, "_intake.event") == UnreadVersion(2, "bronze.event")

@@ -88,7 +88,7 @@ def test_silver_rebuilt_and_cut_off_at_every_step(
     with watched(filled) as seen, monkeypatch.context() as patch:
         killed_at_each_step(filled, patch)
         try:
-            refresh.refresh(filled.pipeline(), "silver.event")
+            refresh.refresh_table(filled.pipeline(), "silver.event")
         except Killed:
             kills += 1
         while refresh_plan.read_plan(filled.config.layout):
@@ -125,7 +125,7 @@ def test_what_was_built_and_is_gone_is_built_again(
     with monkeypatch.context() as patch:
         killed_at_each_step(filled, patch)
         with pytest.raises(Killed):
-            refresh.refresh(filled.pipeline(), "silver.event")
+            refresh.refresh_table(filled.pipeline(), "silver.event")
     for gone in ("quarantine.event", "checkpoint"):
         killed = filled.copy(tmp_path / gone)
         staged = ("silver.event", "quarantine.event")
@@ -161,7 +161,7 @@ def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(Killed):
-            refresh.refresh(filled.pipeline(), "silver.event")
+            refresh.refresh_table(filled.pipeline(), "silver.event")
     shutil.rmtree(filled.config.layout.refresh_plan.parent)
     with pytest.raises(UsageError, match=r"does not have the batches .* refresh silver\.event"):
         filled.fill("silver")
@@ -169,7 +169,7 @@ def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
     _, query, state, error = max(runs)
     assert (query, state) == ("silver.event", "failed")
     assert "does not have the batches" in error
-    refresh.refresh(filled.pipeline(), "silver.event")
+    refresh.refresh_table(filled.pipeline(), "silver.event")
     assert times(filled) == SILVER
     assert run_audit(filled.config).is_balanced
 
@@ -212,7 +212,7 @@ def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
     filled.about("event")
     filled.land("event", "waits.json", event("17:00:00"))
     filled.fill("bronze")
-    refresh.refresh(filled.pipeline(), "silver.event")
+    refresh.refresh_table(filled.pipeline(), "silver.event")
     assert times(filled)[-1] == "17:00:00"
     filled.fill()
     assert len(times(filled)) == 7
@@ -225,7 +225,7 @@ def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
     filled.land("event", "after.json", *AFTER)
     filled.fill()
     for _ in range(2):
-        refresh.refresh(filled.pipeline(), "silver.event")
+        refresh.refresh_table(filled.pipeline(), "silver.event")
     report = filled.nightly()
     assert report.is_good, report
     assert times(filled) == SILVER
@@ -252,12 +252,12 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     report = filled.nightly()
     assert not report.is_good
     with pytest.raises(MedallionError, match="gold is blocked: no_device"):
-        refresh.refresh(filled.pipeline(), "gold.action_counts")
+        refresh.refresh_table(filled.pipeline(), "gold.action_counts")
 
     rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}
     document["expectations"] = [*plain_rules, rule]
     suite.write_text(json.dumps(document))
-    refresh.refresh(filled.pipeline(), "silver.event")
+    refresh.refresh_table(filled.pipeline(), "silver.event")
     assert filled.rows("gold.action_counts") == gold
     assert refresh_plan.read_plan(filled.config.layout) == refresh_plan.RefreshPlan(
         "silver.event", then=("gold.action_counts",)
@@ -294,7 +294,7 @@ def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> Non
     counts = {"action_counts": right["action_counts"]}
     filled.config = replace(filled.config, gold={"user_activity": wrong, **counts})
     with pytest.raises(MedallionError, match=r"gold\.user_activity is not SQL.*nothing"):
-        refresh.refresh(filled.pipeline(), "silver.event")
+        refresh.refresh_table(filled.pipeline(), "silver.event")
     filled.land("event", "after.json", *AFTER)
     report = filled.night()
     assert report.exit_status
@@ -315,7 +315,7 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
         measure={"total_events": "count(*)", "devices": "count(distinct device)"},
     )
     filled.config = replace(filled.config, gold={**filled.config.gold, "action_counts": table})
-    refresh.refresh(filled.pipeline(), "gold.action_counts")
+    refresh.refresh_table(filled.pipeline(), "gold.action_counts")
     rows = filled.rows("gold.action_counts", "window_start", "total_events", "devices")
     assert rows == [
         ("2018-03-02 09:00:00", 3, 1),
@@ -361,8 +361,8 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
 def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:
     for table in ("bronze.nothing", "silver.nothing", "gold", "ops.runs"):
         with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: bronze\.activity"):
-            refresh.layers_of(lakehouse.config, table)
-    assert refresh.layers_of(lakehouse.config, "gold.device_counts") == ("gold",)
-    assert set(refresh.layers_of(lakehouse.config, "silver.event")) < set(LAYERS)
+            refresh.layers_to_lock(lakehouse.config, table)
+    assert refresh.layers_to_lock(lakehouse.config, "gold.device_counts") == ("gold",)
+    assert set(refresh.layers_to_lock(lakehouse.config, "silver.event")) < set(LAYERS)
     with pytest.raises(MedallionError, match="run medallion run silver first"):
-        refresh.refresh(lakehouse.pipeline(), "gold.device_counts")
+        refresh.refresh_table(lakehouse.pipeline(), "gold.device_counts")

@@ -57,7 +57,7 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
 
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import graph
-    from medallion.runtime.stream import serve
+    from medallion.runtime.stream import run_stream
     from medallion.spark import query
     from medallion.state import pending_work
 
@@ -74,7 +74,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
         if ends:
             pipeline.run(options.layer)
         else:
-            serve(pipeline, layers, options.trigger)
+            run_stream(pipeline, layers, options.trigger)
     return _report_files(config, asked) if asked == "run bronze" and ends else 0
 
 
@@ -96,7 +96,7 @@ def _report_files(config: Config, command: str) -> int:
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.runtime import graph
-    from medallion.runtime.stream import serve
+    from medallion.runtime.stream import run_stream
     from medallion.spark import query
     from medallion.state import pending_work
 
@@ -108,7 +108,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.say(line)
-        serve(pipeline, layers, options.trigger)
+        run_stream(pipeline, layers, options.trigger)
     return 0
 
 
@@ -210,7 +210,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import backfill
 
     say = _say(bool(options.json))
-    found = backfill.backfill(config, options.source, Path(options.path), say, options.debug)
+    found = backfill.run_backfill(config, options.source, Path(options.path), say, options.debug)
     return _present(
         options, render_tables.backfill_json, render_tables.backfill_text, found, found.is_good
     )
@@ -220,12 +220,12 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import graph, refresh
     from medallion.state import pending_work
 
-    layers = refresh.layers_of(config, options.table)
+    layers = refresh.layers_to_lock(config, options.table)
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_blocked_gold(config, layers[:1])
     with graph.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
-        refresh.refresh(pipeline, options.table)
+        refresh.refresh_table(pipeline, options.table)
     return 0
 
 
@@ -237,7 +237,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
         options,
         render_tables.maintenance_json,
         render_tables.maintenance_text,
-        maintenance.by_hand(_there(config, options)),
+        maintenance.maintain_unlocked_layers(_there(config, options)),
     )
 
 
@@ -261,12 +261,12 @@ def status(config: Config, options: argparse.Namespace) -> int:
 def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.inspect import ledger_files
-    from medallion.runtime.outcome import dismiss
+    from medallion.runtime.outcome import dismiss_files
 
     if options.dismiss is not None:
         if options.pattern != "*" or options.state is not None:
             raise UsageError("--dismiss takes its pattern itself, and no --state.")
-        found = dismiss(_there(config, options), options.dismiss, options.source)
+        found = dismiss_files(_there(config, options), options.dismiss, options.source)
         return _present(options, render_tables.files_json, render_tables.files_text, found)
     found = ledger_files.find_files(
         _there(config, options), options.pattern, options.source, options.state

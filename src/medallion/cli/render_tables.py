@@ -20,8 +20,8 @@ from medallion.storage.text import counted, printable
 if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
     from medallion.ingest.schema.registry import SchemaVersion
-    from medallion.runtime.backfill import Backfilled
-    from medallion.runtime.maintenance import Maintained
+    from medallion.runtime.backfill import BackfillResult
+    from medallion.runtime.maintenance import MaintenanceResult
     from medallion.sql.engine import Names, Result
     from medallion.state.ledger import Entry
 
@@ -88,7 +88,7 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def backfill_json(found: Backfilled) -> dict[str, Any]:
+def backfill_json(found: BackfillResult) -> dict[str, Any]:
     """Return the counts, and each file that was not ingested, with the reason."""
     return {
         "files": found.files,
@@ -101,7 +101,7 @@ def backfill_json(found: Backfilled) -> dict[str, Any]:
     }
 
 
-def backfill_text(found: Backfilled) -> str:
+def backfill_text(found: BackfillResult) -> str:
     """Return a summary, and a line for each file that was not ingested."""
     if found.topic:
         return f"topic {found.topic}: {counted(found.rows, 'row')} ingested"
@@ -169,7 +169,7 @@ def _flattened(document: Mapping[str, Any]) -> dict[str, int]:
     return flat
 
 
-def maintenance_json(found: Maintained) -> dict[str, Any]:
+def maintenance_json(found: MaintenanceResult) -> dict[str, Any]:
     """Return the figures of each table that changed, and notes on work that was skipped."""
     return {
         "tables": {name: asdict(done) for name, done in found.tables.items()},
@@ -177,7 +177,7 @@ def maintenance_json(found: Maintained) -> dict[str, Any]:
     }
 
 
-def maintenance_text(found: Maintained) -> str:
+def maintenance_text(found: MaintenanceResult) -> str:
     """Return a line for each table that changed, and the notes below them."""
     lines = [
         f"{name}: {counted(done.compacted_files, 'file')} compacted, "

@@ -30,7 +30,7 @@ _CHANGED = "it changed while it was read: the next run ingests the new version"
 
 
 @dataclass(frozen=True)
-class Backfilled:
+class BackfillResult:
     """The result of a backfill.
 
     Attributes:
@@ -57,9 +57,9 @@ class Backfilled:
         return not (self.refused or self.waiting)
 
 
-def backfill(
+def run_backfill(
     config: Config, name: str, path: Path, say: Reporter, debug: bool = False
-) -> Backfilled:
+) -> BackfillResult:
     """Ingest a file, or all files below a directory, whatever their age; each once.
 
     For a Kafka source the path is a topic that lost messages before they were ingested: it is
@@ -130,10 +130,10 @@ def _refuse_shared(config: Config, source: SourceConfig, paths: Iterable[str]) -
                 )
 
 
-def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> Backfilled:
+def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> BackfillResult:
     """Return the result for some files, by their ledger entries before and after."""
     new = [e for e in after if e.state in INGESTED_STATES and _is_other(before.get(e.path), e)]
-    return Backfilled(
+    return BackfillResult(
         files=asked,
         new_files=len(new),
         rows=sum(entry.rows or 0 for entry in new),
@@ -167,7 +167,7 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
 
 def resume_topic(
     config: Config, source: SourceConfig, topic: str, say: Reporter, run: Callable[[], object]
-) -> Backfilled:
+) -> BackfillResult:
     """Resume a topic that lost messages.
 
     Args:
@@ -190,7 +190,7 @@ def resume_topic(
     say(f"topic {topic}: resumes from its first available message; {loss}")
     run()
     rows = (rows_in_ledger(config, source) or 0) - before
-    return Backfilled(0, 0, rows, (), topic=topic, lost=lost)
+    return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
 
 
 def _is_other(before: Entry | None, entry: Entry) -> bool:

@@ -33,7 +33,7 @@ _ORPHANED_HOURS = 7 * 24
 
 
 @dataclass(frozen=True)
-class Done:
+class TableChanges:
     """Numbers of files compacted, and of files and commits removed, of one table."""
 
     compacted_files: int = 0
@@ -42,10 +42,10 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Maintained:
+class MaintenanceResult:
     """Changes by table, if there were any, and one note for each table that was left alone."""
 
-    tables: Mapping[str, Done]
+    tables: Mapping[str, TableChanges]
     notes: tuple[str, ...] = ()
 
 
@@ -70,14 +70,14 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadVersion:
     """The first version of a table that is not read in full yet, and by whom."""
 
     version: int
     reader: str
 
 
-def by_hand(config: Config) -> Maintained:
+def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
     free, notes = [], []
     with ExitStack() as stack:
@@ -91,12 +91,12 @@ def by_hand(config: Config) -> Maintained:
         if "gold" in free:
             refresh_plan.remove_unfinished(config.layout)
         done = maintain(config, Runs(config.layout), free)
-    return Maintained(done.tables, (*notes, *done.notes))
+    return MaintenanceResult(done.tables, (*notes, *done.notes))
 
 
 def maintain(
     config: Config, runs: Runs, layers: Sequence[str], is_streaming: bool = False
-) -> Maintained:
+) -> MaintenanceResult:
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
     Args:
@@ -104,7 +104,7 @@ def maintain(
             compacted then: of two writers that replace the same files, one fails.
     """
     if refresh_plan.is_refreshing(config.layout, layers):
-        return Maintained({}, ("nothing is removed while a refresh has work left",))
+        return MaintenanceResult({}, ("nothing is removed while a refresh has work left",))
     from deltalake.exceptions import CommitFailedError
 
     unread = unread_versions(config, runs.run_state)
@@ -121,13 +121,13 @@ def maintain(
                 message, _, _ = str(error).partition("\n")
                 notes.append(f"{table.name}: {type(error).__name__}: {message}")
             continue
-        if changes != Done():
+        if changes != TableChanges():
             done[table.name] = changes
         notes += [note] if note else []
-    return Maintained(done, tuple(notes))
+    return MaintenanceResult(done, tuple(notes))
 
 
-def align(config: Config, layers: Sequence[str]) -> None:
+def apply_properties(config: Config, layers: Sequence[str]) -> None:
     """Give the tables of layers the properties of the policy, before their queries start."""
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
@@ -138,7 +138,7 @@ def align(config: Config, layers: Sequence[str]) -> None:
                     )
 
 
-def compact(table: Path, policy: Maintenance) -> int:
+def compact_small_files(table: Path, policy: Maintenance) -> int:
     """Compact small files if there are enough, which adds no row; return their number."""
     adds = delta_tables.open_table(table).get_add_actions(flatten=True)
     sizes = adds.column("size_bytes").to_pylist()
@@ -149,17 +149,17 @@ def compact(table: Path, policy: Maintenance) -> int:
     return int(metrics["numFilesRemoved"])
 
 
-def unread_versions(config: Config, run_state: RunState) -> dict[str, Unread]:
+def unread_versions(config: Config, run_state: RunState) -> dict[str, UnreadVersion]:
     """Return the first version of each table that some reader has not read in full.
 
     Readers are streams by their checkpoints, gates that hold rows back, and the records, which
     count what a table has got since its last run. A version that does not exist yet means that all
     is read. The intake of a source is named `_intake.<source>`.
     """
-    found: dict[str, Unread] = {}
+    found: dict[str, UnreadVersion] = {}
     for table, version, reader in _readers(config, run_state):
         if table not in found or version < found[table].version:
-            found[table] = Unread(version, reader)
+            found[table] = UnreadVersion(version, reader)
     return found
 
 
@@ -221,29 +221,32 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 
 def _maintain(
-    config: Config, runs: Runs, table: _Table, unread: Unread | None, is_streaming: bool
-) -> tuple[Done, str | None]:
+    config: Config, runs: Runs, table: _Table, unread: UnreadVersion | None, is_streaming: bool
+) -> tuple[TableChanges, str | None]:
     """Maintain one table; return its changes, and the reason if not all was done."""
     if table.query and pending_work.older_table_reason(config, runs, table.query):
         # Each commit would bring its version nearer to the recorded one.
-        return Done(), f"{table.name}: left as it is, until {table.query} is not refused any more"
+        return (
+            TableChanges(),
+            f"{table.name}: left as it is, until {table.query} is not refused any more",
+        )
     path, policy = table.path, config.maintain
     properties = policy.properties(table.spec)
     if not is_streaming:  # it fails a running batch
         delta_tables.set_missing_properties(path, properties)
-    compacted = compact(path, policy) if table.is_compacted else 0
+    compacted = compact_small_files(path, policy) if table.is_compacted else 0
     if is_streaming and delta_tables.properties_to_set(path, properties):
         reason = "its own settings are not those of maintain: a run that starts puts them right"
-        return Done(compacted), f"{table.name}: nothing is removed, for {reason}"
+        return TableChanges(compacted), f"{table.name}: nothing is removed, for {reason}"
     newest = delta_tables.table_version(path)
     # Commits that are gone already cannot be kept.
     first = max(unread.version, delta_tables.earliest_version(path)) if unread else newest + 1
     if unread and newest - first >= MOST_VERSIONS:
         behind = f"{newest - first + 1:,} versions"
         reason = f"{unread.reader} has {behind} still to read"
-        return Done(compacted), f"{table.name}: nothing is removed, for {reason}"
+        return TableChanges(compacted), f"{table.name}: nothing is removed, for {reason}"
     files, commits = _clean(path, policy, range(first, newest + 1), is_idle=not is_streaming)
-    return Done(compacted, files, commits), None
+    return TableChanges(compacted, files, commits), None
 
 
 def _clean(table: Path, policy: Maintenance, unread: range, is_idle: bool) -> tuple[int, int]:

@@ -91,7 +91,7 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
             _write_entries(config.layout, (replace(e, reported_at=now) for e in files.unreported))
 
 
-def dismiss(config: Config, pattern: str, source: str | None) -> list[Entry]:
+def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entry]:
     """Acknowledge the reported files that match a pattern.
 
     Args:

@@ -20,7 +20,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.publish.flow import Publish
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
-from medallion.runtime.swap import clear, swap
+from medallion.runtime.swap import remove_staged, swap_tables
 from medallion.spark import checkpoints
 from medallion.spark.errors import as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
@@ -33,7 +33,7 @@ from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import counted
 
 
-def layers_of(config: Config, table: str) -> tuple[str, ...]:
+def layers_to_lock(config: Config, table: str) -> tuple[str, ...]:
     """Return the layers whose locks a refresh of a table needs.
 
     Raises:
@@ -46,7 +46,7 @@ def layers_of(config: Config, table: str) -> tuple[str, ...]:
     return layers[layers.index(layer_of(table)) :]
 
 
-def refresh(pipeline: Pipeline, table: str) -> None:
+def refresh_table(pipeline: Pipeline, table: str) -> None:
     """Rebuild a table, and all tables that are built from it.
 
     Silver can be rebuilt while a gate blocks gold, as that may repair the rows. Its gold tables are
@@ -55,7 +55,7 @@ def refresh(pipeline: Pipeline, table: str) -> None:
     Raises:
         MedallionError: a table cannot be rebuilt (the others are), or a gate blocks it.
     """
-    first, *later = layers_of(pipeline.config, table)
+    first, *later = layers_to_lock(pipeline.config, table)
     if first == PUBLISH:
         _publish_again(pipeline, table)
         return
@@ -259,7 +259,7 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     _refuse_before(old, left)
     built = old.targets
     area = refresh_plan.StagingLayout(layout.root, built)
-    clear(area, table)
+    remove_staged(area, table)
     staged = replace(pipeline, config=replace(pipeline.config, layout=area))
     flow = staged.flow(table)
     if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
@@ -273,7 +273,7 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
     plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, then)
     refresh_plan.write_plan(layout, plan)
-    swap(pipeline.spark, pipeline.config, pipeline.runs, plan)
+    swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))
     pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 

@@ -25,7 +25,7 @@ STEP_SECONDS = 0.5  # each step reads every query's last progress
 _STABLE_AFTER = 60.0  # seconds after which a query without a batch counts as recovered
 
 
-def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
+def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
     """Run the layers at an interval until SIGTERM or Ctrl-C.
 
     A query whose source has no schema yet starts once there is one.
@@ -39,7 +39,7 @@ def serve(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         MedallionError: a gate blocks gold.
         StreamError: queries were not running at the end, which was reported when it happened.
     """
-    maintenance.align(pipeline.config, layers)
+    maintenance.apply_properties(pipeline.config, layers)
     with signals.defer_signals() as end:
         stream = Stream(pipeline, layers, trigger)
         try:

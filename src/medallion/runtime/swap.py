@@ -44,12 +44,14 @@ def resume_swap(
         return
     report(f"refresh   {plan.table}: resumes")
     try:
-        swap(spark, config, runs, plan)
+        swap_tables(spark, config, runs, plan)
     except Exception as error:
         report(f"refresh   {plan.table}: {describe_error(error)}")
 
 
-def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.RefreshPlan) -> None:
+def swap_tables(
+    spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.RefreshPlan
+) -> None:
     """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
 
     Args:
@@ -91,10 +93,10 @@ def swap(spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.Ref
     if (row["query"], row["run_id"]) not in runs.run_state.refreshing_runs:
         runs.write([row])
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=plan.then))
-    clear(staged, table)
+    remove_staged(staged, table)
 
 
-def clear(staged: refresh_plan.StagingLayout, table: str) -> None:
+def remove_staged(staged: refresh_plan.StagingLayout, table: str) -> None:
     """Remove the staged tables and their checkpoint."""
     for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.rewrite import rewrite_rows
-from medallion.runtime.refresh import refresh
+from medallion.runtime.refresh import refresh_table
 from tests.support.lakehouse import Lakehouse, only
 
 ORIGIN = {"_source_file": "string"}
@@ -132,7 +132,7 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     home.fill("bronze", "silver")
     assert home.rows("bronze.activity", "amount") == [(10,), (20,), (None,), (None,)]
     sales(home, hints={"amount": "string", "seen": "timestamp"})
-    refresh(home.pipeline(), "bronze.activity")
+    refresh_table(home.pipeline(), "bronze.activity")
     assert home.rows("bronze.activity", "seen", "_full_times", "_rescued_data")[:2] == [
         ("2026-05-01 10:00:00.123456", f'{{"seen":"{nine}"}}', None),
         (None, None, '{"seen":"soon"}'),

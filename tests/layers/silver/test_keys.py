@@ -15,7 +15,7 @@ from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
 from medallion.layers.silver.keys import with_time_digits
 from medallion.runtime.graph import Pipeline
-from medallion.runtime.refresh import refresh
+from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_log, delta_tables
 from tests.support.home import a_source
@@ -130,7 +130,7 @@ def test_a_table_without_the_key_sets_such_rows_aside(lakehouse: Lakehouse, tmp_
     ]
     check_deep(lakehouse)
 
-    refresh(pipeline, "silver.docker")
+    refresh_table(pipeline, "silver.docker")
     assert lakehouse.rows("silver.docker", "event_at", "_time_digits") == [
         ("2024-05-01 10:00:00.123456", ""),
         ("2024-05-01 10:00:00.123456", "7"),
