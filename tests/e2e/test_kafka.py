@@ -253,7 +253,7 @@ def test_messages_that_are_gone_are_told(
     assert len(offsets(lakehouse)) == 14
     found = run_audit(lakehouse.config, everything=True)
     assert found.findings == ()
-    assert "topic shelf is not read, or not there, any more" in str(found.notes)
+    assert "topic shelf is no longer read, or does not exist" in str(found.notes)
 
     clicks = lakehouse.config.sources["clicks"]
     rate = replace(clicks, format="rate", stream=Rate(1))

@@ -255,13 +255,19 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
         ({"_Rescued_data": "string"}, "schema._Rescued_data: '_Rescued_data' cannot be"),
         ({"at": "struct<ok:double,`b*`:array<struct<`c?`:int>>>"}, "schema.at: 'b*' cannot be"),
         ({"at": "struct<lat:>"}, "schema: invalid Spark type"),
-        ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) cannot be a type"),
-        ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> cannot be a type"),
-        ({"at": "struct<n:tinyint>"}, "schema.at: tinyint cannot be a type"),
-        ({"at": "struct<n:float>"}, "schema.at: float cannot be a type"),  # 16777217 becomes ...16
-        ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) cannot be a type"),
-        ({"at": "struct<a:string,b:timestamp_ntz>"}, "schema.at: timestamp_ntz cannot be a type"),
-        ({"at": "array<struct<Lat:double,lat:double>>"}, "schema.at: it has fields whose names"),
+        ({"at": "struct<a:array<decimal(10,2)>>"}, "schema.at: decimal(10,2) is not possible here"),
+        ({"at": "array<map<string,double>>"}, "schema.at: map<string,double> is not possible here"),
+        ({"at": "struct<n:tinyint>"}, "schema.at: tinyint is not possible here"),
+        (
+            {"at": "struct<n:float>"},
+            "schema.at: float is not possible here",
+        ),  # 16777217 becomes ...16
+        ({"at": "array<varchar(3)>"}, "schema.at: varchar(3) is not possible here"),
+        (
+            {"at": "struct<a:string,b:timestamp_ntz>"},
+            "schema.at: timestamp_ntz is not possible here",
+        ),
+        ({"at": "array<struct<Lat:double,lat:double>>"}, "schema.at: the names of its fields Lat"),
     ],
 )
 def test_what_no_table_can_have_is_refused_by_name(
@@ -279,7 +285,7 @@ def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
     schema = {"price": "decimal(38,18)", "tags": "map<string,array<float>>", "body": "binary"}
     source = a_source(format="parquet", schema=schema)
     assert declared_columns(source)[0] == schema
-    with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) cannot be a type"):
+    with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) is not possible here"):
         declared_columns(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
 
 

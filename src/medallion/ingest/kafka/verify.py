@@ -1,4 +1,4 @@
-"""Messages counted without Spark: a second way, by another client."""
+"""Verification of ingested messages: counted again by another client, without Spark."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
 _PATIENCE = 30.0  # seconds without a message
-_AT_A_TIME = 1_000_000  # messages, whose offsets are held in memory
+_CHUNK = 1_000_000  # offsets in memory
 
 
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
-    """Count the messages of each partition that are still there, and hold bronze's against them."""
+    """Compare bronze with its ledger, and with the messages that the broker still has."""
     found = Verification()
     taken = topics.read_progress(config.layout, source.name)
-    _hold_ledger(config, source, taken, found)
+    _compare_ledger(config, source, taken, found)
     try:
         there = broker.list_partitions(source, config.login)
         told = broker.lost_topics(source, taken, there)
         for topic, why in told.items():
-            found.notes.append(f"{source.name}: topic {topic} {why}: not counted again.")
+            found.notes.append(f"{source.name}: topic {topic} {why}: not verified.")
         for place, before in taken.items():
             if before.topic in told:
                 continue
             if place not in there:
-                why = "is not read, or not there, any more"
+                why = "is no longer read, or does not exist"
             elif before.made_anew:
-                why = "was made anew, so that its rows are not told from those of the one before"
+                why = "was recreated, and its rows cannot be distinguished from older ones"
             else:
-                _count(config, source, before, there[place], found)
+                _compare_messages(config, source, before, there[place], found)
                 continue
-            note = f"{source.name}: topic {before.topic} {why}: not counted again."
-            if note not in found.notes:  # as of another of its partitions
+            note = f"{source.name}: topic {before.topic} {why}: not verified."
+            if note not in found.notes:  # another partition of it may have the same
                 found.notes.append(note)
     except MedallionError as error:
-        found.notes.append(f"{source.name}: not counted again: {error}")
+        found.notes.append(f"{source.name}: not verified: {error}")
     return found
 
 
-def _hold_ledger(
+def _compare_ledger(
     config: Config,
     source: SourceConfig,
     taken: dict[PartitionKey, PartitionProgress],
     found: Verification,
 ) -> None:
-    """What bronze has, by partition, beside what the ledger says; and no message twice."""
+    """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
     in_bronze = Counter(
         {
             (topic, int(part)): int(rows)
-            for topic, part, rows in _bronze(config, source, "count(*)", "group by 1, 2")
+            for topic, part, rows in _select_bronze(config, source, "count(*)", "group by 1, 2")
         }
     )
     for place in {**taken, **in_bronze}:
@@ -76,27 +76,29 @@ def _hold_ledger(
     found.findings += [
         f"{source.name}: bronze has offset {offset:,} of topic {topic}, partition {part}, more "
         "than once."
-        for topic, part, offset in _bronze(config, source, "_offset", twice)
+        for topic, part, offset in _select_bronze(config, source, "_offset", twice)
     ]
 
 
-def _bronze(config: Config, source: SourceConfig, what: str, rest: str) -> list[tuple[Any, ...]]:
+def _select_bronze(
+    config: Config, source: SourceConfig, what: str, rest: str
+) -> list[tuple[Any, ...]]:
     table = config.layout.table(f"bronze.{source.name}")
     return delta_tables.select_rows(table, f"_topic, _partition, {what}", rest)
 
 
-def _count(
+def _compare_messages(
     config: Config,
     source: SourceConfig,
     before: PartitionProgress,
     there: Partition,
     found: Verification,
 ) -> None:
-    """Hold the messages of a partition that are there, and taken in, against bronze's rows."""
+    """Report the ingested messages that the broker has and bronze lacks."""
     where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
     first = max(there.first, before.first_offset)
-    for offsets, between in _offsets(config, source, before, first):
-        rows = _bronze(config, source, "_offset", f"{where} and _offset between {between}")
+    for offsets, between in _read_offsets(config, source, before, first):
+        rows = _select_bronze(config, source, "_offset", f"{where} and _offset between {between}")
         if lost := offsets - {row[2] for row in rows}:
             found.findings.append(
                 f"{source.name}: bronze lacks {counted(len(lost), 'message')} of topic "
@@ -104,19 +106,20 @@ def _count(
             )
 
 
-def _offsets(
+def _read_offsets(
     config: Config, source: SourceConfig, before: PartitionProgress, first: int
 ) -> Iterator[tuple[set[int], str]]:
-    """The offsets of messages from `first` up to where the ledger has it, some at a time.
+    """Yield the offsets from `first` to the end of the ledger, in chunks.
 
-    With them, the first and the last offset between which these are all there are, as SQL.
+    Yields:
+        The offsets, and as SQL the range that contains no other messages.
 
     Raises:
-        MedallionError: they do not come.
+        MedallionError: the messages do not arrive.
     """
     consumer = _consumer(config, source)
-    found: set[int] = set()
-    begin = first
+    offsets: set[int] = set()
+    start = first
     try:
         consumer.assign([TopicPartition(before.topic, before.partition, first)])
         while first < before.next_offset:
@@ -125,20 +128,20 @@ def _offsets(
             if error and error.code() == KafkaError._PARTITION_EOF:
                 break
             if message is None or error:
-                why = error.str() if error else f"none came for {_PATIENCE:.0f} seconds"
+                why = error.str() if error else f"none arrived for {_PATIENCE:.0f} seconds"
                 raise MedallionError(
                     f"topic {before.topic}, partition {before.partition}: no more messages: {why}."
                 )
             first = (message.offset() or 0) + 1
             if first > before.next_offset:
                 break
-            found.add(first - 1)
-            if len(found) == _AT_A_TIME:
-                yield found, f"{begin} and {first - 1}"
-                found, begin = set(), first
+            offsets.add(first - 1)
+            if len(offsets) == _CHUNK:
+                yield offsets, f"{start} and {first - 1}"
+                offsets, start = set(), first
     finally:
         consumer.close()
-    yield found, f"{begin} and {before.next_offset - 1}"
+    yield offsets, f"{start} and {before.next_offset - 1}"
 
 
 def _consumer(config: Config, source: SourceConfig) -> Consumer:
@@ -146,9 +149,9 @@ def _consumer(config: Config, source: SourceConfig) -> Consumer:
         **broker.client_settings(broker.kafka_settings(source).servers, config.login),
         "group.id": "medallion-audit",
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",  # where the broker removes messages meanwhile
+        "auto.offset.reset": "earliest",  # if the broker removes messages meanwhile
         "isolation.level": "read_committed",
-        "enable.partition.eof": True,  # the ends of transactions are no messages
+        "enable.partition.eof": True,  # ends of transactions are not messages
     }
     try:
         return Consumer(settings)

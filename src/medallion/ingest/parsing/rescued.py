@@ -1,4 +1,4 @@
-"""The fields of a bronze row whose values did not fit their columns: SQL over `_rescued_data`."""
+"""Fields of bronze rows whose values do not fit their columns: SQL over `_rescued_data`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _EXAMPLE_LENGTH = 40
 
 
 def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
-    """Return SQL for the fields whose values are in `_rescued_data` because they did not fit.
+    """Return SQL for the fields that are in `_rescued_data` because they do not fit their columns.
 
-    A column's value did not fit if the column is null and `_rescued_data` has a value for it, or
-    if the line names the column twice. Within structs, arrays and maps the value is compared field
-    by field. Names that differ only in case are the same field.
+    A value does not fit if its column is null and `_rescued_data` has a value for it, or if the
+    line repeats the field. Values in structs, arrays and maps are compared field by field. Names
+    that differ only in case are the same field.
 
     Args:
         columns: the source's own columns of the bronze table, with their types.
 
     Returns:
         An expression over a bronze row of type `array<struct<path, example>>`: each field once,
-        as the names from the column down, with the start of its value; null if the row has no
-        rescued data. Top-level fields that are no column are not among them; fields that a struct
-        lacks are. Items of arrays and maps count for the path of the array or map.
+        with its names from the column down and the start of its value; null if nothing is rescued.
+        Unknown fields within structs are included, unknown top-level fields are not. Items of
+        arrays and maps count for the path of the array or map.
     """
     found = _in_object(RESCUED, columns, "`{}`".format, (), 0) if columns else _NONE
     is_known = "exists(known, each -> each.path = field.path)"
@@ -42,12 +42,12 @@ def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
 def rescued_rule_names(
     columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return SQL for the names of the rules whose field has a value that did not fit.
+    """Return SQL for the names of the rules whose field has a rescued value.
 
     Args:
-        columns: as `rescued_fields` takes them; those that no rule names can be left out.
-        rules: names with the path of the field that each is about. A rule is broken by a
-            rescued value in its field, in a part of the field, or in a field that holds it.
+        columns: as for `rescued_fields`; columns without a rule can be left out.
+        rules: names with the path of their field. A rule is broken by a rescued value in its
+            field, in a part of the field, or in an enclosing field.
 
     Returns:
         An expression over a bronze row of type `array<string>`, never null.
@@ -65,7 +65,7 @@ def rescued_rule_names(
 
 
 def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
-    """Return whether one path of names begins with the other, in any case."""
+    """Return whether one path of names is the start of the other, ignoring case."""
     pairs = zip(path, other, strict=False)
     return all(one.lower() == two.lower() for one, two in pairs)
 

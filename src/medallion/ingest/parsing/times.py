@@ -1,11 +1,11 @@
-"""Times and dates: which texts and numbers are one, and which of them can be told quickly.
+"""Times and dates: the texts and numbers that are one, in SQL and Python.
 
-Times are of the years 1 to 9999, with microseconds at most. Everything else is rescued: Spark would
-cut digits off, take a number for days, or a month for a time, and other readers of its tables
+Times are of the years 1 to 9999, with microseconds at most. Other values are rescued: Spark would
+truncate digits, take a number for days or a month for a time, and other readers of the tables
 cannot show every year.
 
 If the schema has the column `_full_times`, times of top-level columns may have nanoseconds: the
-column has the time truncated to the microsecond, and `_full_times` the time as it was written.
+column has the time truncated to the microsecond, and `_full_times` the original text.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from medallion.storage.table_specs import FULL_TIMES, RESCUED
 from medallion.storage.text import reject_nan
 
 TIME_TYPES = ("timestamp", "date")
-# The digits of a fraction of a second that a timestamp has, and those that `_full_times` keeps.
+# Digits of a second's fraction in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
-# Before the name of a column of times: its value, if it is of the plainest form.
+# Prefix of the name of a column of times: its value, if it has the most common form.
 PLAIN_TIME = "_plain_time_"
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
 # Names of zones are ambiguous: BST is Dhaka's time to Java.
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
-# Digits of a time that a timestamp lacks.
+# A time with digits beyond the microsecond.
 _BEYOND = f"[.][0-9]{{{MICROSECONDS}}}[0-9]*[1-9]"
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
-# A digit or a sign written as an escape, which only a text has: it hides that it stands in quotes.
+# Digits or signs as escapes, which only strings have: a search for quoted digits misses them.
 _ESCAPED = r"(contains(value, r'\u003') or contains(value, r'\u002'))"
 _IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 
 
 @cache
 def _time(digits: int) -> str:
-    """Return the pattern of times with this many digits of a second; zeros beyond are no loss."""
+    """Return the pattern of times with this many digits of a second; more zeros are allowed."""
     fraction = f"[.][0-9]{{0,{digits}}}0*"
     clock = f"[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}({fraction})?)?)?"
     return f"{_DAY}([T ]({clock}{_ZONE})?)?"
@@ -52,40 +52,40 @@ def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
 
 
 def max_fraction_digits(schema: Mapping[str, str]) -> int:
-    """Return how many digits of a second a row of this schema keeps."""
+    """Return the maximum digits of a second's fraction in rows of this schema."""
     return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
 
 
 def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
-    """The columns of a schema that hold times."""
+    """Return the columns of a schema that are times or dates."""
     return {name: kind for name, kind in schema.items() if kind in TIME_TYPES}
 
 
 def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
-    """A schema with texts for times: whether a time is what the line says is plain there."""
+    """Return a schema with strings for times, to validate their text."""
     return {name: "string" if kind in TIME_TYPES else kind for name, kind in schema.items()}
 
 
 def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
-    """SQL: a time from its text, null if it is not of the plainest form.
+    """Return SQL for a time from its text, null if it is not of the most common form.
 
     Args:
         text: SQL of the text, of a field of the line `value`.
         kind: `timestamp` or `date`.
-        digits: how many a fraction of a second may have; Spark truncates to the microsecond.
+        digits: the maximum digits of a second's fraction; Spark truncates to the microsecond.
     """
-    # Far from the first and the last day, whose times may be in another year in UTC.
+    # The first and last day are excluded: in UTC they may be in year 0 or 10000.
     is_within = f"{text} > '0001-01-02' and {text} < '9999-12-31'"
     if kind == "date":
         plain = rf"{text} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
         return f"case when {plain} and {is_within} then try_cast({text} as date) end"
-    # A pattern for all of it would take as long as half of the parser does. 2018-03 is a month to
-    # Spark, which trims the end of a line as well.
+    # A pattern for the complete text would take half as long as the parser. Spark also accepts
+    # months such as 2018-03, and trims line ends.
     dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
     end = f"([.][0-9]{{0,{digits}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
     ended = rf"substr({text}, 19) rlike r'^([0-9]{end})?\z'"
     ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9]Z?\z')"
-    # A number counts seconds; the same digits between quotes would be a year.
+    # A number is seconds; the same digits in quotes would be a year.
     quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
     seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
     return (
@@ -95,21 +95,21 @@ def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
 
 
 def values_fit(times: Mapping[str, str]) -> str:
-    """SQL: whether each field of `_parsed` has a value that fits its column, times plain ones."""
+    """Return SQL: whether each field of `_parsed` fits its column (times of the common form)."""
     read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
     return " and ".join(["_parsed._conflict is null", *read])
 
 
 def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
-    """SQL: whether what Spark took for a time says more or less than its text, or is out of range.
+    """Return SQL: whether Spark's timestamp differs from its text, or is out of range.
 
     Args:
         json: SQL of the text of a field of the line `value`.
-        typed: SQL of the timestamp that Spark made of it.
-        digits: how many a fraction of a second may have.
+        typed: SQL of the timestamp that Spark parsed.
+        digits: the maximum digits of a second's fraction.
 
-    Seconds whose microseconds are beyond a long come out as any time at all, and few digits
-    between quotes as a year. Which of the two a text is shows in the line alone.
+    Spark overflows for large numbers of seconds, and takes a few digits in quotes for a year; only
+    the line shows whether there are quotes.
     """
     quoted = f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
     out_of_range = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
@@ -120,18 +120,18 @@ def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
 
 
 def is_not_date(json: str, typed: str) -> str:
-    """SQL: whether what Spark took for a date is no date, or out of range.
+    """Return SQL: whether the text of a date that Spark parsed is no date, or out of range.
 
-    Digits count days since 1970 to Spark, and a time is cut off.
+    Spark takes digits for days since 1970, and truncates times.
     """
     return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
 
 def full_times_json(texts: Mapping[str, str]) -> str:
-    """SQL: the times with digits beyond the microsecond, as a JSON object; null if there are none.
+    """Return SQL for the times with digits beyond the microsecond as a JSON object, or null.
 
     Args:
-        texts: SQL of each time as it is written, by column; null if the column has no time.
+        texts: SQL of the text of each time by column; null if the column has no time.
     """
     members = (
         f"case when {text} rlike r'{_BEYOND}' then concat('\"{name}\":\"', {text}, '\"') end"
@@ -141,8 +141,10 @@ def full_times_json(texts: Mapping[str, str]) -> str:
 
 
 def digits_beyond_micros(column: str) -> str:
-    """SQL: the digits beyond the microsecond that `_full_times` has of a column, without zeros at
-    the end; '' if it has none."""
+    """Return SQL for the digits beyond the microsecond of a column in `_full_times`.
+
+    Trailing zeros are removed; '' if there are none.
+    """
     time = rf"\"\Q{column}\E\":\"[^\".]*[.][0-9]{{{MICROSECONDS}}}([0-9]*[1-9])"
     return f"coalesce(regexp_extract({FULL_TIMES}, r'{time}', 1), '')"
 
@@ -151,7 +153,7 @@ def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
     """Return whether a row would have times with 7 to 9 digits if its schema had `_full_times`.
 
     Args:
-        fields: a JSON object: a line, or what was rescued of one.
+        fields: a JSON object: a line, or its rescued data.
         columns: the columns of its schema, without `_full_times`.
     """
     try:
@@ -179,7 +181,7 @@ def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[s
 
 
 def needs_full_times_sql(columns: Mapping[str, str]) -> str:
-    """SQL: `needs_full_times` of the column `_rescued_data`."""
+    """Return SQL: `needs_full_times` for the column `_rescued_data`."""
     tests = ["false"]
     for name, kind in columns.items():
         if kind == "timestamp":
@@ -190,7 +192,7 @@ def needs_full_times_sql(columns: Mapping[str, str]) -> str:
 
 
 def is_timestamp_string(text: str, digits: int = MICROSECONDS) -> bool:
-    """Return whether a text is a time with at most this many digits of a second, or a day."""
+    """Return whether a text is a date, or a time with at most this many digits of a second."""
     found = re.match(f"{_DAY}([T ]{_CLOCK})?", text)
     if not found or not re.fullmatch(_time(digits), text):
         return False
@@ -211,20 +213,20 @@ def is_in_time_range(value: str, kind: str) -> str:
 
 
 def timestamp_from_string(text: str) -> str:
-    """Return SQL: the timestamp that a string says exactly, or null."""
+    """Return SQL for the timestamp that a string represents exactly, or null."""
     time = f"try_cast({text} as timestamp)"
     is_exact = rf"trim({text}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
     return f"case when {is_exact} then {time} end"
 
 
 def date_from_string(text: str) -> str:
-    """Return SQL: the date that a string says exactly, or null."""
+    """Return SQL for the date that a string represents exactly, or null."""
     day = f"try_cast({text} as date)"
     is_exact = rf"trim({text}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')}"
     return f"case when {is_exact} then {day} end"
 
 
 def timestamp_from_seconds(number: str) -> str:
-    """Return SQL: the timestamp so many seconds after 1970, or null outside the years 1 to 9999."""
+    """Return SQL for the timestamp of seconds since 1970, or null outside the years 1 to 9999."""
     is_within = f"{number} between {_FIRST_SECOND} and {_LAST_SECOND}"
     return f"case when {is_within} then timestamp_seconds({number}) end"

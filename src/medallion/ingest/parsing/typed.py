@@ -1,8 +1,7 @@
-"""Rows of files that bring their columns' types (Parquet, ORC, Avro) to bronze's columns.
+"""Rows of typed files (Parquet, ORC, Avro) converted to bronze's columns, without JSON in between.
 
-No JSON lies between: a value goes to its column as it is, or in another type that says exactly the
-same. What no column can hold is in `_rescued_data` as JSON: decimals with all digits, bytes as
-Base64, times with microseconds.
+A value goes to its column unchanged, or in another type that represents it exactly. Other values
+are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times with microseconds.
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ from medallion.ingest.parsing.times import (
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier
 
-# Begins the name of a column of rows that are still to be parsed; see `column_name`.
+# Prefix of the columns of rows before `parse_typed_rows`; see `column_name`.
 TYPED_COLUMN = "_typed"
-# By itself Spark writes milliseconds.
+# Spark's default is milliseconds.
 _LOCAL = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"
 _ZONED = f"{_LOCAL}[XXX]"
 _JSON_OPTIONS = (
     f"map('timestampFormat', {string_literal(_ZONED)},"
     f" 'timestampNTZFormat', {string_literal(_LOCAL)})"
 )
-# Keys of maps that are JSON's; of other types Spark would write addresses in memory, or days.
+# Types of map keys that Spark writes correctly as JSON.
 _JSON_KEYS = (T.StringType, T.IntegralType, T.BooleanType, T.DecimalType)
 # Whole numbers up to here are exact in these types.
 _LARGEST_EXACT: Mapping[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatType: 2**24}
 
 
 class TypedColumn(NamedTuple):
-    """A column of files: those whose column of this name has this type.
+    """A column of the files that have this name with this type.
 
     Attributes:
-        column: its name among the rows that are to be parsed.
+        column: its name in rows before `parse_typed_rows`.
         name: its name in the files.
         own: its type in the files.
-        read: the type that Spark reads it as; of ORC a timestamp is read as a string.
+        read: the type that Spark reads it as; an ORC timestamp is read as a string.
     """
 
     column: str
@@ -58,10 +57,10 @@ class TypedColumn(NamedTuple):
 
 
 def typed_column_name(number: int, name: str, own: T.DataType) -> str:
-    """Return the name by which `parse_typed` knows a column of files.
+    """Return the name of a column of files in rows before `parse_typed_rows`.
 
-    Files of one batch may have one name with several types: each is a column of its own, null in
-    the rows of the other files.
+    Files of one batch may have one name with several types: each is a separate column, null in the
+    rows of the other files.
 
     Args:
         number: makes the names differ in more than case.
@@ -72,7 +71,7 @@ def typed_column_name(number: int, name: str, own: T.DataType) -> str:
 
 
 def has_typed_columns(rows: DataFrame) -> bool:
-    """Return whether rows have columns with types, and not lines of text in `value`."""
+    """Return whether rows have typed columns, and not lines of text in `value`."""
     return "value" not in rows.columns
 
 
@@ -88,16 +87,15 @@ def typed_columns(rows: DataFrame) -> list[TypedColumn]:
 
 
 def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    """Return the columns of `schema`, then the technical ones, as `parse` does it of lines.
+    """Return the columns of `schema`, then the technical ones, as `parse_lines` does for text.
 
-    A column is null, and the complete value rescued, where the value is not exactly one of the
-    column's type: a field within it is unknown, digits would be lost, a string is not UTF-8 (it is
-    rescued as Latin-1), or a time is not of the years 1 to 9999.
+    If a value does not fit its column exactly, the column is null and the complete value rescued: a
+    field within it is unknown, digits would be lost, a string is not UTF-8 (it is rescued as
+    Latin-1), or a time is not of the years 1 to 9999.
 
     Args:
-        rows: columns by `column_name`, and those that say where a row came from.
-        schema: bronze's own columns with their Spark types. The files may spell names in other
-            case.
+        rows: columns by `typed_column_name`, and those of the origin.
+        schema: bronze's own columns with Spark types; the files may use other case.
     """
     wanted = {fold_case(name): (name, T.DataType.fromDDL(kind)) for name, kind in schema.items()}
     values: dict[str, list[str]] = {name: [] for name in schema}
