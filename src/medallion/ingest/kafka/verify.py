@@ -25,24 +25,24 @@ _CHUNK = 1_000_000  # offsets in memory
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
     """Compare bronze with its ledger, and with the messages that the broker still has."""
     found = Verification()
-    taken = topics.read_progress(config.layout, source.name)
-    _compare_ledger(config, source, taken, found)
+    progress = topics.read_progress(config.layout, source.name)
+    _compare_ledger(config, source, progress, found)
     try:
-        there = broker.list_partitions(source, config.login)
-        told = broker.lost_topics(source, taken, there)
-        for topic, why in told.items():
-            found.notes.append(f"{source.name}: topic {topic} {why}: not verified.")
-        for place, before in taken.items():
-            if before.topic in told:
+        partitions = broker.list_partitions(source, config.login)
+        lost = broker.lost_topics(source, progress, partitions)
+        for topic, reason in lost.items():
+            found.notes.append(f"{source.name}: topic {topic} {reason}: not verified.")
+        for place, before in progress.items():
+            if before.topic in lost:
                 continue
-            if place not in there:
-                why = "is no longer read, or does not exist"
+            if place not in partitions:
+                reason = "is no longer read, or does not exist"
             elif before.made_anew:
-                why = "was recreated, and its rows cannot be distinguished from older ones"
+                reason = "was recreated, and its rows cannot be distinguished from older ones"
             else:
-                _compare_messages(config, source, before, there[place], found)
+                _compare_messages(config, source, before, partitions[place], found)
                 continue
-            note = f"{source.name}: topic {before.topic} {why}: not verified."
+            note = f"{source.name}: topic {before.topic} {reason}: not verified."
             if note not in found.notes:  # another partition of it may have the same
                 found.notes.append(note)
     except MedallionError as error:
@@ -53,7 +53,7 @@ def verify_messages(config: Config, source: SourceConfig) -> Verification:
 def _compare_ledger(
     config: Config,
     source: SourceConfig,
-    taken: dict[PartitionKey, PartitionProgress],
+    progress: dict[PartitionKey, PartitionProgress],
     found: Verification,
 ) -> None:
     """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
@@ -63,20 +63,20 @@ def _compare_ledger(
             for topic, part, rows in _select_bronze(config, source, "count(*)", "group by 1, 2")
         }
     )
-    for place in {**taken, **in_bronze}:
-        rows = taken[place].rows if place in taken else 0
+    for place in {**progress, **in_bronze}:
+        rows = progress[place].rows if place in progress else 0
         if rows != in_bronze[place]:
             found.findings.append(
                 f"{source.name}: of topic {place[0]}, partition {place[1]}, the ledger has "
                 f"{counted(rows, 'row')} and bronze {in_bronze[place]:,}."
             )
-    anew = [f"'{t.topic}/{t.partition}'" for t in taken.values() if t.made_anew]
-    once = f"where _topic || '/' || _partition not in ({', '.join(anew)})" if anew else ""
-    twice = f"{once} group by 1, 2, 3 having count(*) > 1 limit 20"
+    recreated = [f"'{t.topic}/{t.partition}'" for t in progress.values() if t.made_anew]
+    once = f"where _topic || '/' || _partition not in ({', '.join(recreated)})" if recreated else ""
+    repeated = f"{once} group by 1, 2, 3 having count(*) > 1 limit 20"
     found.findings += [
         f"{source.name}: bronze has offset {offset:,} of topic {topic}, partition {part}, more "
         "than once."
-        for topic, part, offset in _select_bronze(config, source, "_offset", twice)
+        for topic, part, offset in _select_bronze(config, source, "_offset", repeated)
     ]
 
 
@@ -91,12 +91,12 @@ def _compare_messages(
     config: Config,
     source: SourceConfig,
     before: PartitionProgress,
-    there: Partition,
+    partition: Partition,
     found: Verification,
 ) -> None:
     """Report the ingested messages that the broker has and bronze lacks."""
     where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
-    first = max(there.first, before.first_offset)
+    first = max(partition.first, before.first_offset)
     for offsets, between in _read_offsets(config, source, before, first):
         rows = _select_bronze(config, source, "_offset", f"{where} and _offset between {between}")
         if lost := offsets - {row[2] for row in rows}:
@@ -128,9 +128,10 @@ def _read_offsets(
             if error and error.code() == KafkaError._PARTITION_EOF:
                 break
             if message is None or error:
-                why = error.str() if error else f"none arrived for {_PATIENCE:.0f} seconds"
+                reason = error.str() if error else f"none arrived for {_PATIENCE:.0f} seconds"
                 raise MedallionError(
-                    f"topic {before.topic}, partition {before.partition}: no more messages: {why}."
+                    f"topic {before.topic}, partition {before.partition}: no more messages: "
+                    f"{reason}."
                 )
             first = (message.offset() or 0) + 1
             if first > before.next_offset:

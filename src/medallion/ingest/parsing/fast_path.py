@@ -160,7 +160,7 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
         is_nested_type(kind) and time in kind for kind in schema.values() for time in TIME_TYPES
     ):
         return "false"
-    if layout.is_full:  # null where a field is missing, and less to do where none is
+    if layout.is_full:  # null if a field is missing; cheaper
         fields = [
             part
             for name in layout.order

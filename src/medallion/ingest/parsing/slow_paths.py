@@ -86,7 +86,7 @@ def _has_known_fields(schema: Mapping[str, str]) -> str:
     return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {one_of_them}))"
 
 
-# Whether the line is one flat object, and each field there once.
+# The line is one flat object without repeated fields.
 _IS_CLEAR = f"{IS_FLAT} and size(array_distinct(_keys)) = size(_keys)"
 
 
@@ -97,7 +97,7 @@ def _unknown_fields(schema: Mapping[str, str]) -> str:
     return f"to_json(map_filter({members}, (key, val) -> not {is_known}))"
 
 
-# Whether `_more` says them as the line does, at a glance: no number is like 10.0, and none is long
+# A cheap test that `_more` equals the line's text: no number is like 10.0, and none is long
 # or has a power of ten, which would show as digits or as a fraction.
 _IS_PLAIN = (
     r"not value rlike r'[.]0++[^0-9]'"
@@ -115,7 +115,7 @@ def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
     nested = {name: kind for name, kind in schema.items() if is_nested_type(kind)}
     some = _string_values(schema)
     inner = [name for name, kind in nested.items() if "string" in kind]
-    # Whether a text may be a number that is rounded (nested.is_rounded looks closer). One test for
+    # A text may be a rounded number (nested.is_rounded tests exactly). One test for
     # all columns: what is compiled for each of them adds up, and Java leaves long methods slow.
     numbers = "true" if inner else rf"_texts rlike r'(?m){NUMBERS}'"
     # 1e400: JSON has no infinite numbers, but a double and a text may come out as one.
