@@ -1,6 +1,6 @@
-"""A small medallion lakehouse: JSON files in, three chained streaming layers, SQL out.
+"""Ingestion of files or Kafka messages into Delta tables that you query with SQL.
 
-What is here is loaded when it is first asked for, so that `import medallion` costs nothing:
+Each name is imported when it is first used, so that `import medallion` is fast:
 
 >>> medallion.query("data/lakehouse", "SELECT * FROM gold.device_totals").rows
 >>> medallion.DataFactory("data/lakehouse/landing", dirty=True).land()
@@ -30,7 +30,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "streams":  # for streams by hand: a package, where the others are names in one
+    if name == "streams":  # a package; the others are names in a module
         return import_module("medallion.streams")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

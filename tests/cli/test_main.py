@@ -89,7 +89,7 @@ def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]
         (ConfigError("a key"), 2, "medallion: a key\n"),
         (PermissionError(13, "Permission denied", "/x"), 2, "medallion: /x: Permission denied.\n"),
         (OSError(28, "No space left on device"), 2, "medallion: No space left on device.\n"),
-        (KeyboardInterrupt(), 130, "medallion: interrupted; the next run goes on from here.\n"),
+        (KeyboardInterrupt(), 130, "medallion: interrupted; the next run resumes from here.\n"),
         (ZeroDivisionError("by 0"), 70, "medallion crashed: ZeroDivisionError: by 0; --debug sho"),
     ],
 )
@@ -134,7 +134,7 @@ REBUILDS = ["refresh", "silver.event"]  # which has nothing to rebuild, and star
 
 
 def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = f"there is no lakehouse at {root}: no such folder; medallion nightly makes it, and "
+    told = f"there is no lakehouse at {root}: medallion nightly creates it, and "
     for command in (*LOOKS, REBUILDS):
         assert told in refused(capsys, *command)
     root.write_text("a file")
@@ -256,7 +256,7 @@ def test_wrong_sql(
 ) -> None:
     root.mkdir()
     assert told in refused(capsys, "sql", statement, "--json")
-    assert "one argument" in refused(capsys, "sql", *statement.split())
+    assert "in quotes" in refused(capsys, "sql", *statement.split())
 
 
 @pytest.mark.parametrize(("number", "form"), [(signal.SIGINT, "--json"), (signal.SIGTERM, "--csv")])
@@ -333,7 +333,7 @@ def test_a_night_says_what_it_has_not_taken_in(
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     assert main.main(["nightly"]) == 0
-    told = "1 file not taken in yet: medallion files --state pending"
+    told = "1 file not ingested yet: medallion files --state pending"
     assert told in capsys.readouterr().out.splitlines()
 
 

@@ -90,7 +90,7 @@ def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
         report.write_report(FOUND, tmp_path / "none" / "page.html")
     os.mkfifo(pipe := tmp_path / "pipe")  # as a device is: it is left what it is
     for place in (tmp_path, Path("/"), pipe):
-        with pytest.raises(UsageError, match=f"{place}: a folder, or no file; name a file"):
+        with pytest.raises(UsageError, match=f"{place}: not a regular file; name a file"):
             report.write_report(FOUND, place)
     assert pipe.is_fifo()
     (link := tmp_path / "link").symlink_to(page)

@@ -107,7 +107,7 @@ def interrupt_a_night(cli: Cli) -> None:
     out, err = night.communicate(timeout=60)
     assert (night.returncode, err.splitlines()[-1]) == (
         130,
-        "medallion: interrupted; the next run goes on from here.",
+        "medallion: interrupted; the next run resumes from here.",
     )
     assert "Traceback" not in err
     assert "balance" not in out

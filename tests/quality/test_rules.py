@@ -193,7 +193,7 @@ def test_only_quarantine_expectations_are_rules(tmp_path: Path) -> None:
     assert load_rules(tmp_path, "t") == (Rule("q", "coalesce(`a` IS NULL, false)"),)
     assert load_rules(tmp_path, "no.suite") == ()
     path = write_suite(tmp_path, "gold.t", GOOD)
-    with pytest.raises(ConfigError, match='"r" cannot quarantine: gold has none') as error:
+    with pytest.raises(ConfigError, match='"r" cannot quarantine, because gold has no') as error:
         load_rules(tmp_path, "gold.t")
     assert str(path) in str(error.value)
 

@@ -39,7 +39,7 @@ def test_it_only_reads(statement: str) -> None:
 @pytest.mark.parametrize("quote", ["q'[", "Q'a", "nq'!"])
 def test_quotes_of_oracle_hide_nothing(quote: str) -> None:
     """To the engine, what begins with them is one text up to the sign that closes it."""
-    with pytest.raises(UsageError, match="a text is written 'so'"):
+    with pytest.raises(UsageError, match="strings such as"):
         parse_read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
 
 
@@ -51,13 +51,15 @@ def test_an_empty_statement_is_refused(statement: str) -> None:
 
 @pytest.mark.parametrize("part", ["device LIKE 'a%' OR ", "1 UNION ALL SELECT ", "1+"])
 def test_a_chain_that_would_crash_the_engine_is_refused(part: str) -> None:
-    with pytest.raises(UsageError, match=r"3,000 of AND, OR, .* and more than 1,000 may crash"):
+    with pytest.raises(
+        UsageError, match=r"3,000 operators such as AND, OR, .* and more than 1,000 may crash"
+    ):
         parse_read_only(f"SELECT {part * 3000}1")
 
 
 def test_a_tag_is_no_part_of_a_name() -> None:
     """A vowel sign is part of a name to the engine, and none of a word to Python."""
-    with pytest.raises(UsageError, match="begins after a blank"):
+    with pytest.raises(UsageError, match="must start after a blank"):
         parse_read_only("WITH x\u093f$a$ AS (SELECT 1) INSERT INTO t SELECT 1 AS z\u093f$a$")
     assert parse_read_only("SELECT ($a$;$a$), $$;$$, 1=$b$;$b$")
 

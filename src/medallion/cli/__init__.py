@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: arguments, commands, and how their results are printed."""

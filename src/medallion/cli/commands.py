@@ -1,6 +1,6 @@
-"""The commands, one function each: options in, exit status out. The work is in other modules.
+"""The commands: one function each, named as on the command line, that returns the exit status.
 
-Imports of Spark and Delta wait until a command needs them, so that the others start at once.
+A function imports what its command needs, so that commands without Spark start at once.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
-        raise UsageError(f"nothing is published: no table of gold has `publish` in {file}.")
-    query.trigger_options(options.trigger)  # what is wrong is said before Spark starts
+        raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
+    query.trigger_options(options.trigger)  # an invalid one is refused before Spark starts
     layers = [options.layer]
     pending_work.refuse_blocked_gold(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
@@ -79,7 +79,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 
 def _report_files(config: Config, command: str) -> int:
-    """Name the files that the user has to see to; the exit status."""
+    """Print the files that need attention, and return the exit status."""
     from medallion.cli import render_runs
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import record_reported
@@ -102,7 +102,9 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 
     query.trigger_options(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
-        raise UsageError("medallion stream stays on: give an interval, or run medallion nightly.")
+        raise UsageError(
+            "medallion stream keeps running: give an interval, or run medallion nightly."
+        )
     layers = layers_in_use(config)
     pending_work.refuse_blocked_gold(config, layers)
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
@@ -130,7 +132,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         outcome.add_error(error_message(fault))
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
-        told.append(f"{waiting} not taken in yet: medallion files --state pending")
+        told.append(f"{waiting} not ingested yet: medallion files --state pending")
     for line in told:
         _say(quiet)(line)
     outcome.seconds["all"] = time.monotonic() - started
@@ -172,7 +174,7 @@ def sql(config: Config, options: argparse.Namespace) -> int:
 
     started, root, statement = time.monotonic(), str(config.layout.root), options.statement
     if options.more:
-        raise UsageError('a statement is one argument: medallion sql "SELECT ..."')
+        raise UsageError('put the statement in quotes: medallion sql "SELECT ..."')
     if options.csv:
         write_lines(render_tables.csv_lines(*engine.stream_rows(root, statement)))
         return 0
@@ -187,7 +189,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect.audit import run_audit
 
-    found = run_audit(_there(config, options), options.deep, _say(True))
+    found = run_audit(_existing(config, options), options.deep, _say(True))
     return _present(
         options, render_runs.audit_json, render_runs.audit_text, found, found.is_balanced
     )
@@ -197,7 +199,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import report_json, write_report
     from medallion.inspect.catalog import take_overview
 
-    found = take_overview(_there(config, options))
+    found = take_overview(_existing(config, options))
     page = write_report(found, Path(options.output or config.layout.report))
     print_result(to_json({**report_json(found), "page": page}) if options.json else page)
     for line in found.unreadable:
@@ -237,7 +239,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
         options,
         render_tables.maintenance_json,
         render_tables.maintenance_text,
-        maintenance.maintain_unlocked_layers(_there(config, options)),
+        maintenance.maintain_unlocked_layers(_existing(config, options)),
     )
 
 
@@ -245,7 +247,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect import ledger_files, status
 
-    found = status.query_statuses(_there(config, options))
+    found = status.query_statuses(_existing(config, options))
     try:
         files = ledger_files.find_attention(config)
     except ITEM_ERRORS:  # the queries of the sources report it
@@ -265,11 +267,13 @@ def files(config: Config, options: argparse.Namespace) -> int:
 
     if options.dismiss is not None:
         if options.pattern != "*" or options.state is not None:
-            raise UsageError("--dismiss takes its pattern itself, and no --state.")
-        found = dismiss_files(_there(config, options), options.dismiss, options.source)
+            raise UsageError(
+                "--dismiss has its own pattern: leave the other pattern and --state out."
+            )
+        found = dismiss_files(_existing(config, options), options.dismiss, options.source)
         return _present(options, render_tables.files_json, render_tables.files_text, found)
     found = ledger_files.find_files(
-        _there(config, options), options.pattern, options.source, options.state
+        _existing(config, options), options.pattern, options.source, options.state
     )
     return _present(options, render_tables.files_json, render_tables.files_text, found)
 
@@ -282,7 +286,7 @@ def schema(config: Config, options: argparse.Namespace) -> int:
         options,
         render_tables.schema_json,
         render_tables.schema_text,
-        catalog.schema_versions(_there(config, options), options.source),
+        catalog.schema_versions(_existing(config, options), options.source),
     )
 
 
@@ -298,8 +302,8 @@ def _present(
     return 0 if is_good else 1
 
 
-def _there(config: Config, options: argparse.Namespace) -> Config:
-    """For commands that only look: a misspelled root is told, and not shown as an empty one."""
+def _existing(config: Config, options: argparse.Namespace) -> Config:
+    """Refuse a missing root, which may be misspelled, and print the root of a read-only command."""
     config.layout.require_root()
     if not options.json:
         print_result(f"lakehouse {config.layout.root}")
@@ -307,5 +311,5 @@ def _there(config: Config, options: argparse.Namespace) -> Config:
 
 
 def _say(quiet: bool) -> Reporter:
-    """Progress of what ends, no line twice: to standard output, unless JSON goes there."""
+    """Return a reporter that prints each line once, to standard error if `quiet`."""
     return cache(lambda text: print_message(text, sys.stderr if quiet else sys.stdout))

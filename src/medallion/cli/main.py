@@ -23,9 +23,9 @@ _SOURCE = "its name in pipeline.yaml, such as event"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit status: 0 done, 1 the data failed a check, 2 wrong use.
+    """Run one command and return its exit status: 0 done, 1 the data failed a check, 2 wrong use.
 
-    Anything unforeseen is 70, one line unless `--debug` asks for the stack trace.
+    An unexpected error is 70: one line, and the stack trace with `--debug`.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -38,23 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)
         return error.exit_status
-    except BrokenPipeError:  # head has seen enough of what a command that only looks had to show
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
     except KeyboardInterrupt as interrupt:
-        _print_error("medallion: interrupted; the next run goes on from here.")
-        return 128 + next(iter(interrupt.args), signal.SIGINT)  # as a shell has it
+        _print_error("medallion: interrupted; the next run resumes from here.")
+        return 128 + next(iter(interrupt.args), signal.SIGINT)  # the convention of shells
     except Exception as error:
-        return _unforeseen(error, options.debug)
+        return _report_unexpected(error, options.debug)
     finally:
         flush_output()
 
 
-def _unforeseen(error: Exception, debug: bool) -> int:
-    """What nobody foresaw, in one line; a file or folder that the system refuses is no crash."""
+def _report_unexpected(error: Exception, debug: bool) -> int:
+    """Print an unexpected error in one line; an error of the file system is not a crash."""
     if isinstance(error, OSError) and error.strerror:
         _print_error(f"medallion: {error_message(error)}", debug)
         return 2
-    from medallion.spark.errors import one_line  # here: it brings Spark
+    from medallion.spark.errors import one_line  # imports PySpark
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
     _print_error(f"medallion crashed: {line}", debug)
@@ -62,7 +62,7 @@ def _unforeseen(error: Exception, debug: bool) -> int:
 
 
 def _print_error(line: str, debug: bool = False) -> None:
-    """Say what is wrong, below where it came from if that is asked for."""
+    """Print an error, below its stack trace if `debug` is set."""
     trace = traceback.format_exc().splitlines() if debug else []
     for each in (*trace, line):
         print_message(each, sys.stderr)
@@ -71,7 +71,7 @@ def _print_error(line: str, debug: bool = False) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="medallion",
-        description="A medallion lakehouse: files or messages in, three streaming layers, SQL out.",
+        description="Ingest files or Kafka messages into Delta tables that you query with SQL.",
         epilog="Everything is written under one root, data/lakehouse or what MEDALLION_HOME names; "
         "settings are in conf/ or what MEDALLION_CONF names. Exit status: 0 done, 1 the data "
         "failed a gate or a check, 2 wrong use or configuration, 70 a crash.",
@@ -88,53 +88,60 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
 
-    _add_land(add("land", "make up test data, and land it: the next batches of the data factory"))
-    _add_nightly(add("nightly", "run all layers in one session, with gates and balance"))
-    run = add("run", "run one layer on all that is available", has_json=False)
+    _add_land(add("land", "generate test data and land it"))
+    _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
+    run = add("run", "run one layer on all available data", has_json=False)
     run.add_argument(
-        "layer", choices=(*LAYERS, PUBLISH), help="publish: what changed in tables with `publish`"
+        "layer",
+        choices=(*LAYERS, PUBLISH),
+        help="publish: the changes of gold tables with `publish`",
     )
     run.add_argument(
         "--trigger",
         default="available-now",
-        help="available-now (default), or an interval such as '4 seconds' to stay on",
+        help="available-now (default), or an interval such as '4 seconds' to keep running",
     )
-    stream = add("stream", "keep all layers on, until SIGTERM or Ctrl-C", has_json=False)
+    stream = add("stream", "keep all layers running until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
-    _add_sql(add("sql", "ask the tables in SQL, read-only, as layer.table", has_json=False))
-    add("status", "how each query stands, and what waits for it")
-    _add_files(add("files", "the ledger: every file that ever landed, and what became of it"))
+    _add_sql(add("sql", "query the tables as layer.table in read-only SQL", has_json=False))
+    add("status", "the state and backlog of each query")
+    _add_files(add("files", "the ledger: every file that ever landed, and its state"))
     schema = add("schema", "the versions of a source's schema, and their differences")
     schema.add_argument("source", help=_SOURCE)
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(
         "--deep",
         action="store_true",
-        help="count every file and table again, and hold each row against the layer before",
+        help="count every file and table again, and compare each row with the layer before",
     )
-    report = add("report", "one HTML page with charts: gold, flow of rows, quality, runs")
+    report = add("report", "write one HTML page with charts: gold, balance, quality, runs")
     report.add_argument(
-        "--output", type=_path, metavar="FILE", help="where (default: _report.html of the root)"
+        "--output",
+        type=_path,
+        metavar="FILE",
+        help="file of the page (default: _report.html in the root)",
     )
-    backfill = add("backfill", "take in files from anywhere, once, whatever their age")
+    backfill = add("backfill", "ingest files from any path once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
-    backfill.add_argument("path", type=_path, help="a file, a folder with all below it, or a topic")
-    refresh = add("refresh", "rebuild a table, or publish one again", has_json=False)
-    refresh.add_argument("table", help="bronze.event, silver.event, publish.counts.kafka or so")
-    add("maintain", "compact the tables, and remove what nobody needs any more")
+    backfill.add_argument(
+        "path", type=_path, help="a file, a folder with its subfolders, or a topic"
+    )
+    refresh = add("refresh", "rebuild a table, or publish it again", has_json=False)
+    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+    add("maintain", "compact the tables, and remove old files and commits")
     return parser
 
 
 def _path(text: str) -> str:
-    """A path as it was given; without this, an empty one would be the folder that one is in."""
+    """Refuse an empty path, which would mean the current directory."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("it is empty")
+        raise argparse.ArgumentTypeError("the path is empty")
     return text
 
 
 def _add_sql(sql: argparse.ArgumentParser) -> None:
     sql.add_argument("statement", help='in quotes, such as "SELECT * FROM gold.device_counts"')
-    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # it was not in quotes
+    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # a statement without quotes
     forms = sql.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help=_JSON)
     forms.add_argument("--csv", action="store_true", help="print CSV with a header")
@@ -146,40 +153,42 @@ def _add_nightly(nightly: argparse.ArgumentParser) -> None:
         metavar="EXPECTATION",
         action="append",
         default=[],
-        help="let the rows pass that this expectation holds back (may be repeated)",
+        help="let rows pass that this expectation blocks (may be repeated)",
     )
     nightly.add_argument(
         "--trigger",
         choices=("available-now",),
         default="available-now",
-        help="no other: a night ends when all is done; what stays on is medallion stream",
+        help="`available-now` only; to keep running use `medallion stream`",
     )
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
     files.add_argument(
-        "pattern", nargs="?", default="*", help="where they landed or lie now, such as '*x.json'"
+        "pattern", nargs="?", default="*", help="glob of landed or current paths, such as '*x.json'"
     )
-    files.add_argument("--source", help="of this source only")
+    files.add_argument("--source", help="only files of this source")
     states = "pending, ingested, unreadable, rejected, replaced, vanished or archived"
-    files.add_argument("--state", help=f"in this state only: {states}")
+    files.add_argument("--state", help=f"only files in this state: {states}")
     files.add_argument(
         "--dismiss",
         metavar="PATTERN",
         type=_path,
-        help="acknowledge rejected files (and those that wait or changed): runs name them no more",
+        help="acknowledge rejected, waiting or changed files: runs no longer report them",
     )
 
 
 def _add_land(land: argparse.ArgumentParser) -> None:
     land.add_argument("--source", help="land for this source only (default: all)")
-    land.add_argument("--batches", type=int, default=1, help="how many batches (default: 1)")
-    land.add_argument("--files", type=int, default=2, help="of a source in a batch (default: 2)")
+    land.add_argument("--batches", type=int, default=1, help="number of batches (default: 1)")
     land.add_argument(
-        "--rows", type=int, default=1000, help="in the files of a source in a batch (default: 1000)"
+        "--files", type=int, default=2, help="files of each source in a batch (default: 2)"
     )
-    land.add_argument("--seed", type=int, default=1, help="the same seed, the same files")
-    land.add_argument("--dirty", action="store_true", help="mix in defects, and count them")
+    land.add_argument(
+        "--rows", type=int, default=1000, help="rows of each source in a batch (default: 1000)"
+    )
+    land.add_argument("--seed", type=int, default=1, help="seed of the random data (default: 1)")
+    land.add_argument("--dirty", action="store_true", help="add counted defects")
     land.add_argument(
         "--sample", action="store_true", help="land the sample files, once, instead of new ones"
     )

@@ -1,4 +1,4 @@
-"""The page of `medallion report`: one file, without scripts and without anything from elsewhere."""
+"""The HTML page of `medallion report`: one file without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WIDEST = 20  # em
 
 
 def report_json(found: Overview) -> dict[str, Any]:
-    """The same as one document."""
+    """Return the content of the page as one JSON document."""
     return {
         "root": found.root,
         "made_at": iso_utc(found.made_at),
@@ -66,22 +66,22 @@ def write_report(found: Overview, page: Path) -> str:
     place = resolved_path(page)  # a link, such as /dev/stdout, would be replaced
     try:
         if place.exists() and not place.is_file():  # so would a device
-            raise ValueError("a folder, or no file")
+            raise ValueError("not a regular file")
         small_files.write_atomic(place, report_html(found))
     except (OSError, ValueError) as error:
-        told = "name a file, in a folder that is there and may be written to"
+        told = "name a file in an existing, writable folder"
         raise UsageError(f"--output {page}: {error_reason(error)}; {told}.") from None
     return str(page)
 
 
 def report_html(found: Overview) -> str:
-    """The page."""
+    """Return the page as HTML."""
     verdict = _text(render_runs.balance_verdict(found.audit))
     body = [
         f"<h1>medallion: {_text(found.root)}</h1>",
         f"<p>{clock.format_time(found.made_at)}, "
         f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
-        *_told(found.unreadable),
+        *_paragraphs(found.unreadable),
         "<h2>Gold</h2>",
         *map(_gold, found.gold),
         "<h2>Where the rows went</h2>",
@@ -96,7 +96,7 @@ def report_html(found: Overview) -> str:
 
 
 def _gold(found: FirstRows) -> str:
-    """A table with a bar for each row's value of the last column of numbers."""
+    """Return a table with a bar for each value of the last numeric column."""
     if found.unreadable:
         return f"<h3>{_text(found.table)}: cannot be read</h3>"
     shown = len(found.first.rows)
@@ -126,10 +126,10 @@ def _flow(found: Overview) -> list[str]:
         replace(found.audit.files, changed=())
     )  # those are findings
     told = (*found.audit.findings, *found.audit.notes, *files)
-    return [*lines, *_told(line for line in told if line not in found.unreadable)]
+    return [*lines, *_paragraphs(line for line in told if line not in found.unreadable)]
 
 
-def _told(lines: Iterable[str]) -> list[str]:
+def _paragraphs(lines: Iterable[str]) -> list[str]:
     return [f"<p class=bad>{_text(line)}</p>" for line in lines]
 
 
@@ -162,7 +162,7 @@ def _runs(found: Overview) -> str:
 
 
 def _bars(numbers: Iterable[Any]) -> list[str]:
-    """A bar for each, the longest for the greatest; none for what is no number, or endless."""
+    """Return a bar for each number; those for infinities and other values are empty."""
     known = [float(n) if _is_number(n) and isfinite(n) else 0 for n in numbers]
     most = max(known, default=0) or 1
     widths = (max(number, 0) / most * _WIDEST for number in known)
@@ -172,7 +172,7 @@ def _bars(numbers: Iterable[Any]) -> list[str]:
 def _table(
     columns: Iterable[str], rows: Iterable[Sequence[Any]], bars: Sequence[str] | None = None
 ) -> str:
-    """A table of HTML; `bars` are a last column without a name."""
+    """Return an HTML table; `bars` become a last column without a name."""
     head = "".join(f"<th>{_text(name)}" for name in columns) + ("<th>" if bars else "")
     lines = [
         "<tr>" + "".join(map(_cell, row)) + (f"<td>{bars[at]}" if bars else "")
@@ -187,5 +187,5 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Text of whoever lands files: nothing in it is HTML, and nothing moves what is around it."""
+    """Escape text from files, which must not act as HTML or control characters."""
     return escape(printable(str(value)))

@@ -1,5 +1,8 @@
-"""Gates: tables against their suites. What no row breaks is told by a count of ours, in one job a
-table; Great Expectations judges all the rest, and shows it."""
+"""Gates: validation of tables against their suites.
+
+One Spark job per table counts the rows that break expectations which SQL can express. Great
+Expectations validates the others, and renders all results as Data Docs.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +71,8 @@ def preload() -> threading.Thread:
 class Gates:
     """The gates of all tables, in one Great Expectations context that writes to `results_dir`.
 
-    `conf_dir` is the folder that holds great_expectations/; nothing is ever written there. Only the
-    last result of each table is kept: the history is not for Data Docs, whose build would grow
-    with it.
+    Only the last result of each table is kept, because building Data Docs takes longer with each
+    result. Nothing is written to `conf_dir`, which holds great_expectations/.
     """
 
     def __init__(self, conf_dir: Path, results_dir: Path) -> None:
@@ -80,54 +82,59 @@ class Gates:
         self._unstored: dict[str, Exception] = {}
 
     def has_suite(self, table: str) -> bool:
-        """Whether anything is expected of a table."""
+        """Return True if the table has a suite."""
         return suite_path(self._conf_dir, table).exists()
 
     def validate(self, table: str, batch: DataFrame, key: Sequence[str] = ()) -> Verdict | None:
-        """Judge a batch DataFrame of the active session; None when nothing is expected of it.
+        """Validate rows of a table; return None if the table has no suite.
 
         Args:
-            key: columns by which it has been seen that no two rows are the same, if there are some.
+            table: `layer.table`.
+            batch: the rows, of the active session.
+            key: columns that are known to be unique together, if there are some.
 
-        Raises ConfigError when the suite is not valid.
+        Raises:
+            ConfigError: the suite is invalid.
         """
         expectations = read_suite(self._conf_dir, table)
         if not expectations:
             return None
-        importlib.import_module("great_expectations")  # all of it, for `preload` may still be on
+        importlib.import_module("great_expectations")  # completely: `preload` may not be done
         for expectation in expectations:
-            self._refuse_what_gx_would_drop(table, expectation)
+            self._refuse_unknown_expectation(table, expectation)
         rows, broken = count_broken(batch, expectations, key)
-        outcome = self._judge(table, batch, [e for e in expectations if e.name not in broken])
+        outcome = self._validate_with_gx(
+            table, batch, [e for e in expectations if e.name not in broken]
+        )
         judged = {_name(result): result for result in outcome.results}
         results, failures = [], []
         for expectation in expectations:
             name = expectation.name
             result = judged.get(name) or counted_result(expectation, rows, broken[name])
             if not result.success:
-                result = _explain(self._batch(table, batch), expectation, result)
+                result = _with_examples(self._batch(table, batch), expectation, result)
                 failures.append(failure_of(table, rows, expectation, result))
             result.expectation_config = _configuration(expectation)
             results.append(result)
         try:
             self._store(table, outcome, results)
-        except Exception as error:  # what is shown of a verdict decides nothing; `build_docs` tells
+        except Exception as error:  # the verdict stands; `build_docs` reports it
             self._unstored[table] = error
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
     def build_docs(self) -> Path | None:
-        """Render what was judged since the last call; the index page, None when that is nothing.
+        """Render the results since the last call; return the index page, or None without results.
 
         Raises:
-            MedallionError: not all of it could be stored.
+            MedallionError: some results could not be stored.
             OSError: the pages cannot be written.
         """
         page = self._render() if self._stored else None
         unstored, self._unstored = self._unstored, {}
         if unstored:
             error = next(iter(unstored.values()))
-            raise MedallionError(f"there is no page of {', '.join(unstored)}: {error}")
+            raise MedallionError(f"no Data Docs page for {', '.join(unstored)}: {error}")
         return page
 
     def _render(self) -> Path:
@@ -140,7 +147,7 @@ class Gates:
 
     @cached_property
     def _context(self) -> EphemeralDataContext:
-        """The project in conf, in memory, with the suites as judged: a file context would write."""
+        """The project of conf in memory, because a file context would write to conf."""
         from ruamel.yaml import YAML
         from ruamel.yaml.error import YAMLError
 
@@ -157,7 +164,7 @@ class Gates:
         config.pop("config_variables_file_path", None)
         try:
             return self._open(config)
-        except OSError:  # no results can be written, which `build_docs` tells: the gates judge
+        except OSError:  # not writable: gates still work, and `build_docs` reports it
             for store in stores.values():
                 store["store_backend"] = {"class_name": "InMemoryStoreBackend"}
             return self._open(config)
@@ -180,17 +187,17 @@ class Gates:
         definition: BatchDefinition[Any] = self._source.get_asset(table).get_batch_definition(name)
         return definition.get_batch({"dataframe": batch})
 
-    def _judge(
+    def _validate_with_gx(
         self, table: str, batch: DataFrame, expectations: Sequence[Expectation]
     ) -> ExpectationSuiteValidationResult:
-        """Which expectations hold, without counts and examples."""
+        """Validate expectations without counts and examples."""
         from great_expectations.core import ExpectationSuite
 
         suite = ExpectationSuite(name=table, expectations=list(map(_configuration, expectations)))
         return self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
 
-    def _refuse_what_gx_would_drop(self, table: str, expectation: Expectation) -> None:
-        """Great Expectations leaves an expectation that it does not know out, with a log line."""
+    def _refuse_unknown_expectation(self, table: str, expectation: Expectation) -> None:
+        """Raise ConfigError for an unknown expectation, which Great Expectations only logs."""
         from great_expectations.exceptions.exceptions import GreatExpectationsError
 
         try:
@@ -205,7 +212,7 @@ class Gates:
         outcome: ExpectationSuiteValidationResult,
         results: list[ExpectationValidationResult],
     ) -> None:
-        """Keep the results of a table, with what Great Expectations says of the batch."""
+        """Store the results of a table in place of its last ones."""
         from great_expectations.core import ExpectationSuite, RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import (
             ExpectationSuiteIdentifier,
@@ -220,7 +227,7 @@ class Gates:
         outcome.results, outcome.success = results, statistics.success
         outcome.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
         outcome.meta |= {"run_id": key.run_id, "validation_time": now}
-        make_harmless(outcome)
+        escape_results(outcome)
         expected: list[Any] = [result.expectation_config for result in results]
         self._context.suites.add_or_update(ExpectationSuite(table, expected))
         shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
@@ -247,12 +254,12 @@ def _configuration(expectation: Expectation) -> ExpectationConfiguration:
     )
 
 
-def _explain(
+def _with_examples(
     batch: Batch, expectation: Expectation, judged: ExpectationValidationResult
 ) -> ExpectationValidationResult:
-    """Run one failed expectation again, with examples.
+    """Validate a failed expectation again, with examples of rows.
 
-    Rows that cannot be shown, for Python has no year 0 and none after 9999, are counted at least.
+    Rows with years that Python lacks, 0 or above 9999, cannot be examples, and stay counted.
     """
     shown: dict[str, Any] = {
         "result_format": "COMPLETE" if expectation.type == BY_QUERY else "BASIC",
@@ -260,9 +267,9 @@ def _explain(
         "include_unexpected_rows": True,
     }
     result = batch.validate(_configuration(expectation).to_domain_obj(), result_format=shown)
-    # What has been counted stays broken, whatever comes of looking at it.
-    is_told = not result.success and (exception_of(judged) or not exception_of(result))
-    return result if is_told else judged
+    # A failure stays a failure, even if no examples can be read.
+    has_examples = not result.success and (raised_exception(judged) or not raised_exception(result))
+    return result if has_examples else judged
 
 
 _VIEW = "gate_batch"
@@ -271,15 +278,18 @@ _VIEW = "gate_batch"
 def count_broken(
     batch: DataFrame, expectations: Sequence[Expectation], key: Sequence[str] = ()
 ) -> tuple[int, dict[str, int]]:
-    """The rows of a batch; and by names of expectations how many rows break them, or their queries
-    find.
+    """Count the rows of a batch, and those that break each expectation, in one Spark job.
 
-    Great Expectations counts the same, and takes four jobs a table. Left to it are the kinds that
-    judge more than rows, those that "mostly" hold where some rows break them, and all of them
-    where Spark cannot run one: it says which, and why.
+    Great Expectations takes four jobs for the same counts. It still gets expectations that are not
+    about single rows, those with "mostly" that some rows break, and all if Spark cannot run one.
 
     Args:
-        key: columns by which no two rows are the same, where all of them are known.
+        batch: the rows.
+        expectations: the suite of the table.
+        key: columns that are known to be unique together.
+
+    Returns:
+        The number of rows, and the numbers of broken rows by names of expectations.
     """
     known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
     texts = {name for name, kind in batch.dtypes if kind == "string"}
@@ -307,7 +317,7 @@ def count_broken(
 
 
 def counted_result(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
-    """The result of an expectation that so many rows break, or its query finds."""
+    """Return the result of an expectation that `broken` of `rows` rows break."""
     from great_expectations.core import ExpectationValidationResult
 
     found = {
@@ -322,7 +332,7 @@ def counted_result(expectation: Expectation, rows: int, broken: int) -> Expectat
 
 
 def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[str]) -> bool:
-    """Whether rows with these columns meet it, of which no two have the same key."""
+    """Return True if an expectation holds because rows are unique by `key`."""
     kwargs = expectation.kwargs
     is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
     is_unique = expectation.type == UNIQUE and is_of_known
@@ -330,10 +340,9 @@ def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[st
 
 
 def _broken_condition(expectation: Expectation, texts: Collection[str]) -> str | None:
-    """That a row breaks it, whether all or most of them are to hold.
+    """Return SQL that is true for rows that break an expectation, ignoring "mostly".
 
-    A text is not held against a bound: Spark would take it for a number or a time if it is one,
-    where Great Expectations says that the two do not go together.
+    None for bounds on a string column, which Spark would cast and Great Expectations refuses.
     """
     if expectation.type == BETWEEN and expectation.kwargs.get("column") in texts:
         return None
@@ -348,9 +357,9 @@ EXAMPLE_LENGTH = 200
 def failure_of(
     table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
 ) -> Failure:
-    """What a failed result of Great Expectations says, in the words of a report."""
+    """Return a failed result of Great Expectations as a failure for reports."""
     found = dict(result.result)
-    raised = exception_of(result)
+    raised = raised_exception(result)
     on_failure = expectation.on_failure
     count = found.get("unexpected_count")
     examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
@@ -367,13 +376,13 @@ def failure_of(
         on_failure, detail = "stop", f"it could not be evaluated: {raised}"
     elif on_failure == "quarantine" and not table.startswith("bronze."):
         on_failure = "stop"
-        detail += ", which quarantine should have kept out: the rule and the gate disagree"
+        detail += ", which should be in quarantine: the rule and the gate disagree"
     shown = tuple(_example(row, expectation) for row in list(examples)[:EXAMPLES])
     return Failure(table, expectation.name, on_failure, count, rows, shown, detail)
 
 
 def _example(row: Any, expectation: Expectation) -> str:
-    """A row as "column=value" with the column in question first, or a single value, cut short."""
+    """Return a shortened value, or a row as "column=value" with the tested columns first."""
     if isinstance(row, dict):
         asked = [c for c in map(expectation.kwargs.get, ("column", "column_A", "column_B")) if c]
         order = asked + [column for column in row if column not in asked]
@@ -383,8 +392,8 @@ def _example(row: Any, expectation: Expectation) -> str:
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
 
 
-def make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
-    """What comes from the data, and names of columns do, is shown and never run by a browser."""
+def escape_results(outcome: ExpectationSuiteValidationResult) -> None:
+    """Escape values and column names in results, so that no browser runs them."""
     for judged in outcome.results:
         judged.result = escaped_for_html(judged.result)
         judged.exception_info = escaped_for_html(judged.exception_info)
@@ -396,8 +405,7 @@ def make_harmless(outcome: ExpectationSuiteValidationResult) -> None:
 
 
 def escaped_for_html(value: Any) -> Any:
-    """A value that a page of Great Expectations can show: it writes most of them into its HTML as
-    they are, and what lands is anybody's text."""
+    """Escape a value for Data Docs, which write most values into HTML as they are."""
     match value:
         case None | bool() | int() | float() | Decimal() | date():
             return value
@@ -408,8 +416,8 @@ def escaped_for_html(value: Any) -> Any:
     return html.escape(str(value), quote=False)
 
 
-def exception_of(result: ExpectationValidationResult) -> str | None:
-    """The first line of what an expectation raised: at the top level, or one for each metric."""
+def raised_exception(result: ExpectationValidationResult) -> str | None:
+    """Return the first line of the exception of an expectation or of one of its metrics."""
     info = result.exception_info or {}
     for part in (info, *info.values()):
         if isinstance(part, dict) and part.get("raised_exception"):

@@ -1,7 +1,7 @@
 """Row rules: the quarantine expectations of a suite, as Spark SQL conditions.
 
 A rule is broken by exactly the rows that Great Expectations 1.24 counts as unexpected on Spark;
-tests/quality/test_rules.py holds the two against each other.
+tests/quality/test_rules.py compares the two.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from medallion.storage.table_specs import quote_identifier
 
 @dataclass(frozen=True)
 class Rule:
-    """A name, and a Spark SQL condition that is true for the rows which break it, never NULL."""
+    """A name, and a Spark SQL condition that is true for rows that break it, and never NULL."""
 
     name: str
     broken: str
 
 
 def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
-    """The quarantine rules of a table, in the order of its suite; none when it has no suite.
+    """Return the quarantine rules of a table in the order of its suite; none without a suite.
 
-    Raises ConfigError when the suite is not valid, or a quarantine expectation cannot be decided
-    by looking at one row.
+    Raises:
+        ConfigError: the suite is invalid, or a quarantine expectation is not about single rows.
     """
     path = suite_path(conf_dir, table)
     return tuple(
@@ -53,21 +53,23 @@ def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
 
 
 def failed_rules(rules: Sequence[Rule]) -> Column:
-    """The names of the rules that a row breaks, in order: `array<string>`, empty for a good row."""
+    """Return the names of the broken rules, an `array<string>` that is empty for a good row."""
     names = [F.when(F.expr(rule.broken), F.lit(rule.name)) for rule in rules]
     named, none = F.array(*names).cast("array<string>"), F.array().cast("array<string>")
-    # Nearly every row is good: the array is built, and searched for NULLs, for the others only.
+    # Nearly every row is good, and needs no array to be built and searched for NULLs.
     return F.when(breaks_any(rules), F.array_compact(named)).otherwise(none)
 
 
 def breaks_any(rules: Iterable[Rule]) -> Column:
-    """Whether a row breaks any of the rules: a boolean, never null, whatever they are."""
+    """Return a boolean column, never null: True if a row breaks any of the rules."""
     return F.coalesce(reduce(or_, (F.expr(r.broken) for r in rules), F.lit(False)), F.lit(False))
 
 
 def row_condition(expectation: Expectation) -> str | None:
-    """A Spark SQL condition for the rows that break an expectation, NULL for what it leaves out;
-    None where it judges more than single rows, or as no rule does."""
+    """Return a Spark SQL condition for rows that break an expectation, NULL for ignored rows.
+
+    None if the expectation is not about single rows, or has arguments that rules do not support.
+    """
     try:
         return _condition(expectation)
     except ValueError:
@@ -85,7 +87,7 @@ _NOT_A_CONDITION = re.compile(
 
 
 def _literal(value: Any) -> str:
-    """A value of JSON as Spark SQL, of the type that PySpark's lit() would give it."""
+    """Return a JSON value as a literal of Spark SQL, of the type that `lit` gives it."""
     if value is None:
         return "NULL"
     if isinstance(value, bool | int):
@@ -100,7 +102,7 @@ def _literal(value: Any) -> str:
 
 
 def _bound(value: Any) -> str:
-    """A bound of values, of the type that Great Expectations gives it: a number is a double."""
+    """Return a bound as a literal, of the type that Great Expectations gives it."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _literal(float(value))
     try:
@@ -111,7 +113,7 @@ def _bound(value: Any) -> str:
         return f"timestamp'{moment.isoformat()}'"
     if moment and len(value) == len("2000-12-31"):
         return f"date'{value}'"
-    # A time without a zone would be in the zone of the Python process there, of the session here.
+    # Great Expectations would take a time without a zone for local time, Spark for UTC.
     raise ValueError(f"has the bound {value!r}, which must be a number, a date or a time with zone")
 
 
@@ -122,7 +124,7 @@ def _length_bound(value: Any) -> str:
 
 
 def _outside(of: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) -> str:
-    """True outside the bounds; Spark holds NaN to be above every number."""
+    """Return SQL that is true outside the bounds; NaN is above every number in Spark."""
     lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
     outside = []
     if lowest is not None:
@@ -223,18 +225,19 @@ def _broken(path: Path, expectation: Expectation) -> str:
 
 
 def _condition(expectation: Expectation) -> str:
-    """A condition that a row breaks an expectation, or NULL.
+    """Return SQL that is true for a row that breaks an expectation, else false or NULL.
 
-    Raises ValueError where it cannot be decided by looking at one row, and why.
+    Raises:
+        ValueError: it cannot be decided for a single row; the message says why.
     """
     kind, kwargs = expectation.type, expectation.kwargs
     if kind not in _KINDS:
         raise ValueError(
-            f'cannot have "on_failure": "quarantine", as {kind} does not judge single rows: '
+            f'cannot have "on_failure": "quarantine", because {kind} is not about single rows: '
             f"use warn or stop, or one of {', '.join(_KINDS)}"
         )
     if kwargs.get("mostly", 1) != 1:
-        raise ValueError('has "mostly", but every row that breaks a quarantine rule is set aside')
+        raise ValueError('has "mostly", but every row that breaks a quarantine rule is quarantined')
     allowed, to_sql = _KINDS[kind]
     unknown = kwargs.keys() - allowed - {"mostly"}
     if unknown:

@@ -1,4 +1,4 @@
-"""Reads the suites without Great Expectations, whose import costs three to four seconds."""
+"""Suites of expectations, read without Great Expectations, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ON_FAILURE = ("warn", "quarantine", "stop")
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation of a suite, as its file has it."""
+    """One expectation of a suite file; `notes` are shown in Data Docs."""
 
     name: str
     on_failure: str
@@ -30,7 +30,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Failure:
-    """An expectation that a table does not meet, and what that does to the run."""
+    """An expectation that a table fails, and the consequence for the run (`on_failure`)."""
 
     table: str
     expectation: str
@@ -43,7 +43,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate of one table found."""
+    """The result of validating one table; no failures if all expectations pass."""
 
     table: str
     rows: int
@@ -51,15 +51,12 @@ class Verdict:
 
 
 def suite_path(conf_dir: Path, table: str) -> Path:
-    """Where Great Expectations looks for the suite named `table`: a dot in a name is a folder.
-
-    `conf_dir` is the folder that holds great_expectations/.
-    """
+    """Return the file of the suite of `layer.table`, below `conf_dir`/great_expectations."""
     return _folder(conf_dir).joinpath(*table.split(".")).with_suffix(".json")
 
 
 def unused_suites(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
-    """The files of suites that nobody reads, for none of these tables has their name."""
+    """Return the suite files that belong to none of these tables."""
     read = {suite_path(conf_dir, table) for table in tables}
     return sorted(set(_folder(conf_dir).rglob("*.json")) - read)
 
@@ -69,16 +66,17 @@ def _folder(conf_dir: Path) -> Path:
 
 
 def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
-    """The expectations of one table in the order of the file; none when it has no suite.
+    """Return the expectations of a table in the order of its file; none if it has no suite.
 
-    Raises ConfigError when the file is not a suite, or an expectation lacks its name or its end.
+    Raises:
+        ConfigError: the file is not a suite, or an expectation lacks `name` or `on_failure`.
     """
     path = suite_path(conf_dir, table)
     if not path.exists():
         return ()
     try:
         text = path.read_text(encoding="utf-8")
-        suite = json.loads(text, object_pairs_hook=_without_twins, parse_constant=reject_nan)
+        suite = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=reject_nan)
         if not isinstance(suite["expectations"], list):
             raise TypeError('"expectations" is no list')
         numbered = enumerate(suite["expectations"], start=1)
@@ -90,34 +88,36 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         ) from error
     names = [expectation.name for expectation in expectations]
     for expectation in expectations:
-        told = f'"{expectation.name}"'
+        label = f'"{expectation.name}"'
         if names.count(expectation.name) > 1:
-            suite_error(path, told, "is there twice, and each needs a name of its own")
+            suite_error(path, label, "is there twice: give each expectation its own name")
         if table.startswith("gold.") and expectation.on_failure == "quarantine":
-            suite_error(path, told, "cannot quarantine: gold has none, so warn or stop")
+            suite_error(
+                path, label, "cannot quarantine, because gold has no quarantine: use warn or stop"
+            )
     return expectations
 
 
 def suite_error(path: Path, expectation: str, problem: str) -> NoReturn:
-    """Raise ConfigError of one sentence that names the file and the expectation."""
+    """Raise ConfigError that names the file and the expectation."""
     raise ConfigError(f"{path}: expectation {expectation} {problem}.")
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of a key that stands twice the last one would win, and rules be gone."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, and refuse duplicate keys, by which rules would be lost."""
     names = [name for name, _ in pairs]
-    if twins := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"the key {twins[0]!r} stands twice")
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"the key {duplicates[0]!r} is there twice")
     return dict(pairs)
 
 
 def _expectation(path: Path, number: int, entry: Any) -> Expectation:
-    """One entry of a suite; what it raises beside ConfigError says that it is none."""
-    kind, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
+    """Return one entry of a suite; errors other than ConfigError mean that it is malformed."""
+    type_, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
     name = meta.get("name")
     if not isinstance(name, str) or not name:
         suite_error(
-            path, f"number {number} ({kind})", 'has no name, and needs "name" in its "meta"'
+            path, f"number {number} ({type_})", 'has no name, and needs "name" in its "meta"'
         )
     on_failure = meta.get("on_failure")
     if on_failure not in ON_FAILURE:
@@ -127,4 +127,4 @@ def _expectation(path: Path, number: int, entry: Any) -> Expectation:
             f'has "on_failure": {json.dumps(on_failure)} in its "meta", which must be one of '
             + ", ".join(ON_FAILURE),
         )
-    return Expectation(name, on_failure, kind, kwargs, entry.get("notes"))
+    return Expectation(name, on_failure, type_, kwargs, entry.get("notes"))

@@ -1,7 +1,6 @@
-"""SQL over the lakehouse for people: no JVM, read-only, answered in well under a second.
+"""Read-only SQL over the tables, by DataFusion from the `deltalake` package, without a JVM.
 
-The engine is DataFusion, from inside the `deltalake` package. Statements are not rewritten: tables
-are registered under real schemas, so quotes, aliases, comments and strings mean what they say.
+Statements are not rewritten: tables are registered under their schemas.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ _ADVICE = re.compile(r"\s*You can use double quotes .*?enable_ident_normalizatio
 
 @dataclass(frozen=True)
 class Result:
-    """The answer to one statement: names of columns, and rows of plain Python values."""
+    """The result of a statement: column names, and rows of plain Python values."""
 
     columns: Names
     rows: list[tuple[Any, ...]]
 
 
 def query(root: str | os.PathLike[str], statement: str) -> Result:
-    """Answer one read-only statement over the tables under `root`, named `layer.table`."""
+    """Run one read-only statement over the tables `layer.table` under `root`."""
     columns, rows = stream_rows(os.fspath(root), statement)
     return Result(columns, list(rows))
 
 
 def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
-    """Like `query`, but rows come as they are found: the result need not fit in memory."""
+    """Run a statement like `query`, but stream rows that need not fit in memory."""
     asked = guard.parse_read_only(statement)
     layout = Layout(Path(root))
     layout.require_root()
@@ -60,7 +59,7 @@ def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
     known = layout.tables()
     if asked.lists_tables:
         return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(known)])
-    # Whoever asks about tables in general sees them all; otherwise only those named are opened.
+    # Only the named tables are opened, unless the statement is about tables in general.
     names = set(known) if asked.asks_about_tables else asked.tables
     engine = _engine(names, known)
     there = f"the tables are {', '.join(sorted(known))}"
@@ -70,7 +69,7 @@ def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
 
 
 def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
-    """The names of the columns, then the rows; the engine's complaints as one sentence."""
+    """Yield the column names, then the rows; raise UsageError for errors of the engine."""
     try:
         reader = engine.execute(sql)
         yield tuple(reader.schema.names)
@@ -78,17 +77,17 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
             yield from zip(*(_values(column) for column in batch.columns), strict=True)
     except MemoryError:
         raise
-    except Exception as error:  # also in mid-result, as a cast or a division can fail
+    except Exception as error:  # also between rows, for example of a cast
         line = _BREAKS.sub(" ", str(error))
         if missing := re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", line):
             line = f"there is no table {missing[1]} {hint}"
-        # A piece of advice that is followed already: names are taken as they are written.
+        # The advice does not apply: names are case-sensitive already.
         raise UsageError(_ADVICE.sub("", line)) from error
 
 
 def _values(column: Array) -> list[Any]:
-    """A column as Python values, or as text where Python has no such value."""
-    from arro3.core import DataType  # here: --help need not pay for it
+    """Return a column as Python values, or as strings if Python lacks such values."""
+    from arro3.core import DataType  # imported late, for --help
 
     if not DataType.is_interval(column.type):
         with suppress(ValueError, OverflowError):  # a time beyond the year 9999
@@ -110,10 +109,10 @@ def _with_maps(value: Any) -> Any:
 
 
 def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:
-    """An engine that knows those tables of `names` that exist; it complains about the rest.
+    """Return an engine with those tables of `names` that exist.
 
     Raises:
-        MedallionError: one cannot be read; the message names the file to blame, and what to do.
+        MedallionError: a table cannot be read; the message names the file and what to do.
     """
     from deltalake import QueryBuilder
 

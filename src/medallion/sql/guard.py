@@ -1,4 +1,4 @@
-"""What a statement is: cut into words, read-only or refused, and the tables that it names."""
+"""Check that a statement only reads, and find the tables that it names."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from medallion.storage.paths import SCHEMAS
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement that only reads: `sql` for the engine, and what it is about.
+    """One read-only statement: `sql` for the engine, and what it is about.
 
-    `tables` are spelled as they are there; an alias's columns may be among them.
+    `tables` are spelled as in the statement; `alias.column` may be among them.
     """
 
     sql: str
@@ -25,10 +25,10 @@ class Statement:
 
 
 def parse_read_only(statement: str) -> Statement:
-    """The statement, for the engine.
+    """Parse a statement.
 
     Raises:
-        UsageError: it is empty, several in one, could write, or is too long for the engine.
+        UsageError: it is empty, has several statements, could write, or is too long.
     """
     tokens = _tokens(statement)
     sql = _read_only(statement, tokens)
@@ -70,13 +70,15 @@ _MOST_CHAINING = 1000
 
 
 def _tokens(statement: str) -> list[_Token]:
-    """Cut a statement into words, names, literals and signs, without comments and blanks."""
+    """Split a statement into words, names, literals and signs, without comments and blanks."""
     tokens = []
     for match in _TOKEN.finditer(statement):
         if match["odd"]:  # q'[it's]', Oracle's way, which the engine takes for a text as well
-            raise UsageError(f"a text is written 'so', not {match['odd']}...: take plain quotes")
+            raise UsageError(
+                f"strings such as {match['odd']}... are not supported: use plain quotes"
+            )
         if match["tag"] and not _BEFORE_TAG.search(statement[: match.start()]):
-            raise UsageError(f"a text in {match['tag']} begins after a blank or a sign")
+            raise UsageError(f"a string in {match['tag']} must start after a blank or a sign")
         if not match["blank"]:
             name = match["word"] or (match["quoted"] or "")[1:-1].replace('""', '"')
             tokens.append(_Token(match[0], name, match.start()))
@@ -84,9 +86,9 @@ def _tokens(statement: str) -> list[_Token]:
 
 
 def _read_only(statement: str, tokens: list[_Token]) -> str:
-    """The statement from its first word on, which says what it is; what could write is refused.
+    """Return the statement without a final `;`; refuse one that could write.
 
-    The engine takes one statement a call. (COPY would write files, behind EXPLAIN ANALYZE too.)
+    The engine runs one statement per call. COPY writes files, also behind EXPLAIN ANALYZE.
     """
     while tokens and tokens[-1].text == ";":
         tokens.pop()
@@ -97,13 +99,13 @@ def _read_only(statement: str, tokens: list[_Token]) -> str:
         raise UsageError("one statement at a time: there is a ; between two of them")
     at = _after_explain(words)
     if refused := _writing(words, at):
-        raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are taken, not {refused}")
+        raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are supported, not {refused}")
     body = statement[tokens[at].start : tokens[-1].start + len(tokens[-1].text)]
     return " ".join([*words[:at], body])
 
 
 def _after_explain(words: list[str]) -> int:
-    """Where what is explained begins, after EXPLAIN and its options; 0 without one."""
+    """Return the index of the word after EXPLAIN and its options; 0 without EXPLAIN."""
     at = int(words[0] == "EXPLAIN")
     while 0 < at < len(words) and words[at] in _OPTIONS:
         at += 2 if words[at] == "FORMAT" else 1
@@ -111,7 +113,7 @@ def _after_explain(words: list[str]) -> int:
 
 
 def _writing(words: list[str], at: int) -> str | None:
-    """What is not sure to read alone, in a statement from there on; None if all of it is."""
+    """Return the words of a statement that may write, or None if it only reads."""
     first = words[at] if at < len(words) else "EXPLAIN of nothing"
     if first not in _READS and (at > 0 or first not in {"(", "SHOW", *_DESCRIBES}):
         return first
@@ -124,20 +126,19 @@ def _writing(words: list[str], at: int) -> str | None:
 
 
 def _refuse_long(tokens: list[_Token]) -> None:
-    """Raise UsageError for a statement that may be too long for the engine's stack."""
+    """Raise UsageError for a statement that may overflow the engine's stack."""
     words = [token.text.upper() for token in tokens]
     chaining = (word in _CHAINING and before not in "(," for before, word in pairwise(words))
     count = sum(chaining) - words.count("BETWEEN")  # which has an AND
     if count > _MOST_CHAINING:
         raise UsageError(
-            f"the statement has {count:,} of AND, OR, UNION, + and the like, and more than "
-            f"{_MOST_CHAINING:,} may crash the engine: write x IN (a, b) in place of many ORs, or "
-            "ask in parts"
+            f"the statement has {count:,} operators such as AND, OR, UNION and +, and more than "
+            f"{_MOST_CHAINING:,} may crash the engine: write x IN (a, b) for many ORs, or split it"
         )
 
 
 def _mentioned(tokens: list[_Token]) -> set[str]:
-    """Every `layer.name` of a statement as spelled there; an alias's columns may be among them."""
+    """Return every `layer.name` of a statement as spelled there, also `alias.column`."""
     triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return {
         f"{layer.name}.{table.name}"
