@@ -90,17 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_land(add("land", "generate test data and land it"))
     _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
-    run = add("run", "run one layer on all available data", has_json=False)
-    run.add_argument(
-        "layer",
-        choices=(*LAYERS, PUBLISH),
-        help="publish: the changes of gold tables with `publish`",
-    )
-    run.add_argument(
-        "--trigger",
-        default="available-now",
-        help="available-now (default), or an interval such as '4 seconds' to keep running",
-    )
+    _add_run(add("run", "run one layer on all available data", has_json=False))
     stream = add("stream", "keep all layers running until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     _add_sql(add("sql", "query the tables as layer.table in read-only SQL", has_json=False))
@@ -137,6 +127,19 @@ def _path(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
     return text
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "layer",
+        choices=(*LAYERS, PUBLISH),
+        help="publish: the changes of gold tables with `publish`",
+    )
+    run.add_argument(
+        "--trigger",
+        default="available-now",
+        help="available-now (default), or an interval such as '4 seconds' to keep running",
+    )
 
 
 def _add_sql(sql: argparse.ArgumentParser) -> None:
