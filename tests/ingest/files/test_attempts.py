@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 from medallion.errors import MedallionError
 from medallion.ingest.files import reader, trial
+from medallion.ingest.files.batch import BatchContext
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.files.trial import Groups, TrialResult
 from medallion.ingest.schema.evolution import Schema
@@ -40,14 +41,14 @@ class Engine:
                 raise Py4JError("Answer from Java side is empty")
             return whole(spark, config, source, paths, schema)
 
-        def try_out_without(_: FileSource) -> None:
+        def parse_without_files(_: BatchContext) -> None:
             if self._is_dead:
                 raise Py4JError("Answer from Java side is empty")
 
         monkeypatch.setattr(reader, "read_rows", rows)
-        monkeypatch.setattr(FileSource, "try_out_without", try_out_without)
+        monkeypatch.setattr(BatchContext, "parse_without_files", parse_without_files)
         monkeypatch.setattr(trial, "spark_responds", lambda _: not self._is_dead)
-        monkeypatch.setattr(FileSource, "child", lambda _: self._child)
+        monkeypatch.setattr(BatchContext, "trial_process", lambda _: self._child)
 
     def _is_deadly(self, paths: Sequence[str]) -> bool:
         return bool(self.deadly & {Path(path).name for path in paths})
@@ -220,7 +221,7 @@ def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
     assert states == {(name, 1): PENDING for name in THREE}
     assert not home.config.layout.rejected("activity").exists()
     monkeypatch.setattr(
-        FileSource, "child", lambda _: lambda groups: TrialResult(len(groups), False)
+        BatchContext, "trial_process", lambda _: lambda groups: TrialResult(len(groups), False)
     )
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]

@@ -238,7 +238,7 @@ def test_a_file_in_the_place_of_the_landing_folder_is_told(home: Home) -> None:
     """It is what cp makes of the first one, before there is a folder."""
     home.landing.parent.mkdir(parents=True)
     home.landing.write_text("{}\n")
-    with pytest.raises(UsageError, match="landing/activity is a file, and is to be the folder"):
+    with pytest.raises(UsageError, match="landing/activity is a file"):
         opened(home)
     home.poll()
     home.landing.unlink()

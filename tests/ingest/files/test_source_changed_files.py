@@ -11,6 +11,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.ingest.files import reader
 from medallion.ingest.files.batch import FileBatch
+from medallion.ingest.files.discovery import Discovery
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
@@ -18,6 +19,14 @@ from medallion.state.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISH
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
+
+
+def poll_beside(batch: FileBatch) -> None:
+    """Poll as the batch's own source does beside it."""
+    found = Discovery(batch.files.config, batch.files.source)
+    found.ledger = batch.files.ledger
+    with batch.files.ledger_lock:
+        found.poll()
 
 
 def is_whole(home: Lakehouse, has_lost_one: bool = False) -> bool:
@@ -36,7 +45,7 @@ def dies_between_rows_and_ledger(
 
     def cut_off(self: FileBatch, *_: Any) -> None:
         after()
-        self.files.poll()
+        poll_beside(self)
         raise MedallionError("cut off")
 
     with monkeypatch.context() as patch:
@@ -164,9 +173,9 @@ def test_a_file_that_was_away_while_its_batch_ran(
 
     def away_and_back(self: FileBatch, *arguments: Any) -> Any:
         file.rename(away)
-        self.files.poll()
+        poll_beside(self)
         away.rename(file)
-        self.files.poll()
+        poll_beside(self)
         return whole(self, *arguments)
 
     with monkeypatch.context() as patch:

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from medallion.ingest.files import trial
+from medallion.ingest.files.batch import BatchContext
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.files.trial import Groups, TrialProcess, TrialResult, find_crashing_files
 from medallion.ingest.schema.evolution import Schema
@@ -138,7 +139,7 @@ def leave_mark(monkeypatch: pytest.MonkeyPatch, files: FileSource) -> None:
     files.poll()
     with monkeypatch.context() as patch, suppress(Py4JError):
         patch.setattr(trial, "spark_responds", lambda _: False)
-        with files.attempts.of(list(files.ledger.newest_entries())):
+        with files.context.attempts.of(list(files.ledger.newest_entries())):
             raise Py4JError("Answer from Java side is empty")
 
 
@@ -161,9 +162,10 @@ def test_file_that_kills_a_real_engine_is_rejected(
     leave_mark(monkeypatch, files_of(spark, home))
     home.land("healthy.json", "".join(f"{row(n)}\n" for n in range(400)))
     files = files_of(spark, home)
-    child = files.child()
+    child = files.context.trial_process()
+    assert isinstance(child, TrialProcess)
     child.settings["spark.driver.memory"] = "600m"
-    monkeypatch.setattr(files, "child", lambda: child)
+    monkeypatch.setattr(BatchContext, "trial_process", lambda _: child)
     assert read(files) == 400
     entry = home.ledger()["vast.json.gz", 1]
     assert (entry.state, entry.why) == ("rejected", trial.CRASH_REASON)

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from medallion.config.model import TYPED_FORMATS
+from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.ingest.files import content, csv_dialect, trial, typed
+from medallion.ingest.files import archive, content, csv_dialect, reader, trial, typed
 from medallion.ingest.files.listing import current_file
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints, delta_reads, signals
+from medallion.spark.delta_reads import escaped
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.state.ledger import (
     INGESTED,
     INGESTED_STATES,
     PENDING,
+    REJECTED,
     REPLACED,
+    UNREADABLE,
+    VANISHED,
     Entry,
     File,
     Ledger,
@@ -31,56 +39,141 @@ from medallion.state.ledger import (
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import counted
+from medallion.storage.text import Reporter, counted, printable
 
-if TYPE_CHECKING:
-    from medallion.ingest.files.source import FileSource
-
-
-# Errors that a file may be to blame for: of Spark, which reads it, and of Python, which looks at it
-# first and reads the headers of CSV.
+_A_LINE = "SELECT '{}' AS value"
+# Errors that a file may cause: in Spark, or in Python, which checks it first.
 _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
-# How many files, lines of each, and bytes of each are looked at to see how lines are written.
+# Limits of `first_lines`: files, and lines and bytes of each.
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16
-# Errors of Spark about a column of Parquet whose type it does not read: they do not name it.
+# Spark's errors for a Parquet column of an unsupported type; they do not name the column.
 _NO_TYPE = ("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 
 
+@dataclass(frozen=True)
+class BatchContext:
+    """The part of a file source that its batches share.
+
+    Attributes:
+        schema: grows with each batch.
+        ledger_lock: a stream polls beside its batches, and neither may overwrite the other.
+        attempts: the marker of the files that are being read.
+    """
+
+    spark: SparkSession
+    config: Config
+    source: SourceConfig
+    schema: Schema
+    ledger: Ledger
+    report: Reporter
+    ledger_lock: threading.RLock = field(default_factory=threading.RLock)
+    attempts: trial.ReadAttempts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the marker that an earlier process has left."""
+        attempts = trial.ReadAttempts(self.spark, self.config.layout.checkpoint(self.name))
+        object.__setattr__(self, "attempts", attempts)
+
+    @property
+    def name(self) -> str:
+        """The bronze table."""
+        return f"bronze.{self.source.name}"
+
+    def path(self, entry: Entry) -> Path:
+        """Return the path of a file."""
+        return self.config.layout.root / entry.path
+
+    def read_rows(self, paths: list[str]) -> DataFrame:
+        """Return the rows of some files by the columns that are known now."""
+        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.columns)
+
+    def parse_only(self, entries: Iterable[Entry]) -> None:
+        """Read and parse files without writing, to find out whether that fails."""
+        self._parse_all(self.read_rows([entry.path for entry in entries]))
+
+    def parse_without_files(self) -> None:
+        """Parse a line that is in no file: if that fails, no file is the cause."""
+        metadata = self.config.layout.checkpoint(self.name) / "metadata"
+        has_started = metadata.is_file()
+        line = self.spark.read.text(escaped(metadata)) if has_started else self.spark.sql(_A_LINE)
+        self._parse_all(line)
+
+    def _parse_all(self, rows: DataFrame) -> None:
+        # A count would not do: it reads no values of Parquet.
+        parsed = parse_lines(rows, self.schema.columns)
+        parsed.write.format("noop").mode("overwrite").save()
+
+    def trial_process(self) -> Callable[[trial.Groups], trial.TrialResult]:
+        """Return a child process that reads files, to find those that crash the engine."""
+        folder = self.config.layout.checkpoint(self.name) / "trial"
+        columns = self.schema.columns
+        return trial.TrialProcess(self.spark, self.config, self.source, columns, folder)
+
+    def check_unchanged(self, entry: Entry) -> bool:
+        """Return whether a file is as it was listed; record one that is gone as vanished.
+
+        The next scan enqueues a changed file again.
+        """
+        found = current_file(self.config.layout, entry.path)
+        if found is None:
+            why = "gone between its listing and its reading"
+            self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, why))])
+            self.report(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {why}")
+        return found == entry.file
+
+    def reject_invalid(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
+        """Move the files that have a problem to `rejected/`, and return the others."""
+        good, bad = [], []
+        with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
+            reasons = list(pool.map(problem, map(self.path, entries)))
+        for entry, why in zip(entries, reasons, strict=True):
+            if why is None:
+                good.append(entry)
+            elif self.check_unchanged(entry):  # a missing or changed file is not the cause
+                bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
+                self.report(f"  {self.name}: {printable(entry.path)}: {REJECTED}: {printable(why)}")
+        with self.ledger_lock:  # a stream archives files beside its batches
+            archive.reject_files(self.config.layout, self.source, self.ledger, bad)
+        return good
+
+
 class FileBatch:
-    """What one batch was handed; see `ingest.source.SourceBatch`.
+    """The files of one micro-batch; see `ingest.source.SourceBatch`.
 
     Args:
-        handed: all of it, as it was when it was handed over.
-        entries: the ledger's rows of the files that are to be read.
+        files: the context of its source.
+        number: Spark's number of the micro-batch.
+        queued: its files as they were when they were enqueued.
+        entries: the ledger's entries of the files to read.
     """
 
     def __init__(
         self,
-        files: FileSource,
+        files: BatchContext,
         number: int,
-        handed: Sequence[Entry],
+        queued: Sequence[Entry],
         entries: list[Entry],
     ) -> None:
-        self.files, self._number, self._handed = files, number, handed
+        self.files, self._number, self._queued = files, number, queued
         self._entries = entries
-        self._is_looked_at = False
+        self._is_checked = False
 
     @property
     def summary(self) -> str:
-        """How many files are read."""
+        """The number of files to read."""
         return counted(len(self._entries), "file")
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Do some work with the files' rows, without the files that cannot be read."""
-        if not self._is_looked_at:
-            # What has rows in the ledger is in bronze, by a batch of a checkpoint that is gone.
+        """Call `work` with the rows of the files, without the files that cannot be read."""
+        if not self._is_checked:
+            # Files with rows in the ledger are in bronze, by a batch of a deleted checkpoint.
             new = [e for e in self._entries if not e.rows and self.files.check_unchanged(e)]
-            self._entries = self._without_killers(self._fit_to_read(new))
-            self._is_looked_at = True
+            self._entries = self._without_crashing(self._without_invalid(new))
+            self._is_checked = True
         while self._entries:
             try:
                 with self.files.attempts.of(self._entries):
-                    work(self.files.rows([entry.path for entry in self._entries]))
+                    work(self.files.read_rows([entry.path for entry in self._entries]))
                 return
             except _ERRORS as error:
                 good = self._readable(error)
@@ -89,84 +182,86 @@ class FileBatch:
                 self._entries = good
 
     def first_lines(self) -> list[str]:
-        """A few lines of files of lines of JSON; none of others."""
-        source, root = self.files.settings, self.files.config.layout.root
+        """Return a few lines of JSON Lines files; none of other formats."""
+        source, root = self.files.source, self.files.config.layout.root
         if source.format != "json" or source.multi_line:
             return []
         return first_lines([root / entry.path for entry in self._entries])
 
-    def _fit_to_read(self, entries: list[Entry]) -> list[Entry]:
-        """Those that are whole, or text that Spark reads as it is; the others are put aside."""
-        source = self.files.settings
+    def _without_invalid(self, entries: list[Entry]) -> list[Entry]:
+        """Reject files that are corrupt, or that Spark would read wrong; return the others."""
+        source = self.files.source
         if source.format in TYPED_FORMATS:
-            return self.files.put_aside(
+            return self.files.reject_invalid(
                 entries, lambda path: typed.unreadable_typed_reason(path, source.format)
             )
         is_csv = source.format == "csv" and not source.multi_line
 
-        def why_unfit(path: Path) -> str | None:
-            # In this order: CSV is looked at row by row, and none is longer than may be held.
+        def invalid_reason(path: Path) -> str | None:
+            # In this order: CSV is checked row by row, and each row has to fit into memory.
             why = content.not_text_reason(path) or content.too_long_reason(path, source)
             return why or (csv_dialect.unreadable_csv_reason(path, source) if is_csv else None)
 
-        return self.files.put_aside(entries, why_unfit)
+        return self.files.reject_invalid(entries, invalid_reason)
 
-    def _without_killers(self, entries: list[Entry]) -> list[Entry]:
-        """Reject the files that kill the engine; a child process reads the suspected ones first.
+    def _without_crashing(self, entries: list[Entry]) -> list[Entry]:
+        """Reject the files that crash the engine; a child process reads the suspected ones first.
 
         Raises:
-            MedallionError: a signal asks for an end; the files stay suspected.
+            MedallionError: a signal requests shutdown; the files stay suspected.
         """
         files = self.files
         suspects = files.attempts.suspects(entries)
         if not suspects:
             return entries
         what = counted(len(suspects), "file")
-        files.say(f"  {files.name}: a process died while it read {what}: a child reads them first")
-        found = trial.find_crashing_files(files.child(), [entry.path for entry in suspects])
+        files.report(
+            f"  {files.name}: a process died while it read {what}: a child reads them first"
+        )
+        found = trial.find_crashing_files(files.trial_process(), [entry.path for entry in suspects])
         if signals.is_shutdown_requested():
             raise MedallionError(f"interrupted while a child process read {what}")
         root: Path = files.config.layout.root
-        return files.put_aside(
+        return files.reject_invalid(
             entries, dict.fromkeys((root / p for p in found), trial.CRASH_REASON).get
         )
 
     def _readable(self, error: Exception) -> list[Entry]:
-        """The files that are still there and can be read; the others are put aside.
+        """Return the files that are unchanged and readable; reject the others.
 
         Raises:
-            Exception: the error again, where Spark does not work any more.
+            Exception: `error`, if Spark itself fails.
         """
         files, entries = self.files, self._entries
-        _refuse_broken(files, error)
+        _raise_if_engine_fails(files, error)
         good = [entry for entry in entries if files.check_unchanged(entry)]
-        if len(good) == len(entries) and files.settings.format not in TYPED_FORMATS:
-            good = files.put_aside(entries, content.unreadable_reason)
+        if len(good) == len(entries) and files.source.format not in TYPED_FORMATS:
+            good = files.reject_invalid(entries, content.unreadable_reason)
         if len(good) == len(entries):
             found = self._unreadable(entries)
             root: Path = files.config.layout.root
-            good = files.put_aside(entries, {root / path: why for path, why in found.items()}.get)
+            good = files.reject_invalid(
+                entries, {root / path: why for path, why in found.items()}.get
+            )
         return good
 
     def _unreadable(self, entries: list[Entry]) -> dict[str, str]:
-        """What Spark says of those files that it cannot read, by their paths.
-
-        They are found by halves, for each try is a job.
+        """Return Spark's errors for the files that it cannot read, by path; found by bisection.
 
         Raises:
-            Exception: that of a try which failed because Spark does not work any more.
+            Exception: Spark itself fails.
         """
-        error = self._problem(entries)
+        error = self._parse_error(entries)
         if error is None:
             return {}
         if len(entries) > 1:
             half = len(entries) // 2
             return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
-        # A job that is cancelled fails once, whatever it reads; where Spark is stopped, all do.
-        error = self._problem(entries)
+        # A cancelled job fails once, whatever it reads.
+        error = self._parse_error(entries)
         if error is None:
             return {}
-        _refuse_broken(self.files, error)
+        _raise_if_engine_fails(self.files, error)
         told = one_line(str(error))
         if "ChecksumException" in str(error):
             name = Path(entries[0].path).name
@@ -177,20 +272,20 @@ class FileBatch:
                 told = f"Spark has no type for its {columns}: write that as text ({told})"
         return {entries[0].path: f"cannot be read: {told}"}
 
-    def _problem(self, entries: list[Entry]) -> Exception | None:
+    def _parse_error(self, entries: list[Entry]) -> Exception | None:
         try:
-            self.files.try_out(entries)
+            self.files.parse_only(entries)
         except _ERRORS as error:
             return error
         return None
 
     def record_in_ledger(self, version: int | None) -> None:
-        """Enter the files that bronze has rows of, and those that were read and have none."""
+        """Record the files that bronze has rows of, and those that were read and have none."""
         files = self.files
         found = count_rows_by_file(files.config.layout.table(files.name), version)
         with files.ledger_lock:
             ingested = ingested_entries(
-                files.ledger, files.config.layout, self._handed, self._entries, self._number, found
+                files.ledger, files.config.layout, self._queued, self._entries, self._number, found
             )
             replaced = [
                 old.with_state(REPLACED, _replaced_by(entry))
@@ -204,17 +299,16 @@ def _replaced_by(entry: Entry) -> Reason:
     return Reason(ReasonCode.REPLACED, f"version {entry.version} has come since")
 
 
-def _refuse_broken(files: FileSource, error: Exception) -> None:
-    """Raise the error again where no file is to blame: what is done with their lines fails with one
-    that is in none of them, because Spark has stopped, say, or of a setting or a defect of ours."""
+def _raise_if_engine_fails(files: BatchContext, error: Exception) -> None:
+    """Raise the error again if parsing fails without any file: no file is the cause then."""
     try:
-        files.try_out_without()
+        files.parse_without_files()
     except Exception:
         raise error from None
 
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
-    """A few whole lines of a few of the files; none where one is long, or cannot be read."""
+    """Return a few lines of a few files; none of a file that is unreadable or has long lines."""
     found: list[str] = []
     for path in paths[:: max(1, len(paths) // _FILES)][:_FILES]:
         with suppress(*content.READ_ERRORS), content.open_unpacked(path) as file:
