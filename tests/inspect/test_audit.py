@@ -296,6 +296,6 @@ def test_lost_and_waiting_input_is_a_note(home: Home) -> None:
         "gold.old_counts: no gold table of that name is configured; nothing writes it any more.",
         "activity: 4 offsets of topic clicks lost; topic new was recreated 1 time: messages not "
         "yet read are lost.",
-        "event: 2 files gone without being taken in (medallion files --state vanished); 1 file not "
-        "taken in yet (medallion files --state pending).",
+        "event: 2 files gone without being ingested (medallion files --state vanished); 1 file not "
+        "ingested yet (medallion files --state pending).",
     )

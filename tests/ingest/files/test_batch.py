@@ -114,8 +114,8 @@ def test_what_spark_reads_a_part_of_and_does_not_fail_is_put_aside(lakehouse: La
     assert indexes(home) == [1, 2]
     assert states(home) == {**dict.fromkeys(files, REJECTED), "good.json.bz2": INGESTED}
     told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
-    torn = {name for name, why in told.items() if why.startswith("torn: its ")}
-    spoilt = {name for name, why in told.items() if why.endswith("pack it anew")}
+    torn = {name for name, why in told.items() if why.startswith("truncated: its ")}
+    spoilt = {name for name, why in told.items() if why.endswith("compress it again")}
     assert (torn, torn | spoilt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
 
 

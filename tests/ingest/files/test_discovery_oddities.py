@@ -56,7 +56,7 @@ def test_a_name_that_cannot_be_handed_over_is_told_until_it_is_another_one(
     assert "rename it" in str(entry.why)
     home.take_in("good.json")
     (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
-    assert told.startswith("1 file not taken in yet")
+    assert told.startswith("1 file not ingested yet")
     odd.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]

@@ -163,7 +163,7 @@ def test_a_folder_that_cannot_be_listed_for_a_moment_stays(
     assert not home.layout.rejected("activity").exists()
     assert {e.state for e in home.ledger().values()} == {PENDING, VANISHED}
     (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
-    assert told.startswith("1 file not taken in yet")  # and the folder is none that has gone
+    assert told.startswith("1 file not ingested yet")  # and the folder is none that has gone
     before = len(home.said)
     trouble.scandir[folder] = code
     assert [home.poll(), home.poll()] == [0, 0]

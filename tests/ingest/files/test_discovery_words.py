@@ -56,7 +56,7 @@ def test_what_was_not_to_be_taken_in_by_its_name_is_no_loss_once_it_is_gone(
     home.poll()
     assert set(home.states().values()) == {VANISHED}
     told = SOURCE_TYPES["json"].losses(home.config, home.source)
-    assert told == ["1 file gone without being taken in (medallion files --state vanished)"]
+    assert told == ["1 file gone without being ingested (medallion files --state vanished)"]
 
 
 @pytest.mark.parametrize("why", NAMESAKES)

@@ -125,7 +125,7 @@ def test_a_file_that_cannot_be_read_is_told_by_others(tmp_path: Path) -> None:
 def test_what_does_not_unpack_to_its_end_is_told(tmp_path: Path, codec: str) -> None:
     packed = PACK[codec](b"".join(b"%d\n" % n for n in range(9000)))
     why = found(tmp_path / f"a.json{codec}", packed[: len(packed) // 2])
-    assert why == f"torn: its {codec[1:]} data ends too soon"
+    assert why == f"truncated: its {codec[1:]} data ends too soon"
     why = found(tmp_path / f"b.json{codec}", b"x" * 5000) or ""
     assert why.startswith(f"cannot be read: its bytes are not all {codec[1:]} data")
 

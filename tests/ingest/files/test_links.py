@@ -91,7 +91,7 @@ def test_a_link_in_the_place_of_a_file_is_not_that_file(home: Home, old: Path) -
     (home.landing / "a.json").unlink()
     assert home.poll() == 0
     (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)
-    assert told.startswith("1 file gone without being taken in")
+    assert told.startswith("1 file gone without being ingested")
 
 
 def test_a_waiting_file_is_not_found_again_by_way_of_a_link(home: Home, old: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_landing_folder_whose_disk_is_not_there_is_told(home: Home, old: Path)
     (said,) = home.said
     assert "landing/activity: pending: there is no such folder" in said
     (told,) = SOURCE_TYPES["json"].losses(home.config, home.source)  # each night, until it is back
-    assert told.startswith("1 file not taken in yet")
+    assert told.startswith("1 file not ingested yet")
     old.with_name("away").rename(old)
     assert home.poll() == 0
     assert SOURCE_TYPES["json"].losses(home.config, home.source) == []

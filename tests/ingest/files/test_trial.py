@@ -112,7 +112,7 @@ def test_end_of_a_child(
 def test_child_that_hangs_is_ended_and_proves_nothing(
     monkeypatch: pytest.MonkeyPatch, home: Home
 ) -> None:
-    monkeypatch.setattr(trial, "_PATIENCE", 1)
+    monkeypatch.setattr(trial, "_TIMEOUT_SECONDS", 1)
     started = time.monotonic()
     assert not child_of(monkeypatch, home, f"{STEPS}time.sleep(99)")([["a"]]).is_crash
     assert time.monotonic() - started < 30

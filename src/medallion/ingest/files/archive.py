@@ -39,9 +39,9 @@ _DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
 def archive_due_files(
     config: Config, source: SourceConfig, ledger: Ledger, batch: int, say: Reporter
 ) -> None:
-    """Archive or delete what batches up to `batch` took in, once `clean_after` has passed, and move
-    to `rejected/` what is still to be; what cannot be is tried each time, and told once."""
-    # Without `clean_after` no time is compared: a clock that was put back would keep files here.
+    """Archive or delete the files of batches up to `batch` once `clean_after` has passed, and
+    reject unreadable files. A file that cannot be moved is tried each time, and reported once."""
+    # Without `clean_after` no times are compared: a clock that was set back would keep files.
     age = source.clean_after.micros if source.clean_after else None
     latest = clock.now_micros() - (age or 0)
 
@@ -54,11 +54,11 @@ def archive_due_files(
     changed: list[Entry] = []
     due = list(filter(is_due, ledger.newest_entries()))
     if due and source.clean_source == "delete":
-        os.sync()  # should the power fail, the rows would be nowhere else
+        os.sync()  # a power failure must not lose the only copy of the rows
     for entry in due:
         try:
             row = _move_or_delete(config.layout, source, entry)
-        except OSError as error:  # the others are no worse for it; the next run tries again
+        except OSError as error:  # the next run tries again
             told = f"cannot be moved: {error_reason(error)}"
             reason = Reason(ReasonCode.CANNOT_MOVE, told)
             row = entry.with_state(INGESTED, reason) if entry.state == INGESTED else None
@@ -74,11 +74,10 @@ def archive_due_files(
 def reject_files(
     layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
 ) -> None:
-    """Enter files that cannot be read, and move them to `rejected/<source>/`, with reasons beside
-    them.
+    """Record unreadable files, and move them to `rejected/<source>/` with a file of the reason.
 
-    The ledger comes first: cut off in between, a file is still where it landed, and is not read
-    again. So is one that cannot be moved, and its row says why: `clean` tries again.
+    The ledger comes first: after an interruption, or if a file cannot be moved, it is not read
+    again, and `archive_due_files` moves it later.
     """
     ledger.write(unreadable)
     moved: list[Entry | None] = []
@@ -92,17 +91,17 @@ def reject_files(
 
 
 def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry | None:
-    """Archive, delete or reject a file, and give its new row; None where nothing is to be done.
+    """Archive, delete or reject a file; return its new entry, or None if nothing changes.
 
     Raises:
-        OSError: it stays where it is.
+        OSError: it cannot be moved.
     """
     is_taken = entry.state == INGESTED
     below = path_below_source(layout, source, layout.root / entry.path)
-    if below is None:  # a backfill's file stays where its owner keeps it
+    if below is None:  # a backfill's file stays
         return None if is_taken else replace(entry, state=REJECTED)
     found = stat_file(layout, entry.path)
-    if found not in (None, entry.file):  # another file has come under this name: discovery tells
+    if found not in (None, entry.file):  # another file: the next scan classifies it
         return None
     if is_taken and source.clean_source == "delete":
         is_done = found is None or (layout.root / entry.path).delete(_file_info(entry))
@@ -129,7 +128,7 @@ def _file_info(entry: Entry) -> FileInfo:
 
 
 def _find_interrupted_move(layout: Layout, entry: Entry, target: Path) -> Path | None:
-    """Where a run has moved a file to that was cut off before the ledger had that."""
+    """Return where an interrupted run has moved a file before the ledger had it."""
     for place in takewhile(os.path.lexists, numbered_paths(target)):
         moved = stat_file(layout, layout.relative(place))
         if moved is not None and entry.file == replace(moved, path=entry.path):
@@ -138,7 +137,7 @@ def _find_interrupted_move(layout: Layout, entry: Entry, target: Path) -> Path |
 
 
 def _write_reason_file(entry: Entry, place: Path) -> None:
-    """Say beside a rejected file why it is one; names are no longer than 255 bytes."""
+    """Write the reason beside a rejected file; names have at most 255 bytes."""
     name = place.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
         reason = free_path(place.with_name(name + REASON_SUFFIX))
@@ -147,7 +146,7 @@ def _write_reason_file(entry: Entry, place: Path) -> None:
 
 
 MAX_COMPARED = 10_000
-"""How many archived files are compared, the newest; each takes one system call."""
+"""The number of archived files to compare, newest first; each takes one system call."""
 
 
 def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:

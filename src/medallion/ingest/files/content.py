@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 CODECS = (".gz", ".bz2", ".deflate", ".zst")
 # What a packed byte may be at most. (Source: zlib's technical details; of the others none is told.)
 MOST_UNPACKED = {".gz": 1032, ".deflate": 1032}
-_TORN = "its data ends too soon"
+_TRUNCATED = "its data ends too soon"
 _USUAL = 8  # times that JSON becomes smaller, or a little more
 _GZIP, _ZLIB = 31, 15  # what zlib calls its formats
 CHUNK_BYTES = 1 << 20
 _PACKED = 1 << 16  # of which a rest is copied for each member that ends in it
 
 
-# What fails where a file cannot be read or unpacked.
+# Errors of a file that cannot be read or unpacked.
 READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 def open_unpacked(path: Path) -> IO[bytes]:
-    """A file's bytes without its compression.
+    """Open a file for reading without its compression.
 
     Raises:
-        OSError, EOFError, zlib.error: here or where it is read: it cannot be, ends too soon, or
-            holds something else.
+        OSError, EOFError, zlib.error: here or in a later read: the file is unreadable, truncated or
+            in another format.
     """
     suffix = path.suffix.lower() if path.stat().st_size else ""
     if suffix in _PIECES:
@@ -51,17 +51,17 @@ def open_unpacked(path: Path) -> IO[bytes]:
 
 
 def corrupt_reason(path: Path, error: Exception) -> str | None:
-    """What is wrong with a file that could not be unpacked; None where it is not for its bytes."""
+    """Return why a file cannot be unpacked; None if its bytes are not the cause."""
     suffix = path.suffix.lower()
     if suffix not in CODECS or getattr(error, "errno", None) is not None:
         return None
     if isinstance(error, EOFError):
-        return f"torn: its {suffix[1:]} data ends too soon"
-    return f"cannot be read: its bytes are not all {suffix[1:]} data ({error}): pack it anew"
+        return f"truncated: its {suffix[1:]} data ends too soon"
+    return f"cannot be read: its bytes are not all {suffix[1:]} data ({error}): compress it again"
 
 
 def estimate_unpacked_size(path: Path, size: int) -> int:
-    """About how many bytes a file of so many has without its compression; it is not unpacked."""
+    """Estimate the unpacked size of a file of `size` bytes, without unpacking it."""
     suffix = path.suffix.lower()
     if suffix not in CODECS:
         return size
@@ -75,7 +75,7 @@ def estimate_unpacked_size(path: Path, size: int) -> int:
 
 
 class _Unpacked(io.RawIOBase):
-    """A file's bytes, which come in pieces."""
+    """The bytes of a file that is unpacked piece by piece."""
 
     def __init__(self, path: Path, pieces: Callable[[IO[bytes]], Iterator[bytes]]) -> None:
         self._file = path.open("rb")
@@ -118,7 +118,7 @@ def _decompress_streams(file: IO[bytes], new: Callable[[], Any], most: int) -> I
         elif getattr(stream, "needs_input", True):
             given = file.read(_PACKED)
             if not given:
-                raise EOFError(_TORN)
+                raise EOFError(_TRUNCATED)
         else:  # of what it holds already, some is still to come
             given = b""
 
@@ -145,17 +145,17 @@ _PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 
 
 def too_long_reason(path: Path, source: SourceConfig) -> str | None:
-    """Which line of a file is longer than `max_line_bytes`; None where none is.
+    """Return which line is longer than `max_line_bytes`; None if none is.
 
-    Where that takes unpacking it, as it does for bzip2 and zstandard, also why it cannot be
-    unpacked: of those, Spark reads what comes before a spoilt place or after it, without failing.
+    Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
+    without an error.
     """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
         if _cannot_be_long(path.stat().st_size, suffix, limit):
             return None
         found = _find_too_long(path, source)
-    except READ_ERRORS as error:  # what is not for its bytes, whoever reads it next tells
+    except READ_ERRORS as error:  # other errors are reported by the next reader
         return corrupt_reason(path, error)
     if found is None:
         return None
@@ -219,7 +219,7 @@ def _format_bytes(size: int) -> str:
     return f"{size // unit} {name}"
 
 
-Problem = Callable[[Path], str | None]  # why a file cannot be taken in; None where it can
+Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid
 _REPACK = "pack it as .gz or .zst"
 _UNPACK = "unpack it, and land its files"
 _TAR = f"a tar archive: {_UNPACK}"
@@ -281,7 +281,7 @@ def not_text_reason(path: Path) -> str | None:
 
 
 def unreadable_reason(path: Path) -> str | None:
-    """Why a file cannot be read to its end; None where it can be."""
+    """Return why a file cannot be read to its end; None if it can."""
     try:
         with open_unpacked(path) as file:
             while file.read(CHUNK_BYTES):

@@ -58,8 +58,8 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     # A file that went and came back has a newer version: the old one is no loss any more.
     newest = ledger.Ledger(config.layout, source.name).newest_entries()
     told = {
-        (ledger.VANISHED, "gone without being taken in"): sum(map(is_lost_file, newest)),
-        (ledger.PENDING, "not taken in yet"): sum(e.state == ledger.PENDING for e in newest),
+        (ledger.VANISHED, "gone without being ingested"): sum(map(is_lost_file, newest)),
+        (ledger.PENDING, "not ingested yet"): sum(e.state == ledger.PENDING for e in newest),
     }
     return [
         f"{counted(files, 'file')} {what} (medallion files --state {state})"

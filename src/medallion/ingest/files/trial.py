@@ -42,7 +42,7 @@ CRASH_REASON = (
     "repair it, or raise spark.driver.memory, and put it back to have it tried again"
 )
 _COMMAND = (sys.executable, "-m", "medallion.ingest.files.trial")
-_PATIENCE = 600.0  # seconds without progress: a child that hangs proves nothing
+_TIMEOUT_SECONDS = 600.0  # seconds without progress: a child that hangs proves nothing
 _POLL_SECONDS = 0.2
 _JAVA_SECONDS = 30  # for Java to end after the error that ends it has come to Python
 # Settings of the run's session that decide how much memory a file needs, and what may be used.
@@ -56,7 +56,7 @@ _JAVA_CRASHED = 3
 
 
 class TrialResult(NamedTuple):
-    """How a child ended: how many groups it read, and whether the engine died of the next one."""
+    """The groups that a child read, and whether the engine crashed on the next one."""
 
     groups_read: int
     is_crash: bool
@@ -137,14 +137,14 @@ class TrialProcess:
 
 
 def _count_steps(child: subprocess.Popen[bytes], request: bytes) -> int:
-    """How many steps a child has done by its end, or when it is given up."""
+    """Count the steps of a child until its end or the timeout."""
     assert child.stdin
     assert child.stdout
     with suppress(BrokenPipeError):
         child.stdin.write(request)
         child.stdin.flush()
     steps, last = 0, time.monotonic()
-    while not signals.is_shutdown_requested() and time.monotonic() - last < _PATIENCE:
+    while not signals.is_shutdown_requested() and time.monotonic() - last < _TIMEOUT_SECONDS:
         if select.select([child.stdout], [], [], _POLL_SECONDS)[0]:
             if not os.read(child.stdout.fileno(), 1):
                 child.wait()
@@ -165,7 +165,7 @@ def _kill_process(child: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> int:
-    """Do what the process on standard input asks for; see the module's protocol."""
+    """Read the files of the request on standard input; see the module's protocol."""
     answers = os.dup(1)
     os.dup2(2, 1)  # Java prints as well
     config, source, columns, folder, settings, groups = pickle.load(sys.stdin.buffer)
@@ -207,7 +207,7 @@ _MARK = "reading"
 
 
 class ReadAttempts:
-    """The mark of one source's query, and what an earlier process has left there."""
+    """The marker of one source's query: the files that are being read."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark, self._checkpoint = spark, checkpoint
@@ -221,7 +221,7 @@ class ReadAttempts:
 
     @contextmanager
     def of(self, entries: Sequence[Entry]) -> Iterator[None]:
-        """Some files are being read. The mark goes with the end of it, unless Spark has died."""
+        """Mark files as being read; the marker stays if Spark dies meanwhile."""
         checkpoints.note(
             self._checkpoint, _MARK, {"files": [_version_key(entry) for entry in entries]}
         )
@@ -239,7 +239,7 @@ class ReadAttempts:
 
 
 def spark_responds(spark: SparkSession) -> bool:
-    """Whether Spark can do anything at all."""
+    """Return whether Spark still runs jobs."""
     try:
         spark.range(1).write.format("noop").mode("overwrite").save()
     except Exception:
@@ -248,5 +248,5 @@ def spark_responds(spark: SparkSession) -> bool:
 
 
 def _version_key(entry: Entry) -> str:
-    """One version of a file."""
+    """Return the identity of one version of a file."""
     return f"{entry.path} {entry.size} {entry.modified_at}"

@@ -38,7 +38,7 @@ Key = tuple[str, int]  # a file's path and its modification time: one version of
 def verify_files(config: Config, source: SourceConfig) -> Verification:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
     layout = config.layout
-    files = list(_put_away(layout, source))  # before the ledger is asked
+    files = list(_moved_files(layout, source))  # before the ledger is asked
     entries, bronze = ledger.read_entries(layout, source.name), _in_bronze(layout, source.name)
     newest = ledger.newest_versions(entries)
     findings, unread = _differing(config, source, entries, newest, bronze)
@@ -56,7 +56,7 @@ def _differing(
     newest: Mapping[str, Entry],
     bronze: Mapping[Key, int],
 ) -> tuple[list[str], int]:
-    """The files of which the ledger or bronze has other rows; how many files cannot be counted."""
+    """Return the files whose counts differ, and how many files cannot be counted."""
     findings, unread = [], 0
     taken: dict[Key, list[Entry]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in INGESTED_STATES):
@@ -79,7 +79,7 @@ def _differing(
 
 
 class _Counted(NamedTuple):
-    """The lines of a file: the ledger's figure, where it is not there to be read."""
+    """The rows of a file; the ledger's figure if it cannot be read."""
 
     lines: int
     is_unread: bool = False
@@ -87,7 +87,7 @@ class _Counted(NamedTuple):
 
 
 def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Counted:
-    """Count a file that was taken in."""
+    """Count the rows of an ingested file."""
     known = entry.rows or 0
     is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
     if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
@@ -96,7 +96,7 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     try:
         return _Counted(count_file_rows(config.layout.root / place, source))
     except FileNotFoundError:
-        if _is_its_owner_s(config, source, entry):
+        if _may_be_deleted(config, source, entry):
             return _Counted(known, is_unread=True)
         problem = f"it was taken in, and {place} is not there any more."
     except READ_ERRORS as error:
@@ -104,9 +104,9 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     return _Counted(known, problem=problem)
 
 
-def _is_its_owner_s(config: Config, source: SourceConfig, entry: Entry) -> bool:
-    """Whether a file that was taken in is left to whoever put it there, who may delete it: one of a
-    backfill, and any where `clean_source` is `off`."""
+def _may_be_deleted(config: Config, source: SourceConfig, entry: Entry) -> bool:
+    """Return whether the user may delete an ingested file: one of a backfill, or if `clean_source`
+    is `off`."""
     if entry.moved_to is not None:
         return False
     is_a_backfill_s = (
@@ -118,7 +118,7 @@ def _is_its_owner_s(config: Config, source: SourceConfig, entry: Entry) -> bool:
 def _gone_from_rejected(
     layout: Layout, entries: list[Entry], newest: Mapping[str, Entry]
 ) -> list[str]:
-    """Rejected files may be repaired and land anew; gone without that, they are lost."""
+    """Report rejected files that are gone and did not land again."""
     moved = ((e.path, e.moved_to) for e in entries if e.state == REJECTED and newest[e.path] is e)
     return [
         f"{path} was rejected, and {place} is not there any more."
@@ -157,7 +157,7 @@ def _unknown(
     return findings
 
 
-def _put_away(layout: Layout, source: SourceConfig) -> Iterator[File]:
+def _moved_files(layout: Layout, source: SourceConfig) -> Iterator[File]:
     """Return the files in `archive/` and `rejected/` of a source, without those of reasons."""
     for top in (layout.archive(source.name), layout.rejected(source.name)):
         for folder, below, names in os.walk(top):
@@ -318,7 +318,7 @@ def _items(text: str) -> int:
 
 
 def _levels(text: str) -> int:
-    """How deep the lists and objects of a document lie in one another."""
+    """Return the nesting depth of a document."""
     level = most = 0
     for sign in _SIGNS.finditer(text):
         level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
