@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.files import content, source
+from medallion.ingest.files import batch, content
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
@@ -51,8 +51,8 @@ def test_no_file_is_to_blame_for_what_fails_without_it_too(
         return lines.withColumn("more", F.expr("no_such_column"))
 
     with monkeypatch.context() as patch:
-        for module in (source, writer):
-            patch.setattr(module, "parse", broken)
+        for module in (batch, writer):
+            patch.setattr(module, "parse_lines", broken)
         with pytest.raises(StreamError, match="no_such_column"):
             home.fill("bronze")
     assert states(home) == dict.fromkeys(("1.json", "2.json"), PENDING)
