@@ -19,7 +19,7 @@ from typing import Any
 _PACKAGE = str(Path(__file__).parents[2] / "src/medallion") + os.sep
 # Who calls these says more of a write than they do.
 _BELOW = ("storage/files.py", "storage/paths.py", "storage/delta_tables.py")
-_FILES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
+_FILES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
 _KILL = "kill"
 
 

@@ -94,6 +94,12 @@ def write_if_absent(file: Path, text: str) -> bool:
         os.link(unfinished, file)
     except FileExistsError:
         return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP):
+            raise
+        if file.exists():  # a disk without hard links: the caller's lock excludes other writers
+            return False
+        unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
     sync(file.parent)
