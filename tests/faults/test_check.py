@@ -70,5 +70,5 @@ def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -
     with pytest.raises(OSError, match=r"No space|Input/output"):
         files.write_atomic(tmp_path / "two", "x")
     watch.end()
-    assert "write: " in (watch.struck or "")
+    assert "write_atomic: " in (watch.struck or "")
     assert [file.name for file in tmp_path.iterdir()] == ["one"]
