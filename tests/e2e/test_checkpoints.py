@@ -66,7 +66,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert lakehouse.rows("gold.device_totals") == DEVICES
     shutil.rmtree(layout.table("gold.device_totals"))
     assert run_audit(lakehouse.config, everything=True).findings == (
-        "gold.device_totals: its table is gone: medallion run gold says more.",
+        "gold.device_totals: the table is missing; `medallion run gold` reports what to do.",
     )
     assert end_if_idle(lakehouse.config, "nightly", print) is None
     (layout.checkpoint("gold.device_totals") / "metadata").write_text("")  # a machine stopped

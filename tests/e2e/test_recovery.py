@@ -57,8 +57,8 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     cut_off = run_audit(lakehouse.config)
     assert not cut_off.is_balanced
     told = "\n".join(cut_off.findings)
-    assert "bronze.activity: a run was cut off" in told
-    assert "silver.activity: a run was cut off" in told
+    assert "bronze.activity: a run was interrupted" in told
+    assert "silver.activity: a run was interrupted" in told
     first = lakehouse.config.layout.checkpoint("silver.activity") / "offsets/0"
     plan = first.read_bytes()
     first.unlink()  # of more than a hundred batches, Spark keeps no longer what the first have read
