@@ -97,7 +97,7 @@ def first(
     """After a night in which there was no topic, and one with eight messages in two partitions."""
     made = reading(spark, tmp_path_factory.mktemp("first"), broker.server)
     with pytest.raises(
-        MedallionError, match=f"there is no topic clicks at {broker.server}: create"
+        MedallionError, match=f"no topic clicks at {broker.server}: create"
     ):
         made.fill("bronze")
     broker.create("clicks", 2)
