@@ -96,9 +96,7 @@ def first(
 ) -> Lakehouse:
     """After a night in which there was no topic, and one with eight messages in two partitions."""
     made = reading(spark, tmp_path_factory.mktemp("first"), broker.server)
-    with pytest.raises(
-        MedallionError, match=f"no topic clicks at {broker.server}: create"
-    ):
+    with pytest.raises(MedallionError, match=f"no topic clicks at {broker.server}: create"):
         made.fill("bronze")
     broker.create("clicks", 2)
     known = message("ann", 0)
