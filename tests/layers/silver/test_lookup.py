@@ -365,7 +365,7 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(MedallionError, match=f"^reference/devices:? {told}"):
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
-    with pytest.raises(MedallionError, match=r"^devices: .* Delta tables cannot be stored"):
+    with pytest.raises(MedallionError, match=r"^devices: Delta tables cannot be stored"):
         open_lookup_table(spark, tmp_path / "devices%41", "devices", kinds)
 
 
