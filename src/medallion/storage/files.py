@@ -75,8 +75,7 @@ def write_atomic(file: Path, data: str | bytes, *, if_absent: bool = False) -> N
         # Without this, a power failure could leave the new name with an empty file.
         sync(unfinished)
         if if_absent:
-            os.link(unfinished, file)  # unlike a rename, a link never replaces a file
-            unfinished.unlink()
+            _rename_if_absent(unfinished, file)
         else:
             unfinished.replace(file)
     except OSError:
@@ -85,24 +84,26 @@ def write_atomic(file: Path, data: str | bytes, *, if_absent: bool = False) -> N
     sync(file.parent)
 
 
-def write_if_absent(file: Path, text: str) -> bool:
-    """Create a small file atomically; return False, and change nothing, if it exists."""
-    unfinished = file.with_name(f".{file.name}.tmp")
+def _rename_if_absent(unfinished: Path, file: Path) -> None:
+    """Give a written file its name unless another one has it, which raises FileExistsError."""
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        sync(unfinished)
-        os.link(unfinished, file)
-    except FileExistsError:
-        return False
+        os.link(unfinished, file)  # unlike a rename, a link never replaces a file
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP):
             raise
         if file.exists():  # a disk without hard links: the caller's lock excludes other writers
-            return False
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
         unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    sync(file.parent)
+    else:
+        unfinished.unlink()
+
+
+def write_if_absent(file: Path, text: str) -> bool:
+    """Create a small file atomically; return False, and change nothing, if it exists."""
+    try:
+        write_atomic(file, text, if_absent=True)
+    except FileExistsError:
+        return False
     return True
 
 
