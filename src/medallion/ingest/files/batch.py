@@ -183,10 +183,10 @@ class FileBatch:
 
     def first_lines(self) -> list[str]:
         """Return a few lines of JSON Lines files; none of other formats."""
-        source, root = self.files.source, self.files.config.layout.root
+        source = self.files.source
         if source.format != "json" or source.multi_line:
             return []
-        return first_lines([root / entry.path for entry in self._entries])
+        return first_lines([self.files.path(entry) for entry in self._entries])
 
     def _without_invalid(self, entries: list[Entry]) -> list[Entry]:
         """Reject files that are corrupt, or that Spark would read wrong; return the others."""
@@ -266,10 +266,9 @@ class FileBatch:
         if "ChecksumException" in str(error):
             name = Path(entries[0].path).name
             told = f".{name}.crc beside it is of another file: remove that, and put this one back"
-        if any(name in told for name in _NO_TYPE):
-            place = self.files.config.layout.root / entries[0].path
-            if columns := typed.unsupported_columns(place):
-                told = f"Spark has no type for its {columns}: write that as text ({told})"
+        has_no_type = any(name in told for name in _NO_TYPE)
+        if has_no_type and (columns := typed.unsupported_columns(self.files.path(entries[0]))):
+            told = f"Spark has no type for its {columns}: write that as text ({told})"
         return {entries[0].path: f"cannot be read: {told}"}
 
     def _parse_error(self, entries: list[Entry]) -> Exception | None:

@@ -68,10 +68,10 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     ]
 
 
-def _recount(config: Config, source: SourceConfig) -> Verification:
+def _verify(config: Config, source: SourceConfig) -> Verification:
     from medallion.ingest.files.verify import verify_files
 
     return verify_files(config, source)
 
 
-FILE_SOURCE = SourceType(_open, _backlog, has_new_files, _poll, _rows_in_ledger, _losses, _recount)
+FILE_SOURCE = SourceType(_open, _backlog, has_new_files, _poll, _rows_in_ledger, _losses, _verify)
