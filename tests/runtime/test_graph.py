@@ -52,7 +52,9 @@ def test_wrong_sql_names_its_table(lakehouse: Lakehouse) -> None:
     for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
         table = otherwise(replace(counts, output_mode="update"), measure={"n": measure})
         lakehouse.config = replace(right, gold={"action_counts": table})
-        with pytest.raises(ConfigError, match=r"yaml: gold\.action_counts has a function OVER"):
+        with pytest.raises(
+            ConfigError, match=r"yaml: gold\.action_counts has a window function \(OVER\)"
+        ):
             lakehouse.fill("gold")
     # What is SQL, and no stream can do: the table has been made by then.
     table = otherwise(counts, measure={"devices": "count(distinct device)"})
@@ -187,10 +189,13 @@ def test_a_silver_table_is_not_made_by_two_definitions(
             lakehouse.fill("silver")
         assert len(lakehouse.rows("silver.event")) == 1
     for sql, told in (
-        ("explode(array(1, 2))", "several rows of one"),
-        ("string(window(ts, '1 hour').start)", "several rows of one, or none"),  # without a time
-        ("string(window(ts, '1 hour', '30 minutes').start)", "several rows of one"),
-        ("string(session_window(ts, '1 hour').start)", "several rows of one"),
+        ("explode(array(1, 2))", "makes several rows, or none, of one"),
+        (
+            "string(window(ts, '1 hour').start)",
+            "makes several rows, or none, of one",
+        ),  # without a time
+        ("string(window(ts, '1 hour', '30 minutes').start)", "makes several rows, or none, of one"),
+        ("string(session_window(ts, '1 hour').start)", "makes several rows, or none, of one"),
         ("now()", "current time"),
         ("string(date /* of */ 'Today')", "current time"),
         ("(select max(id) from values ('a') as t(id))", "another table"),

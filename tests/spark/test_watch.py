@@ -30,7 +30,9 @@ def test_a_query_for_which_nothing_happens_is_told_every_five_minutes() -> None:
 
     def a_run(name: str) -> Any:
         sign = lambda: signs[name]  # noqa: E731
-        return SimpleNamespace(name=name, sign=sign, waits=False, waits_for_past_time=False)
+        return SimpleNamespace(
+            name=name, activity=sign, is_waiting=False, waits_for_past_time=False
+        )
 
     runs = [a_run(name) for name in signs]
     watch = Watch(said.append, 300, lambda: now[0])
