@@ -188,7 +188,7 @@ def test_digits_are_those_of_the_times_that_keys_are_made_of(
 
 
 KEYS = ("at", "copies")  # a column may be called as what is counted
-# Delta says of the first file that it ends at .999, cut off from what the last row has.
+# Delta says of the first file that it ends at .999, truncated from what the last row has.
 FIRST = [("10:00:00", "p"), ("10:00:00", None), ("10:59:59.999999", "p"), ("09:00:00", "q")]
 
 
@@ -222,7 +222,7 @@ def test_older_rows_are_judged_with_new_ones_of_their_keys(
     twice = ("10:59:59.999999", "p")
     again = added(spark, tmp_path, twice, ("10:59:58", None))
     assert again == [("10:59:58", "None"), twice, twice]
-    # And where the only time of the new file is cut off as well.
+    # And where the only time of the new file is truncated as well.
     assert added(spark, tmp_path, twice) == [twice] * 3
     # Twice in one file.
     alike = ("11:00:00", "p")

@@ -150,7 +150,7 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     lakehouse = after_first
     only_events(lakehouse, late)
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    # It is cut off before it is settled.
+    # It is interrupted before it is recorded.
     Watch(print).await_all(flow.started_run for flow in start(pipeline, "silver"))
     only_q(lakehouse)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
@@ -192,8 +192,8 @@ def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse, tmp_path: Pat
         ("format_string('%d', action)", "IllegalFormatConversionException: d != "),
     ):
         with_action(sql)
-        told = rf"its column action fails.*{said}.*sources\.event\.silver\.action return null"
-        with pytest.raises(StreamError, match=told):
+        message = rf"its column action fails.*{said}.*sources\.event\.silver\.action return null"
+        with pytest.raises(StreamError, match=message):
             lakehouse.fill("silver")
     with_action("coalesce(string(try_cast(action as int)), 'none')")
     lakehouse.copy_of_conf(tmp_path)

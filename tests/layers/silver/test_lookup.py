@@ -127,9 +127,9 @@ def test_rows_with_what_a_reference_says_of_them(
     said: list[str] = []
     replace(lakehouse.pipeline(), say=said.append).run("silver")
     alone = "1 row unmatched in reference/devices.csv"
-    told = "; ".join(said)
-    assert f" 9 rows, {alone}, " in told
-    assert f" late {alone}" in told
+    message = "; ".join(said)
+    assert f" 9 rows, {alone}, " in message
+    assert f" late {alone}" in message
     lakehouse.fill("gold")
     assert rows(lakehouse) == sorted(
         [
@@ -159,7 +159,7 @@ def test_rows_with_what_a_reference_says_of_them(
         late_rows=2,
         waiting_rows=0,
     )
-    # The runs that were cut off had no batch that ended, and the one that was not put on record
+    # The runs that were interrupted had no batch that ended, and the one that was not put on record
     # took its count with it.
     assert unmatched(lakehouse) == [0, 0, None, 1 + 1]
     know_a_rule_by_its_old_name(lakehouse)
@@ -190,15 +190,15 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
         with pytest.raises(ConfigError, match=r"rule about columns of .* refresh silver.activity"):
             lakehouse.fill("silver")
     suite.write_text(rules.replace("AND x > 0", "AND 1 / (x - x) > 0"))
-    told = r"the rule called_back fails at a row.*DIVIDE_BY_ZERO.*the suite of silver\.activity"
-    with pytest.raises(StreamError, match=told):
+    message = r"the rule called_back fails at a row.*DIVIDE_BY_ZERO.*the suite of silver\.activity"
+    with pytest.raises(StreamError, match=message):
         lakehouse.fill("silver")
     suite.write_text(rules)
 
 
 def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream tries again what has stopped; and a rule that is edited meanwhile counts from the
-    batch after the one that was cut off."""
+    batch after the one that was interrupted."""
     reference, said = lakehouse.root / DEVICES.file, list[str]()
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     layers = ("bronze", "silver")
@@ -263,7 +263,7 @@ _append = writer.append_rows
 
 
 def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-    """`writer.append`, cut off before its second table."""
+    """`writer.append`, interrupted before its second table."""
     if table.parent.name == "quarantine":
         raise OSError("cut off")
     _append(rows, table, options)
@@ -284,8 +284,8 @@ def refuse_other_columns(lakehouse: Lakehouse) -> None:
     changed = replace(DEVICES, on="user", columns={"maker": "string"})
     source = replace(lakehouse.config.sources["activity"], lookup=changed)
     lakehouse.config = replace(lakehouse.config, sources={"activity": source})
-    told = r"enrich.on was 'device'; column released was 'date' and is gone"
-    with pytest.raises(ConfigError, match=told):
+    message = r"enrich.on was 'device'; column released was 'date' and is gone"
+    with pytest.raises(ConfigError, match=message):
         lakehouse.fill("silver")
 
 
@@ -320,7 +320,7 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (CSV_HEADER + "LG,7,,,\nLG,8,,,\nLG,7,,,\n", "has 2 rows with number '7'"),
         (
@@ -342,11 +342,11 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_in_a_csv_file(
-    spark: SparkSession, tmp_path: Path, content: str, told: str
+    spark: SparkSession, tmp_path: Path, content: str, message: str
 ) -> None:
     file = tmp_path / "devices.csv"
     file.write_bytes(content.encode("latin-1"))
-    with pytest.raises(MedallionError, match=f"^devices.csv.*{told}"):
+    with pytest.raises(MedallionError, match=f"^devices.csv.*{message}"):
         open_lookup_table(spark, file, "devices.csv", KINDS).rows()
 
 
@@ -358,11 +358,11 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     rows = open_lookup_table(spark, folder, "reference/devices", kinds).rows()
     assert dict(rows.dtypes)["number"] == "bigint"
     assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
-    for changed, told in (
+    for changed, message in (
         ({"number": "string"}, "number is int, but configured as string"),
         ({"maker_id": "long"}, "has no column maker_id; its columns are: number, maker"),
     ):
-        with pytest.raises(MedallionError, match=f"^reference/devices:? {told}"):
+        with pytest.raises(MedallionError, match=f"^reference/devices:? {message}"):
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
     with pytest.raises(MedallionError, match=r"^devices: Delta tables cannot be stored"):
@@ -370,6 +370,6 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
-    for name, told in (("devices.csv", "no such file"), (".", "not a Delta table")):
-        with pytest.raises(MedallionError, match=told):
+    for name, message in (("devices.csv", "no such file"), (".", "not a Delta table")):
+        with pytest.raises(MedallionError, match=message):
             open_lookup_table(spark, tmp_path / name, name, KINDS)

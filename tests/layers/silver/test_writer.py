@@ -1,4 +1,4 @@
-"""Silver's two tables: what one batch writes to them, once, wherever it is cut off."""
+"""Silver's two tables: what one batch writes to them, once, wherever it is interrupted."""
 
 from __future__ import annotations
 
