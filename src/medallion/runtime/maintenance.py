@@ -22,7 +22,7 @@ from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, RunState
-from medallion.storage import delta_log, delta_tables, locks, table_specs
+from medallion.storage import delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, PUBLISH, StoragePath
 from medallion.storage.table_specs import TableSpec
 
@@ -64,9 +64,10 @@ class _Table:
     query: str | None = None
     is_compacted: bool = True
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Lock a table of records, which all layers write; the caller holds the layers' locks."""
-        return self.path.lock() if self.name in table_specs.RECORD_TABLES else nullcontext()
+    def lock(self) -> AbstractContextManager[object]:
+        """Keep other threads from a record table; the caller holds the layers' locks."""
+        is_record = self.name in table_specs.RECORD_TABLES
+        return records.PROCESS_LOCK if is_record else nullcontext()
 
 
 @dataclass(frozen=True)

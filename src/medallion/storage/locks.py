@@ -18,6 +18,7 @@ from medallion.storage.paths import Layout
 
 _TRIES, _PAUSE = 1000, 0.01
 _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
+_held: set[Path] = set()  # the lock files that this process holds
 
 
 @contextmanager
@@ -47,7 +48,16 @@ def _lock_layer(layout: Layout, layer: str, command: str) -> Iterator[None]:
         started = clock.format_time(clock.now_micros())
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
         file.flush()
-        yield
+        _held.add(path)
+        try:
+            yield
+        finally:
+            _held.discard(path)
+
+
+def is_held_here(layout: Layout, layer: str) -> bool:
+    """Return True if this process holds the lock of a layer."""
+    return layout.lock(layer) in _held
 
 
 @contextmanager

@@ -1,124 +1,180 @@
-"""Small tables: a few rows appended, put in the place of others, and read, without a JVM.
+"""Record tables: small Delta tables that Python appends to, updates and reads, without a JVM.
 
-All layers write the records, and each may be a process of its own. So a table is locked from its
-making to its compaction: of two processes that put the same files together, Delta's writer would
-refuse neither, and the rows would be there twice.
+All layers write them, each possibly in a process of its own, and no lock keeps them apart. Every
+commit has a transaction id, so that of two concurrent commits one is refused and tried again on
+the new version. Only compaction needs more: delta-rs commits two concurrent compactions of the
+same files, which doubles their rows. So only the process that holds bronze's lock compacts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medallion.storage import delta_tables, files
+from medallion.storage import delta_tables, locks
+from medallion.storage.paths import Layout
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
 
 _Row = TypeVar("_Row", bound="DataclassInstance")
 _MOST_FILES = 24
+_APPLICATION = "medallion.records"
+_TRIES, _LONGEST_PAUSE = 100, 0.1  # seconds
+
+PROCESS_LOCK = threading.RLock()
+"""Held by the one thread of this process that writes or maintains record tables."""
 
 
-def record_columns(kind: type[DataclassInstance]) -> Columns:
-    """The columns of a table whose rows are objects of a dataclass: texts, whole numbers, and times
-    in microseconds since 1970, whose names end with `_at`."""
+def record_columns(row_type: type[DataclassInstance]) -> Columns:
+    """Return the columns of a table whose rows are objects of a dataclass.
+
+    Fields are strings or whole numbers; those named `*_at` are times, in microseconds since 1970.
+    """
     return {
         field.name: "string"
         if "str" in str(field.type)
         else ("timestamp" if field.name.endswith("_at") else "long")
-        for field in fields(kind)
+        for field in fields(row_type)
     }
 
 
-def read_records(table: Path, columns: Columns, kind: type[_Row], rest: str = "") -> list[_Row]:
-    """Rows as objects of a dataclass whose fields are columns; times are microseconds since 1970.
+def read_records(table: Path, columns: Columns, row_type: type[_Row], rest: str = "") -> list[_Row]:
+    """Return rows as objects of a dataclass; times are microseconds since 1970.
 
     Args:
-        columns: all that the table has; those that an earlier release did not have are null.
+        table: its directory; no rows if there is none.
+        columns: all columns of the table; those that an earlier release did not write are null.
+        row_type: the dataclass, whose fields are some of the columns.
         rest: SQL after `from`.
     """
-    known, names = delta_tables.column_names(table), [field.name for field in fields(kind)]
+    known, names = delta_tables.column_names(table), [field.name for field in fields(row_type)]
     what = ", ".join(record_column_sql(columns, n) if n in known else f"null as {n}" for n in names)
-    return [kind(*row) for row in delta_tables.select_rows(table, what, rest)]
+    return [row_type(*row) for row in delta_tables.select_rows(table, what, rest)]
 
 
 def append_records(
     table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], numbered: str | None = None
 ) -> None:
-    """Append a few rows in one commit; times are given as microseconds since 1970. Small files are
-    put together, unless a stream reads the table commit by commit.
+    """Append rows in one commit, and create the table if there is none.
 
     Args:
-        spec: with the table's columns.
-        numbered: the column that counts the rows as they are written, whoever writes them.
+        table: its directory.
+        spec: has the table's columns. A table that a stream reads is never compacted.
+        rows: values by column; times are microseconds since 1970.
+        numbered: a column that is set to 1, 2 and so on, in the order of all commits.
     """
     from deltalake import write_deltalake
 
-    columns = spec.columns or {}
-    listed = list(rows)
-    with files.lock_file(table):
-        delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
-        if listed:
-            if numbered:
-                ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
-                listed = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
-            delta = delta_tables.open_for_write(table)
-            is_older = columns.keys() - {field.name for field in delta.schema().fields}
-            write_deltalake(
-                delta,
-                _arrow(columns, listed),
-                mode="append",
-                schema_mode="merge" if is_older else None,
-            )
-            if not spec.is_streamed:
-                _compact(delta)
+    columns, listed = spec.columns or {}, list(rows)
+
+    def write(delta: DeltaTable, properties: CommitProperties) -> None:
+        values = listed
+        if numbered:
+            ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
+            values = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
+        is_older = columns.keys() - {field.name for field in delta.schema().fields}
+        write_deltalake(
+            delta,
+            _arrow(columns, values),
+            mode="append",
+            schema_mode="merge" if is_older else None,
+            commit_properties=properties,
+        )
+
+    _commit(table, spec, write if listed else None)
 
 
 def upsert_records(
     table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
-    """Put rows in the place of those with the same keys, or add them, in one commit."""
+    """Replace the rows with the same keys, or add them, in one commit.
+
+    Args:
+        table: its directory; the table is created if there is none.
+        spec: has the table's columns.
+        rows: values by column; times are microseconds since 1970.
+        keys: the columns that identify a row; no two rows have the same.
+    """
     columns = spec.columns or {}
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
-    with files.lock_file(table):
-        delta_tables.create_table(table, delta_tables.schema_json(columns), spec.properties())
-        delta = delta_tables.open_for_write(table)
-        _add_columns(table, delta, columns)
+
+    def write(delta: DeltaTable, properties: CommitProperties) -> None:
+        _add_columns(delta, columns)
         (
-            delta.merge(_arrow(columns, rows), same, source_alias="new", target_alias="old")
+            delta.merge(
+                _arrow(columns, rows),
+                same,
+                source_alias="new",
+                target_alias="old",
+                commit_properties=properties,
+            )
             .when_matched_update_all()
             .when_not_matched_insert_all()
             .execute()
         )
-        _compact(delta)
+
+    _commit(table, spec, write)
 
 
-def _add_columns(table: Path, delta: DeltaTable, columns: Columns) -> None:
+def _commit(
+    table: Path, spec: TableSpec, write: Callable[[DeltaTable, CommitProperties], None] | None
+) -> None:
+    """Create the table if there is none, then write; again if another process committed first.
+
+    Raises:
+        CommitFailedError: other processes committed first each time.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    with PROCESS_LOCK:
+        for left in reversed(range(_TRIES)):
+            try:
+                schema = delta_tables.schema_json(spec.columns or {})
+                delta_tables.create_table(table, schema, spec.properties())
+                if not write:
+                    return
+                delta = delta_tables.open_for_write(table)
+                transaction = Transaction(_APPLICATION, delta.version() + 1)
+                write(delta, CommitProperties(app_transactions=[transaction]))
+                break
+            except CommitFailedError:
+                if not left:
+                    raise
+                time.sleep(random.uniform(0, _LONGEST_PAUSE))
+        if not spec.is_streamed:
+            _compact(table, delta)
+
+
+def _add_columns(delta: DeltaTable, columns: Columns) -> None:
     """Add the columns that a table of an earlier release lacks."""
     from deltalake import Field
     from deltalake.schema import PrimitiveType
 
-    known = delta_tables.column_names(table)
-    lacking = [
-        Field(name, PrimitiveType(kind)) for name, kind in columns.items() if name not in known
-    ]
-    if lacking:
-        delta.alter.add_columns(lacking)
+    known = {field.name for field in delta.schema().fields}
+    missing = {name: data_type for name, data_type in columns.items() if name not in known}
+    if missing:
+        delta.alter.add_columns([Field(n, PrimitiveType(t)) for n, t in missing.items()])
 
 
-def _compact(delta: DeltaTable) -> None:
-    """Put a table of many small files into few: who asks it, opens all of them.
+def _compact(table: Path, written: DeltaTable) -> None:
+    """Compact a table of many small files, because each reader opens all of them.
 
-    Where that fails, as on a full disk, the next write tries it again: the rows are there.
+    The next write tries again if this fails, as on a full disk, or if the process must not compact.
     """
+    is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
     with suppress(Exception):
-        if len(delta.file_uris()) > _MOST_FILES:
-            delta.optimize.compact()
+        if is_allowed and len(written.file_uris()) > _MOST_FILES:
+            delta_tables.open_for_write(table).optimize.compact()
 
 
 def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -130,11 +186,11 @@ def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
         "double": arrow.DataType.float64(),
     }
     data = {}
-    for name, kind in columns.items():
+    for name, data_type in columns.items():
         values = [row.get(name) for row in rows]
-        if kind == "timestamp":
+        if data_type == "timestamp":
             utc = arrow.DataType.timestamp("us", tz="UTC")
             data[name] = arrow.Array(values, arrow.DataType.int64()).cast(utc)
         else:
-            data[name] = arrow.Array(values, types[kind])
+            data[name] = arrow.Array(values, types[data_type])
     return arrow.Table.from_arrays(list(data.values()), names=list(data))
