@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import select
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
 from deltalake import DeltaTable
 
 from medallion.state import pending_work
 from medallion.state.runs import RUNS, GateRecord, QueryTotals, RescuedField, RescuedSummary, Runs
-from medallion.storage import delta_tables, records
+from medallion.storage import delta_tables, locks, records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
 
 NOON = 1_700_000_000_000_000
-
-# A layer in a process of its own, which writes a run for each line that it is given.
-ANOTHER = """
-import sys
-from pathlib import Path
-import deltalake
-from medallion.storage.paths import Layout
-from medallion.state.runs import Runs
-print("ready", flush=True)
-for line in sys.stdin:
-    Runs(Layout(Path(sys.argv[1]))).write([{"kind": "query", "query": "silver.a", "rows_in": 1}])
-    print("written", flush=True)
-"""
 
 
 @pytest.fixture
@@ -60,8 +42,9 @@ def numbers(layout: Layout) -> list[int]:
 
 def test_a_long_record_stays_few_files(layout: Layout) -> None:
     """Each question opens all of them: a year of nights must not make every night slower."""
-    for number in range(30):
-        Runs(layout).write([run("bronze.a", rows_in=number)])
+    with locks.lock_layers(layout, ["bronze"], "run"):
+        for number in range(30):
+            Runs(layout).write([run("bronze.a", rows_in=number)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 29 * 30 // 2
 
@@ -75,52 +58,15 @@ def test_a_record_that_cannot_be_compacted_is_written_once(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fails)
-    for number in range(26):
-        Runs(layout).write([run("bronze.a", rows_in=number)])
+    with locks.lock_layers(layout, ["bronze"], "run"):
+        for number in range(26):
+            Runs(layout).write([run("bronze.a", rows_in=number)])
     monkeypatch.undo()
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 26
-    Runs(layout).write([run("bronze.a", rows_in=26)])
+    with locks.lock_layers(layout, ["bronze"], "run"):
+        Runs(layout).write([run("bronze.a", rows_in=26)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 1
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 26 * 27 // 2
-
-
-def test_layers_in_processes_of_their_own_share_one_record(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two that put the same files together, both would add all their rows."""
-    command = [sys.executable, "-c", ANOTHER, str(layout.root)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
-    waited = []
-    with subprocess.Popen(command, **pipes) as process:
-        asked, answers = process.stdin, process.stdout
-        assert asked
-        assert answers
-        answers.readline()
-
-        def then_the_other(step: Callable[..., Any]) -> Callable[..., Any]:
-            def both(*args: Any, **more: Any) -> None:
-                step(*args, **more)
-                asked.write(b"\n")
-                waited.append(not select.select([answers], [], [], 0.5)[0])
-
-            return both
-
-        steps = {  # the first one of all, and the one after which the files are too many
-            0: (DeltaTable, "create", then_the_other(DeltaTable.create)),
-            23: (deltalake, "write_deltalake", then_the_other(deltalake.write_deltalake)),
-        }
-        for number in range(24):
-            with monkeypatch.context() as patched:
-                if number in steps:
-                    patched.setattr(*steps[number])
-                Runs(layout).write([run("bronze.a", rows_in=1)])
-            if number in steps:
-                answers.readline()
-        asked.close()
-    sums = Runs(layout).run_state.sums
-    assert {name: each.rows_in for name, each in sums.items()} == {"bronze.a": 24, "silver.a": 2}
-    assert numbers(layout) == list(range(1, 27))
-    assert waited == [True, True]
 
 
 def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
