@@ -189,3 +189,75 @@ def test_file_system_calls_are_recognized(code: str, expected: bool) -> None:
     call = ast.parse(code, mode="eval").body
     assert isinstance(call, ast.Call)
     assert is_file_system_call(call) == expected
+
+
+# Modules that search the text of a library's errors, each in one function that returns a code.
+ADAPTERS = {"spark/errors.py"}  # `sql.engine._missing_table` is given a line, and not an error
+TEXT_OF_ERROR = {"one_line", "describe_error", "str"}
+SEARCHES = {"startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch"}
+MESSAGE_FIELDS = {"why", "reason", "message"}
+
+
+def message_searches(module: Path, code: str | None = None) -> list[str]:
+    """The lines that compare or search the text of an error, or a reason."""
+    found = []
+    for function in ast.walk(ast.parse(code or module.read_text(encoding="utf-8"))):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        nodes = list(ast.walk(function))
+        errors = {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
+        texts: set[str] = set()
+
+        def is_text(node: ast.AST, errors: set[str] = errors, texts: set[str] = texts) -> bool:
+            if isinstance(node, ast.Name):
+                return node.id in texts
+            if isinstance(node, ast.Call):
+                names = {n.id for a in node.args for n in ast.walk(a) if isinstance(n, ast.Name)}
+                called = getattr(node.func, "id", "")
+                is_error = called in TEXT_OF_ERROR and bool(names & {*errors, "error"})
+                return is_error or (called != "bool" and any(map(is_text, node.args)))
+            if isinstance(node, ast.Attribute):
+                is_args = node.attr == "args" and getattr(node.value, "id", "") in errors
+                return is_args or node.attr in MESSAGE_FIELDS
+            return isinstance(node, ast.Subscript) and is_text(node.value)
+
+        for node in nodes:
+            if isinstance(node, ast.Assign) and is_text(node.value):
+                texts |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        for node in nodes:
+            if isinstance(node, ast.Compare):
+                sides = (node.left, *node.comparators)
+                is_none = any(isinstance(s, ast.Constant) and s.value is None for s in sides)
+                is_found = any(map(is_text, sides)) and not is_none
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                is_found = node.func.attr in SEARCHES and any(
+                    map(is_text, (node.func.value, *node.args))
+                )
+            else:
+                continue
+            if is_found:
+                found.append(f"{name(module)}:{node.lineno}: {ast.unparse(node)}")
+    return list(dict.fromkeys(found))
+
+
+def test_no_code_compares_or_searches_a_message() -> None:
+    found = [
+        s for module in MODULES if name(module) not in ADAPTERS for s in message_searches(module)
+    ]
+    assert found == []
+
+
+def test_searches_of_messages_are_all_seen(tmp_path: Path) -> None:
+    lines = (
+        "def f(entry):",
+        "    try: g()",
+        "    except OSError as error:",
+        "        told = one_line(str(error))",
+        "        if 'gone' in told: h()",
+        "        if str(error).startswith('no'): h()",
+        "        if error.args[0] == 'no': h()",
+        "        if re.search('no', str(error)): h()",
+        "    return entry.why == 'gone'",
+    )
+    (tmp_path / "module.py").write_text("\n".join(lines))
+    assert len(message_searches(SRC / "x.py", (tmp_path / "module.py").read_text())) == 5

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from medallion.config.loader import load
 from medallion.errors import MedallionError, UnreachableError
 from medallion.runtime import recorder
 from medallion.runtime.stream import Backoff, Stream
+from medallion.spark.errors import classify
 from tests.support import PROJECT
 
 
@@ -93,6 +95,7 @@ class Ended:
             waits_for_past_time=False,
             collect=lambda: None,
             end=lambda: None,
+            failure=lambda: classify(PySparkException(error)) if error else None,
             error=lambda: error,
             activity=lambda: (),
         )
@@ -291,7 +294,7 @@ def test_what_has_to_be_started_again_and_does_no_batch_has_failed() -> None:
     for _ in range(5):
         stream.step()
     assert said == [
-        "  silver.a goes on with new columns",
+        "  silver.a continues with new columns",
         f"silver.a stopped: {error}; it is retried",
     ]
     assert stream.failures.keys() == {"silver.a"}

@@ -87,7 +87,7 @@ def test_a_query_that_hangs_is_given_up(
     ticks = itertools.count(step=61)
     watch = Watch(print, 300, lambda: next(ticks) if entered.is_set() else 0.0)
     run = begun(hangs)
-    told = r"rate\.a: nothing had happened for 5 minutes, and no task ran: it was given up$"
+    told = r"rate\.a: no progress for 5 minutes and no running task: the query was stopped$"
     with pytest.raises(StreamError, match=told):
         watch.await_all([run])
     assert not run.cannot_stop
@@ -102,6 +102,6 @@ def test_a_query_that_hangs_is_given_up(
     while again.is_active:  # it may be in a batch, which is left to end
         assert time.monotonic() < deadline
         patient.check_progress([again])
-    assert again.error() == "the clock was put back"
+    assert again.error() == "the clock was set back"
     again.needs_restart = True
     assert again.error() is None

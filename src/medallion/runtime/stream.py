@@ -12,8 +12,15 @@ from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.recorder import Notices, StreamRecorder
-from medallion.spark import errors, query, signals
-from medallion.spark.errors import SPARK_ERRORS, StreamError, as_medallion_error, describe_error
+from medallion.spark import query, signals
+from medallion.spark.errors import (
+    RESTART_NOTES,
+    SPARK_ERRORS,
+    FailureCode,
+    StreamError,
+    as_medallion_error,
+    describe_error,
+)
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 from medallion.storage import delta_tables
@@ -177,7 +184,7 @@ class SupervisedQuery:
         self._polls = Backoff()
         self._started_at = time.monotonic()
         self._has_stopped = False  # by itself, which is reported and recorded
-        self._restart_note: str | None = None  # of its last stop
+        self._last_code: FailureCode | None = None  # of its last stop
 
     @property
     def failure(self) -> str | None:
@@ -242,20 +249,19 @@ class SupervisedQuery:
 
     def _handle_end(self, run: Run) -> None:
         """Record a query that stopped by itself, and restart it."""
-        error = run.error()
-        # None if it failed; otherwise it only has to be started again.
-        note = errors.restart_note(error) if error else "restarts with the current rules"
+        failure = run.failure()
+        code = failure.code if failure else FailureCode.RULES_CHANGED
         self._has_stopped = True
         run.end()
-        # The same note twice without a batch in between is a failure.
-        is_in_vain = note == self._restart_note and not run.has_done_batch
-        run.needs_restart, self._restart_note = note is not None and not is_in_vain, note
+        # The same code twice without a batch in between is a failure.
+        is_in_vain = code == self._last_code and not run.has_done_batch
+        run.needs_restart, self._last_code = code in RESTART_NOTES and not is_in_vain, code
         is_recorded = self._recorder.record([self.flow])
         if run.needs_restart and is_recorded:
             self._clear_failure()
-            self._pipeline.say(f"  {self.name} {note}")
+            self._pipeline.say(f"  {self.name} {RESTART_NOTES[code]}")
         else:
-            reason = error or self._recorder.unrecorded.get(self.name, "it has ended")
+            reason = failure or self._recorder.unrecorded.get(self.name, "it has ended")
             self._report_failure(f"stopped: {reason}", is_final=run.cannot_stop)
         if self.starts.is_due:
             self._restart()
@@ -271,11 +277,11 @@ class SupervisedQuery:
     def check_stop(self) -> None:
         """Note a failure of the query when the stream stopped."""
         run = self.flow.run
-        error = run.error() if run else None
-        if run and not error:
+        failure = run.failure() if run else None
+        if run and not failure:
             self._check_recovery(run)
-        elif error and not self.starts.failure and not errors.restart_note(error):
-            self.starts.note_failure(f"{self.name}: {error}")
+        elif failure and not self.starts.failure and failure.code not in RESTART_NOTES:
+            self.starts.note_failure(f"{self.name}: {failure}")
 
     def _clear_failure(self) -> None:
         self.starts.note_success()

@@ -1,28 +1,33 @@
-"""What goes wrong inside Spark, told in one line and without stack traces."""
+"""Errors of Spark and Java: what they mean as a code, and how they read in one line.
+
+Nothing else in the package searches the text of an error: `classify` looks at Spark's error
+conditions first, then at the classes of Java, and at text only where Spark gives nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
+from py4j.java_gateway import JavaObject, is_instance_of
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from medallion.errors import MedallionError
+from medallion.errors import MedallionError, UnreachableError
 
-# On the threads that call back from a stream, PySpark leaves some of the JVM's errors as they are.
+# On the threads that call back from a stream, PySpark does not convert all of Java's errors.
 SPARK_ERRORS = (PySparkException, Py4JError)
-# What Python meets where the other process is gone.
+# What Python raises if the Java process is gone.
 _JAVA_IS_GONE = (ConnectionRefusedError, Py4JNetworkError)
-_NO_KAFKA = "data source: kafka"
 _TRACEBACK = "Traceback (most recent call last):\n"
-# What Py4J says before the error of Java.
+# What Py4J writes before the error of Java.
 _CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?")
-# The part of a query that failed at a row, with its place underlined; or all of one that is no SQL,
-# of which the line above the mark is enough.
+# The part of a query that failed at a row, which Spark underlines; of SQL that does not parse, the
+# line above the mark.
 _FRAGMENT = re.compile(
     r"^== SQL (?:\(.*\) ==\n((?:.+\n?)+)|==\n(?:.*\n)*?(.+)\n-*\^)", re.MULTILINE
 )
@@ -33,155 +38,320 @@ class StreamError(MedallionError):
     """A streaming query stopped with an error."""
 
 
-def raised_code(error: Exception) -> str | None:
-    """Return the code that `raise_error(code)` in SQL failed with; None if it was another error."""
-    for found in _spark_errors(error):
-        if found.getCondition() == "USER_RAISED_EXCEPTION":
-            return str(found.getMessageParameters().get("errorMessage"))
-    return None
+class FailureCode(StrEnum):
+    """The causes of failures that decisions depend on."""
+
+    # The query only has to be started again.
+    SCHEMA_CHANGED = "schema_changed"
+    TABLE_SETTINGS_CHANGED = "table_settings_changed"
+    CLOCK_SET_BACK = "clock_set_back"
+    BROKER_UNREACHABLE = "broker_unreachable"
+    RULES_CHANGED = "rules_changed"
+    # The user has to act.
+    INPUT_REPLACED = "input_replaced"
+    CHANGES_REMOVED = "changes_removed"
+    MESSAGES_LOST = "messages_lost"
+    MESSAGE_TIME_INVALID = "message_time_invalid"
+    STATE_CORRUPT = "state_corrupt"
+    TABLE_FILE_MISSING = "table_file_missing"
+    KAFKA_JARS_MISSING = "kafka_jars_missing"
+    SUBQUERY_INVALID = "subquery_invalid"
+    FILE_CHECKSUM_WRONG = "file_checksum_wrong"
+    COLUMN_TYPE_UNREADABLE = "column_type_unreadable"
+    PATH_NOT_FOUND = "path_not_found"
+    OTHER = "other"
 
 
-def _spark_errors(error: Exception) -> Iterator[Any]:
-    """Yield Spark's own errors behind one that PySpark may or may not have converted."""
-    if isinstance(error, PySparkException) and error.getCondition():
-        yield error
-    found = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    gateway = SparkContext._gateway
-    while found is not None:
-        if is_instance_of(gateway, found, "org.apache.spark.SparkThrowable"):
-            yield found
-        found = found.getCause()
+@dataclass(frozen=True)
+class Failure:
+    """A failure as a code that decides and a message of one line; `details` fills the message."""
+
+    code: FailureCode
+    message: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return self.message
 
 
-def missing_jars(error: Exception) -> str | None:
-    """What has to be set up, where that is why Spark failed."""
-    if _NO_KAFKA not in str(error):
-        return None
-    return "Spark's Kafka jars are not set up here: make setup-kafka brings them."
-
-
-def describe_error(error: Exception) -> str:
-    """Any exception in one line; with its class, if it is neither ours nor Spark's."""
-    if isinstance(error, MedallionError):
-        return str(error)
-    if isinstance(error, _JAVA_IS_GONE):
-        return "Java has ended (memory, or a signal)"
-    told = one_line(str(error)) if str(error).strip() else "no message"
-    return told if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {told}"
-
-
-def as_medallion_error(error: Exception, what: str) -> MedallionError:
-    """The error itself, if it is ours; any other one as what came of it, and why."""
-    if isinstance(error, MedallionError):
-        return error
-    told = StreamError(f"{what}: {describe_error(error)}")
-    told.__cause__ = error  # for whoever asks for the stack trace
-    return told
-
-
-def combine_errors(failures: Sequence[MedallionError]) -> MedallionError:
-    """Several errors as one, of the first one's kind."""
-    told = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
-    told.__cause__ = failures[0]
-    return told
-
-
-def one_line(text: str) -> str:
-    """An exception of Spark without its stack traces, Python's among them; with the SQL that failed
-    at a row, or could not be read, where Spark says it."""
-    told, found = _of_python(text) or _of_java(text), _FRAGMENT.search(text)
-    sql = " ".join(_UNDERLINE.sub("", found[1] or found[2]).split()) if found else ""
-    return f"{told} (in {sql})" if sql else told
-
-
-def _of_python(text: str) -> str:
-    """What was raised in Python, if that is told: the line after the last of its stack traces."""
-    _, found, traced = text.rpartition(_TRACEBACK)
-    raised = (line for line in traced.splitlines() if found and line and not line[0].isspace())
-    told = next(raised, "")
-    kind, colon, message = told.partition(": ")  # the class, which may be within a module
-    return message if colon and re.fullmatch(r"[\w.]+", kind) else told
-
-
-def _of_java(text: str) -> str:
-    """What is said first, and the last cause, unless that is said already."""
-    lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    said = [line for line in lines if line] or ["unknown error"]
-    first = " ".join(said[:2]) if said[0].endswith(":") else said[0]
-    cause = causes[-1].removeprefix("Caused by:").strip() if causes else ""
-    return f"{first} ({cause})" if cause and cause not in first else first
-
-
-# One that cannot be read for what it is. Where it cannot be written, or reading it fails with an
-# IOException of no kind, the disk is to blame: nothing is to be rebuilt.
-_DAMAGED_STATE = re.compile(
-    r"LOAD_STATE_STORE(?!.*\(java\.io\.IOException: )|MISSING_STATE_DIR"
-    "|(Checksum|FileNotFound)Exception.*/state/"
+# Starts of Spark's and Delta's error conditions. The first one that is found decides.
+_CONDITIONS = {
+    "DELTA_SOURCE_TABLE_IGNORE_CHANGES": FailureCode.INPUT_REPLACED,
+    "DELTA_SOURCE_IGNORE_DELETE": FailureCode.INPUT_REPLACED,
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION": FailureCode.INPUT_REPLACED,
+    "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": FailureCode.INPUT_REPLACED,
+    "DELTA_DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE": FailureCode.INPUT_REPLACED,
+    "DELTA_MISSING_CHANGE_DATA": FailureCode.CHANGES_REMOVED,
+    "DELTA_CHANGE_DATA_FILE_NOT_FOUND": FailureCode.CHANGES_REMOVED,
+    "KAFKA_DATA_LOSS": FailureCode.MESSAGES_LOST,
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIR": FailureCode.STATE_CORRUPT,
+    "CANNOT_LOAD_STATE_STORE": FailureCode.STATE_CORRUPT,
+    "FAILED_READ_FILE.FILE_NOT_EXIST": FailureCode.TABLE_FILE_MISSING,
+    "DELTA_SCHEMA_CHANGED": FailureCode.SCHEMA_CHANGED,
+    "DELTA_METADATA_CHANGED": FailureCode.TABLE_SETTINGS_CHANGED,
+    "INVALID_SUBQUERY": FailureCode.SUBQUERY_INVALID,
+    "PATH_NOT_FOUND": FailureCode.PATH_NOT_FOUND,
+    "PARQUET_TYPE_": FailureCode.COLUMN_TYPE_UNREADABLE,
+    "UNSUPPORTED_TIME_TYPE": FailureCode.COLUMN_TYPE_UNREADABLE,
+}
+# Conditions that name what was read or written, and not what was wrong: the root cause is added.
+_WITHOUT_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
+_CONDITION_IN_TEXT = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_CLASS_IN_TEXT = re.compile(
+    r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))(?::? |$)", re.MULTILINE
 )
-_GONE = re.compile("KAFKA_DATA_LOSS|Some data may have been lost because they are not available")
-# Of a table: bronze reads files that land, and sees to those that go itself.
-_GONE_FILE = re.compile(r"FILE_NOT_EXIST\].*?/(bronze|silver|gold)/[^/ ]+/")
-# Spark turns the time of each message into microseconds, and fails where they are too many.
-_NO_TIME = re.compile(
-    r"topic (\S+) partition (\d+) offset (\d+) has timestamp value (\d+) that over"
+# Causes for which Kafka's source and Hadoop have no condition.
+_LOST_MESSAGES = "Some data may have been lost because they are not available"
+_NO_KAFKA = re.compile("data source: kafka")
+_STATE_FILE = re.compile(r"_checkpoints/.*/state/")
+_TABLE_FILE = re.compile(r"/(bronze|silver|gold)/[^/ ]+/")
+_INVALID_TIME = re.compile(
+    r"topic (?P<topic>\S+) partition (?P<partition>\d+) offset (?P<offset>\d+) has timestamp value "
+    r"(?P<time>\d+) that over"
 )
-_NO_FEED = ("DELTA_MISSING_CHANGE_DATA", "DELTA_CHANGE_DATA_FILE_NOT_FOUND")
-_REWRITTEN = (
-    "DELTA_SOURCE_TABLE_IGNORE_CHANGES",
-    "DELTA_SOURCE_IGNORE_DELETE",
-    "DELTA_MISSING_FILES_UNEXPECTED_VERSION",
-    "unexpected Delta table (id",  # its class has two spellings
-)
-PUT_BACK = "the clock was put back"
-# What ends a query that only has to be started again, and what it is told to have done then.
-_RESTARTS = {
-    "DELTA_SCHEMA_CHANGED": "goes on with new columns",
-    "DELTA_METADATA_CHANGED": "is started anew: somebody has changed the settings of its table",
-    PUT_BACK: f"is started anew, for {PUT_BACK}: Spark would wait until it says again what it said",
-    "no Kafka broker answers": "has stopped, for no Kafka broker answers; it is tried again",
+
+RESTART_NOTES = {
+    FailureCode.SCHEMA_CHANGED: "continues with new columns",
+    FailureCode.TABLE_SETTINGS_CHANGED: "is restarted: the properties of its table were changed",
+    FailureCode.CLOCK_SET_BACK: (
+        "is restarted: the clock was set back, and Spark would wait until it catches up"
+    ),
+    FailureCode.BROKER_UNREACHABLE: "has stopped: no Kafka broker answers; it is tried again",
+    FailureCode.RULES_CHANGED: "restarts with the current rules",
+}
+"""What is reported of a query that has ended and only has to be started again."""
+
+_MESSAGES = {
+    FailureCode.INPUT_REPLACED: (
+        "a table that it reads was replaced, modified or vacuumed since its last run: medallion "
+        "refresh {query} rebuilds it"
+    ),
+    FailureCode.CHANGES_REMOVED: (
+        "the changes of its table since its last run were removed: medallion refresh {query} "
+        "publishes the complete table again"
+    ),
+    FailureCode.MESSAGES_LOST: (
+        "messages are gone, or a topic was recreated: medallion run bronze names the offsets"
+    ),
+    FailureCode.MESSAGE_TIME_INVALID: (
+        "topic {topic}, partition {partition}, offset {offset} has the timestamp {time}, which "
+        "Spark cannot read as milliseconds: have the sender corrected, delete the partition's "
+        "messages before offset {next} (kafka-delete-records), and run medallion backfill {source} "
+        "{topic}, which counts those that were not ingested as lost"
+    ),
+    FailureCode.STATE_CORRUPT: (
+        "its state cannot be read: medallion refresh {query} rebuilds it ({message})"
+    ),
+    FailureCode.TABLE_FILE_MISSING: (
+        "a file that it has still to read is gone, as after a VACUUM by hand: medallion refresh "
+        "{query} rebuilds the table from what is there now ({message})"
+    ),
 }
 
 
-def restart_note(error: str) -> str | None:
-    """What is told of a query that such an error has ended, if it only has to be started again."""
-    return next((told for name, told in _RESTARTS.items() if name in error), None)
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of an error: conditions, names of Java's classes, and all text."""
+
+    conditions: Sequence[str]
+    classes: Sequence[str]
+    text: str
+
+    def has_class(self, name: str) -> bool:
+        """Return whether an error of a class is among the causes."""
+        return any(each.rpartition(".")[2] == name for each in self.classes)
 
 
-def explain(error: str, query: str) -> str:
-    """What a query was stopped by, in words; as Spark says it where nothing better is known.
+def classify(
+    error: Exception, message: str | None = None, throwable: JavaObject | None = None
+) -> Failure:
+    """Return the code and the one-line message of an error, by its conditions and causes.
 
     Args:
-        error: Spark's account of it, in one line.
+        error: what Python has raised, or has been given.
+        message: what it is reported as; without one, Spark's own message in one line.
+        throwable: the error in Java, if Python's does not lead to it.
+    """
+    throwables = list(_throwables(error if throwable is None else throwable))
+    evidence = _evidence(error, throwables)
+    if message is None:
+        message = _message(error, throwables, evidence)
+    details: dict[str, str] = {}
+    code = _code_of_class(error)
+    if code is FailureCode.OTHER and (time := _INVALID_TIME.search(evidence.text)):
+        code, details = FailureCode.MESSAGE_TIME_INVALID, time.groupdict()
+        details["next"] = str(int(details["offset"]) + 1)
+    if code is FailureCode.OTHER:
+        code = _code(evidence)
+    return Failure(code, message, details)
+
+
+def _code_of_class(error: Exception) -> FailureCode:
+    is_unreachable = any(isinstance(each, UnreachableError) for each in _causes(error))
+    return FailureCode.BROKER_UNREACHABLE if is_unreachable else FailureCode.OTHER
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it was raised for, also if that is not shown (`from None`)."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _code(evidence: _Evidence) -> FailureCode:
+    codes = (
+        code
+        for start, code in _CONDITIONS.items()
+        if any(condition.startswith(start) for condition in evidence.conditions)
+    )
+    code = next(codes, FailureCode.OTHER)
+    is_state_file = bool(_STATE_FILE.search(evidence.text))
+    is_corrupt = evidence.has_class("ChecksumException")
+    # A disk that fails raises an IOException of no other class: nothing is to be rebuilt.
+    if code is FailureCode.STATE_CORRUPT and evidence.classes[-1:] == ["java.io.IOException"]:
+        return FailureCode.OTHER
+    # Bronze rejects landed files that are gone by itself: this is about files of tables.
+    if code is FailureCode.TABLE_FILE_MISSING and not _TABLE_FILE.search(evidence.text):
+        return FailureCode.OTHER
+    if code is not FailureCode.OTHER:
+        return code
+    if _LOST_MESSAGES in evidence.text:
+        return FailureCode.MESSAGES_LOST
+    if is_state_file and (is_corrupt or evidence.has_class("FileNotFoundException")):
+        return FailureCode.STATE_CORRUPT
+    if is_corrupt:
+        return FailureCode.FILE_CHECKSUM_WRONG
+    if _NO_KAFKA.search(evidence.text):
+        return FailureCode.KAFKA_JARS_MISSING
+    return FailureCode.OTHER
+
+
+def explain(failure: Failure, query: str) -> Failure:
+    """Return a failure with the message that says what to do, if its code has one.
+
+    Args:
+        failure: what stopped a query.
         query: its name, which commands take.
     """
-    if any(name in error for name in _REWRITTEN):
-        return (
-            "the table that it reads is another one since it last ran, or rows of it have been "
-            f"changed or deleted, or are not kept any more: medallion refresh {query} rebuilds its "
-            "own"
-        )
-    if any(name in error for name in _NO_FEED):
-        return (
-            "what its table has changed since it last ran is not kept any more: medallion "
-            f"refresh {query} publishes the whole table anew"
-        )
-    if _GONE.search(error):
-        return "messages are gone, or a topic was made anew: medallion run bronze says which"
-    if found := _NO_TIME.search(error):
-        topic, part, offset, at = found.groups()
-        return (
-            f"topic {topic}, partition {part}, offset {offset} has the timestamp {at}, which is no "
-            "time in milliseconds, and Spark cannot read past it: have its sender put that right; "
-            f"then delete the partition's messages before offset {int(offset) + 1} from the topic "
-            f"(kafka-delete-records), and medallion backfill {query.partition('.')[2]} {topic} "
-            "goes on, with those that were not taken in counted as lost"
-        )
-    if _DAMAGED_STATE.search(error):
-        return f"its state cannot be read: medallion refresh {query} rebuilds it ({error})"
-    if _GONE_FILE.search(error) and not query.startswith("bronze."):
-        return (
-            "a file that it has still to read is gone, as after a VACUUM by hand: medallion "
-            f"refresh {query} rebuilds its own of what there is now ({error})"
-        )
-    return error
+    template = _MESSAGES.get(failure.code)
+    # Bronze's own files are those that land, which it rejects itself.
+    is_landed = failure.code is FailureCode.TABLE_FILE_MISSING and query.startswith("bronze.")
+    if template is None or is_landed:
+        return failure
+    source = query.partition(".")[2]
+    text = template.format(query=query, source=source, message=failure, **failure.details)
+    return Failure(failure.code, text, failure.details)
+
+
+def raised_code(error: Exception) -> str | None:
+    """Return the code that `raise_error(code)` in SQL failed with; None if it was another error."""
+    for throwable in _throwables(error):
+        if _condition(throwable) == "USER_RAISED_EXCEPTION":
+            return str(throwable.getMessageParameters().get("errorMessage"))
+    return None
+
+
+def missing_jars(error: Exception) -> str | None:
+    """Return what has to be set up if Spark failed for lack of Kafka's jars."""
+    if classify(error, "").code is not FailureCode.KAFKA_JARS_MISSING:
+        return None
+    return "Spark's Kafka jars are not installed: make setup-kafka installs them."
+
+
+def _throwables(error: Any) -> Iterator[Any]:
+    """Yield Java's throwables behind an error and its causes, of Python and of Java."""
+    if isinstance(error, BaseException):
+        for each in _causes(error):
+            yield from _throwables(getattr(each, "java_exception", None))
+            yield from _throwables(getattr(each, "_origin", None))
+        return
+    while error is not None:
+        yield error
+        error = error.getCause()
+
+
+def _condition(throwable: Any) -> str | None:
+    is_spark_s = is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable")
+    return throwable.getCondition() if is_spark_s else None
+
+
+def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
+    """Return what is known of an error; its text is searched if Java's errors are not there."""
+    conditions = [found for each in throwables if (found := _condition(each))]
+    classes = [str(each.getClass().getName()) for each in throwables]
+    texts = [str(each.getMessage() or "") for each in throwables]
+    for each in () if throwables else filter(_is_spark_s, _causes(error)):
+        texts.append(text := str(each))
+        conditions += _CONDITION_IN_TEXT.findall(text)
+        classes += _CLASS_IN_TEXT.findall(text)
+    return _Evidence(conditions, classes, "\n".join(texts))
+
+
+def _is_spark_s(error: BaseException) -> bool:
+    return isinstance(error, SPARK_ERRORS)
+
+
+def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -> str:
+    """Return an error in one line, with the root cause if the error itself does not say it."""
+    if not throwables:
+        return describe_error(error)
+    root = throwables[-1]
+    root_text = one_line(str(root.toString()))
+    if not any(each.getMessage() for each in throwables[1:] or throwables):  # a stack overflow
+        return root_text
+    text = one_line(str(error))
+    has_cause = not any(each.startswith(_WITHOUT_CAUSE) for each in evidence.conditions)
+    return text if has_cause or root_text in text else f"{text} ({root_text})"
+
+
+def describe_error(error: Exception) -> str:
+    """Return any exception in one line; with its class, if it is neither ours nor Spark's."""
+    if isinstance(error, MedallionError):
+        return str(error)
+    if isinstance(error, _JAVA_IS_GONE):
+        return "the Java process has ended (out of memory, or a signal)"
+    text = one_line(str(error)) if str(error).strip() else "no message"
+    return text if isinstance(error, SPARK_ERRORS) else f"{type(error).__name__}: {text}"
+
+
+def as_medallion_error(error: Exception, what: str) -> MedallionError:
+    """Return the error itself if it is ours; any other one as what failed, and its cause."""
+    if isinstance(error, MedallionError):
+        return error
+    failure = StreamError(f"{what}: {describe_error(error)}")
+    failure.__cause__ = error  # --debug prints its stack trace
+    return failure
+
+
+def combine_errors(failures: Sequence[MedallionError]) -> MedallionError:
+    """Return several errors as one, of the class of the first."""
+    combined = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
+    combined.__cause__ = failures[0]
+    return combined
+
+
+def one_line(text: str) -> str:
+    """Return the text of an error without stack traces; with the SQL that failed, if named."""
+    message, found = _raised_in_python(text) or _raised_in_java(text), _FRAGMENT.search(text)
+    sql = " ".join(_UNDERLINE.sub("", found[1] or found[2]).split()) if found else ""
+    return f"{message} (in {sql})" if sql else message
+
+
+def _raised_in_python(text: str) -> str:
+    """Return what Python raised, which is the line after the last of its stack traces; or ""."""
+    _, found, traced = text.rpartition(_TRACEBACK)
+    raised = (line for line in traced.splitlines() if found and line and not line[0].isspace())
+    line = next(raised, "")
+    class_name, colon, message = line.partition(": ")
+    return message if colon and re.fullmatch(r"[\w.]+", class_name) else line
+
+
+def _raised_in_java(text: str) -> str:
+    """Return the first line, and the last cause unless the first line has it already."""
+    lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    filled = [line for line in lines if line] or ["unknown error"]
+    first = " ".join(filled[:2]) if filled[0].endswith(":") else filled[0]
+    cause = causes[-1].removeprefix("Caused by:").strip() if causes else ""
+    return f"{first} ({cause})" if cause and cause not in first else first

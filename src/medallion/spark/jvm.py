@@ -15,7 +15,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS
 
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 _QUERY_THREAD = "stream execution thread for "
@@ -80,15 +80,10 @@ def thread_death_cause(query: StreamingQuery) -> str:
     return next(found, "an error of Java")
 
 
-def root_cause(query: StreamingQuery) -> str:
-    """In one line what was the first to fail: a full disk, and not the task that met it."""
+def query_throwable(query: StreamingQuery) -> Any:
+    """Return Java's exception that ended a query, whose causes PySpark's does not lead to."""
     failure = query._jsq.exception()
-    if not failure.isDefined():
-        return ""
-    error = failure.get().cause()
-    while error.getCause() is not None:
-        error = error.getCause()
-    return one_line(str(error.toString()))
+    return failure.get() if failure.isDefined() else None
 
 
 def release_query(query: StreamingQuery) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from medallion.config.values import Duration
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, errors, jvm
-from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
+from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, describe_error
 from medallion.storage import clock
 
 
@@ -40,6 +40,7 @@ class Sink:
         """
         self._write, self.stopping = write, stopping or Event()
         self.failure: MedallionError | None = None
+        self.error: Exception | None = None  # what it failed with, before it was put in words
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write one batch.
@@ -51,6 +52,7 @@ class Sink:
         try:
             self._write(rows, batch)
         except Exception as error:
+            self.error = error
             which = "" if isinstance(error, MedallionError) else f"batch {batch}: "
             self.failure = MedallionError(which + describe_error(error))
             raise self.failure from None
@@ -111,10 +113,7 @@ def parse_timestamp(text: str | None) -> int | None:
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
-_WORDLESS = "(no cause message)"  # such as a stack overflow
 _PUT_BACK = 60_000_000  # microseconds; by less it waits for less
-# These say what was to be read or written, and not what was wrong.
-_NO_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
 
 
 def trigger_options(text: str) -> dict[str, Any]:
@@ -159,8 +158,8 @@ class Run:
     blame: Callable[[], str | None] = lambda: None  # the part of its SQL that fails at a row, told
     _begun: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
-    _error: str | None = None  # what had stopped it before it was stopped on purpose
-    _told: str | None = None  # what has stopped it by itself
+    _stop_failure: Failure | None = None  # what had stopped it before it was stopped on purpose
+    _own_failure: Failure | None = None  # what has stopped it by itself
 
     @property
     def has_dead_thread(self) -> bool:
@@ -210,7 +209,7 @@ class Run:
         began = parse_timestamp(last["timestamp"] if last else None) or 0
         return began > clock.now_micros() + _PUT_BACK and not self.query.status["isTriggerActive"]
 
-    def stop(self, because: str | None = None) -> None:
+    def stop(self, because: Failure | None = None) -> None:
         """Stop it where it is: a batch that is cut off runs again at the next start.
 
         Args:
@@ -218,15 +217,17 @@ class Run:
         """
         if self._is_stopped:
             return
-        self._error = because or self.error()
+        self._stop_failure = because or self.failure()
         if self.sink:
             self.sink.stopping.set()
         if self.has_dead_thread:
             jvm.release_query(self.query)
         elif not jvm.stop_within(self.query, _STOP_SECONDS):
             self.cannot_stop = True
-            told = f"it could not be stopped in {_STOP_SECONDS} seconds"
-            self._error = f"{self._error}, and {told}" if self._error else told
+            text = f"it could not be stopped in {_STOP_SECONDS} seconds"
+            if self._stop_failure:
+                text = f"{self._stop_failure}, and {text}"
+            self._stop_failure = Failure(FailureCode.OTHER, text)
         self._is_stopped = True
         self.collect()
         self.ended = time.monotonic()
@@ -266,32 +267,35 @@ class Run:
         """The watermark of the last batch, in microseconds since 1970."""
         return parse_timestamp(self.batches[max(self.batches)].watermark) if self.batches else None
 
-    def error(self) -> str | None:
-        """What stopped the query, in one line; None where it runs or ended well."""
+    def failure(self) -> Failure | None:
+        """Return what stopped the query; None if it runs, ended well, or only has to restart."""
         if self.needs_restart:
             return None
         if self._is_stopped:
-            return self._error
+            return self._stop_failure
         if self.has_dead_thread:
-            return f"its thread in Spark has died of {jvm.thread_death_cause(self.query)}"
+            cause = jvm.thread_death_cause(self.query)
+            return Failure(FailureCode.OTHER, f"its thread in Spark has died of {cause}")
         exception = self.query.exception()
-        if exception is not None and self._told is None:
-            self._told = self._tell(exception)
-        return self._told
+        if exception is not None and self._own_failure is None:
+            self._own_failure = self._explained(exception)
+        return self._own_failure
 
-    def _tell(self, exception: Exception) -> str:
-        failure = self.sink.failure if self.sink else None
-        told = str(failure) if failure else one_line(str(exception))
-        if _WORDLESS in told:
-            return jvm.root_cause(self.query) or "an error of Java"
-        # To Java, the root of what our own function failed of is that Python failed.
-        is_wanting = not failure and any(name in told for name in _NO_CAUSE)
-        if is_wanting and (why := jvm.root_cause(self.query)) not in told:
-            told += f" ({why})"
-        known = errors.explain(told, self.name)
-        if known != told or errors.restart_note(told):
-            return known
-        return self.blame() or told
+    def error(self) -> str | None:
+        """Return the message of the failure, in one line."""
+        failure = self.failure()
+        return None if failure is None else str(failure)
+
+    def _explained(self, exception: Exception) -> Failure:
+        if self.sink and self.sink.failure and self.sink.error:
+            failure = errors.classify(self.sink.error, str(self.sink.failure))
+        else:
+            failure = errors.classify(exception, throwable=jvm.query_throwable(self.query))
+        explained = errors.explain(failure, self.name)
+        if failure.code is not FailureCode.OTHER:
+            return explained
+        found = self.blame()
+        return Failure(FailureCode.OTHER, found) if found else failure
 
 
 def start_query(

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from medallion.spark import errors, signals
-from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.spark import signals
+from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, StreamError
 from medallion.spark.query import Run, stop_all
 from medallion.storage.text import Reporter
 
@@ -57,18 +57,17 @@ class Watch:
             sign = (run.activity(), tasks)
             before, since = seen.get(id(run), (None, now))
             if run.waits_for_past_time:
-                run.stop(errors.PUT_BACK)
+                run.stop(Failure(FailureCode.CLOCK_SET_BACK, "the clock was set back"))
             elif sign != before:
                 since = now
             elif now - since >= self._patience:
                 if not tasks and run.is_waiting:
-                    run.stop(
-                        f"nothing had happened for {minutes}, and no task ran: it was given up"
-                    )
+                    text = f"no progress for {minutes} and no running task: the query was stopped"
+                    run.stop(Failure(FailureCode.OTHER, text))
                 else:
                     self._say(
-                        f"{run.name}: nothing has happened for {minutes}, and rows may be "
-                        "waiting; if that goes on, stop this run and start it again"
+                        f"{run.name}: no progress for {minutes}, and rows may be waiting; if "
+                        "this continues, stop this run and start it again"
                     )
                 since = now
             self._seen[id(run)] = (sign, since)

@@ -79,10 +79,16 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
         raise
     except Exception as error:  # also between rows, for example of a cast
         line = _BREAKS.sub(" ", str(error))
-        if missing := re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", line):
-            line = f"there is no table {missing[1]} {hint}"
+        if missing := _missing_table(line):
+            line = f"there is no table {missing} {hint}"
         # The advice does not apply: names are case-sensitive already.
         raise UsageError(_ADVICE.sub("", line)) from error
+
+
+def _missing_table(text: str) -> str | None:
+    """Return the table that a statement names and that does not exist: the engine has no code."""
+    found = re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", text)
+    return found[1] if found else None
 
 
 def _values(column: Array) -> list[Any]:

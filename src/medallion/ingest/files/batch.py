@@ -21,7 +21,7 @@ from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints, delta_reads, signals
 from medallion.spark.delta_reads import escaped
-from medallion.spark.errors import SPARK_ERRORS, one_line
+from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
 from medallion.state.ledger import (
     INGESTED,
     INGESTED_STATES,
@@ -46,8 +46,6 @@ _A_LINE = "SELECT '{}' AS value"
 _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
 # Limits of `first_lines`: files, and lines and bytes of each.
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16
-# Spark's errors for a Parquet column of an unsupported type; they do not name the column.
-_NO_TYPE = ("PARQUET_TYPE_", "UNSUPPORTED_TIME_TYPE")
 
 
 @dataclass(frozen=True)
@@ -262,13 +260,14 @@ class FileBatch:
         if error is None:
             return {}
         _raise_if_engine_fails(self.files, error)
-        told = one_line(str(error))
-        if "ChecksumException" in str(error):
+        failure = classify(error)
+        told = failure.message
+        if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             name = Path(entries[0].path).name
             told = f".{name}.crc beside it is of another file: remove that, and put this one back"
-        has_no_type = any(name in told for name in _NO_TYPE)
-        if has_no_type and (columns := typed.unsupported_columns(self.files.path(entries[0]))):
-            told = f"Spark has no type for its {columns}: write that as text ({told})"
+        if failure.code is FailureCode.COLUMN_TYPE_UNREADABLE:
+            if columns := typed.unsupported_columns(self.files.path(entries[0])):
+                told = f"Spark has no type for its {columns}: write that as text ({told})"
         return {entries[0].path: f"cannot be read: {told}"}
 
     def _parse_error(self, entries: list[Entry]) -> Exception | None:

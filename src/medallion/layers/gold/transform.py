@@ -14,7 +14,7 @@ from pyspark.sql.types import NullType
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.values import TABLE_NAME
 from medallion.errors import ConfigError
-from medallion.spark.errors import one_line
+from medallion.spark.errors import FailureCode, classify
 from medallion.spark.plans import CONFIG_TYPES, analyzed_plan, catalyst_class, node_type, plan_nodes
 from medallion.storage.table_specs import WINDOW
 
