@@ -13,7 +13,7 @@ from medallion.config.loader import load
 from medallion.errors import MedallionError, UnreachableError
 from medallion.runtime import recorder
 from medallion.runtime.stream import Backoff, Stream
-from medallion.spark.errors import classify
+from medallion.spark.errors import Failure, FailureCode, classify
 from tests.support import PROJECT
 
 
@@ -80,7 +80,7 @@ class Ended:
 
     name, is_gated = "silver.a", False
 
-    def __init__(self, error: str | None) -> None:
+    def __init__(self, error: str | Failure | None) -> None:
         self.upstream: tuple[str, ...] = ()
         self.upstream_paths: tuple[Path, ...] = ()
         self.run: Any
@@ -95,7 +95,7 @@ class Ended:
             waits_for_past_time=False,
             collect=lambda: None,
             end=lambda: None,
-            failure=lambda: classify(PySparkException(error)) if error else None,
+            failure=lambda: classify(PySparkException(error)) if isinstance(error, str) else error,
             error=lambda: error,
             activity=lambda: (),
         )
@@ -337,10 +337,10 @@ def test_what_cannot_be_put_on_record_is_told_and_the_stream_goes_on(
     [
         "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:",
         "[DELTA_METADATA_CHANGED] The metadata of the table has been changed by another update.",
-        "the clock was put back",
+        Failure(FailureCode.CLOCK_SET_BACK, "the clock was set back"),
     ],
 )
-def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str) -> None:
+def test_a_query_that_only_has_to_be_started_again_has_not_failed(error: str | Failure) -> None:
     """It ends between the last look and the stop, and the next run goes on (seen with --dirty)."""
     flow = Ended(error)
     flow.run.stop = lambda: None

@@ -287,8 +287,9 @@ class Run:
         return None if failure is None else str(failure)
 
     def _explained(self, exception: Exception) -> Failure:
-        if self.sink and self.sink.failure and self.sink.error:
-            failure = errors.classify(self.sink.error, str(self.sink.failure))
+        if self.sink and self.sink.failure:
+            cause = self.sink.error or self.sink.failure
+            failure = errors.classify(cause, str(self.sink.failure))
         else:
             failure = errors.classify(exception, throwable=jvm.query_throwable(self.query))
         explained = errors.explain(failure, self.name)
