@@ -27,7 +27,7 @@ from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
 from medallion.spark import checkpoints, delta_reads, signals
-from medallion.spark.errors import SPARK_ERRORS, describe_error, one_line
+from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, describe_error, one_line
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
 from medallion.state import pending_work, refresh_plan
@@ -310,7 +310,7 @@ def verify_gold(
 def _is_sql_error(error: Exception) -> bool:
     """Return whether the SQL is wrong; Spark's analysis also fails if a data file is missing."""
     if isinstance(error, AnalysisException):
-        return error.getCondition() != "PATH_NOT_FOUND"
+        return classify(error).code is not FailureCode.PATH_NOT_FOUND
     return isinstance(error, ConfigError)
 
 

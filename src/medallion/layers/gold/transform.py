@@ -196,8 +196,9 @@ def statement_rows(
         spark._jsparkSession.sessionState().sqlParser().parseQuery(statement.sql)
         result = spark.sql(statement.sql)
     except PySparkException as error:
-        is_subquery = (error.getCondition() or "").startswith("INVALID_SUBQUERY")
-        reason = f"{_SUBQUERY}." if is_subquery else one_line(str(error))
+        failure = classify(error)
+        is_subquery = failure.code is FailureCode.SUBQUERY_INVALID
+        reason = f"{_SUBQUERY}." if is_subquery else failure.message
         raise ConfigError(f"{statement.file}: {reason}") from None
     finally:
         for source in rows:
