@@ -158,7 +158,7 @@ def test_what_is_wrong_is_said_before_spark_starts(
         ("gold.action_counts", "silver.event"),
     ):
         layer = missing.partition(".")[0]
-        told = f"{missing} is not there yet: run medallion run {layer} first."
+        told = f"{missing} does not exist yet: run medallion run {layer} first."
         assert told in refused(capsys, "refresh", table)
     gate = {"kind": "gate", "query": "silver.event", "state": "held", "failed_expectations": "it"}
     Runs(Layout(root)).write([gate])

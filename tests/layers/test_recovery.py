@@ -84,7 +84,7 @@ def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
     plan.write_text("")
     table = written(checkpoint.with_name("table"), 3)
     assert recovery.repair_checkpoint(checkpoint, (table,)) == plan
-    with pytest.raises(UsageError, match=r"offsets/3 is missing or torn: .* refresh silver.a"):
+    with pytest.raises(UsageError, match=r"offsets/3 is missing or corrupt\. .*refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=2)
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_made_again_is_told(checkpoint: Path, part: str) -> None:
 
 def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None:
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=3)
-    with pytest.raises(UsageError, match=r"silver.a cannot go on.* medallion refresh silver.a"):
+    with pytest.raises(UsageError, match=r"silver.a cannot continue.* medallion refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=4)
 
 
@@ -179,7 +179,7 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     table = written(checkpoint.with_name("table"), 3)
     assert recovery.find_mismatch(checkpoint, (table,)) is None
     none = checkpoint.with_name("none")
-    with pytest.raises(UsageError, match=r"none is gone: medallion refresh silver\.a"):
+    with pytest.raises(UsageError, match=r"none is missing\. .*medallion refresh silver\.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table, none), recorded=3)
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
@@ -199,5 +199,5 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
 
 def test_who_only_looks_is_told_what_is_torn(checkpoint: Path) -> None:
     (checkpoint / "offsets/2").write_text("v1\n{")
-    with pytest.raises(MedallionError, match=r"offsets/2 is missing or torn: medallion run silver"):
+    with pytest.raises(MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"):
         checkpoints.delta_offset(checkpoint, 2)

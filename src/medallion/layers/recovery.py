@@ -1,5 +1,4 @@
-"""Checkpoints that are torn or gone, or not those of their tables any more: repaired where
-nothing can be lost, and told where not."""
+"""Repair of corrupt checkpoints, and refusal of those that do not belong to their tables."""
 
 from __future__ import annotations
 
@@ -15,16 +14,17 @@ _BATCHES = ("offsets", "commits")
 
 
 def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
-    """Remove what is torn and Spark makes again: the commit of the last batch, or its offsets.
+    """Remove the corrupt end of a checkpoint that Spark writes again.
 
-    Without its commit a batch runs again, and what it has written already is known by its number.
-    Without its offsets it is planned anew, which may be done as long as it has written nothing.
+    A batch without its commit runs again, and its number shows what it has written already. A batch
+    without its offsets is planned again, which is safe only if it has written nothing.
 
     Args:
+        checkpoint: the checkpoint of a query.
         targets: the tables that the query writes.
 
     Returns:
-        The part that is torn or missing and beyond repair; None where all is well.
+        The part that is corrupt or missing and cannot be repaired; None if there is none.
     """
     checkpoints.remove_remnants(checkpoint)
     while part := checkpoints.corrupt_part(checkpoint):
@@ -42,7 +42,7 @@ def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
 
 
 def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
-    """Whether a batch has rows in any of the tables that its query writes."""
+    """Return whether a batch has rows in any of the tables that its query writes."""
     query = checkpoints.query_id(checkpoint)
     return any(delta_log.committed_version(table, query, batch) is not None for table in targets)
 
@@ -56,10 +56,11 @@ def has_started_writing(checkpoint: Path, targets: Iterable[Path]) -> bool:
 
 
 def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> bool:
-    """Whether a batch after the last one on record has ended, or has been cut off after it wrote.
+    """Return whether a batch after the last recorded one has ended, or has written before it
+    stopped.
 
-    A batch that was cut off before its first write runs again as if it had never begun. Of one
-    whose checkpoint is torn nobody knows, so that it counts as one that has written.
+    A batch that was interrupted before its first write runs again from its start. A batch of a
+    corrupt checkpoint counts as one that has written.
     """
     begun = checkpoints.last_planned(checkpoint)
     if checkpoints.last_committed(checkpoint) > recorded:
@@ -72,22 +73,22 @@ def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> 
 
 
 def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
-    """Repair a checkpoint; why it and the tables of its query do not belong together even then.
+    """Repair a checkpoint, and return why it does not belong to its tables; None if it does.
 
-    Somebody has moved a table away, or put back an older copy of the checkpoint: the numbers of its
-    next batches are in the table already, and Delta would pass over their rows. (A merge has no
-    number in the log, and needs none: it may be done again.)
+    After a table was moved away, or an older checkpoint restored, the numbers of the next batches
+    are in the table already, and Delta would skip their rows. (A merge has no number, and may be
+    repeated.)
 
     Args:
-        checkpoint: the query's.
-        targets: the tables, first the one that most batches write.
+        checkpoint: the checkpoint of a query.
+        targets: its tables, first the one that most batches write.
     """
     if part := repair_checkpoint(checkpoint, targets):
-        return f"{part} is missing or torn"
+        return f"{part} is missing or corrupt"
     if checkpoints.last_committed(checkpoint) < 0:
         return None
     if gone := next((table for table in targets if not delta_tables.table_exists(table)), None):
-        return f"{gone} is gone"
+        return f"{gone} is missing"
     query, begun = checkpoints.query_id(checkpoint), checkpoints.last_planned(checkpoint)
     if any(delta_log.newest_transaction(table, query) > begun for table in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
@@ -97,39 +98,44 @@ def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
 def refuse_lost_checkpoint(
     name: str, checkpoint: Path, targets: Sequence[Path], recorded: int
 ) -> None:
-    """Raise UsageError where a table has rows of batches that its checkpoint knows nothing of.
+    """Raise UsageError if a table has rows of batches that its checkpoint does not have.
 
-    A query without its checkpoint begins anew, and would write all of them a second time.
+    A query without its checkpoint starts again, and would write all rows a second time.
 
     Args:
-        recorded: the last of its batches that is on record.
+        name: the query.
+        checkpoint: its checkpoint.
+        targets: the tables that it writes.
+        recorded: its last recorded batch.
     """
-    again = f"medallion refresh {name} rebuilds the table and its checkpoint."
+    again = f"Rebuild the table and its checkpoint with medallion refresh {name}."
     if why := find_mismatch(checkpoint, targets):
-        raise UsageError(f"{name} cannot go on, for {why}: {again}")
+        raise UsageError(f"{name} cannot continue: {why}. {again}")
     begun = checkpoints.last_planned(checkpoint)
     is_another_s = begun < 0 or _is_written_by_another(checkpoint, targets)
     if begun < recorded or (is_another_s and any(map(delta_tables.row_count, targets))):
         raise UsageError(
-            f"{name} cannot go on, for {checkpoint} does not have the batches that have written "
-            f"its rows: {again}"
+            f"{name} cannot continue: {checkpoint} lacks the batches that have written its rows. "
+            f"{again}"
         )
 
 
 def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
-    """Whether the first table was written last by a query with another checkpoint."""
+    """Return whether a query with another checkpoint wrote the first table last."""
     writers = set(map(delta_log.newest_application, targets[:1])) - {None}
     return bool(writers - {checkpoints.query_id(checkpoint)})
 
 
 def refuse_unrecorded(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
-    """Raise UsageError where batches are not on record, and what they read cannot be found out.
+    """Raise UsageError if batches are not recorded and their input is not known any more.
 
-    Spark keeps the offsets of a hundred batches, and maintenance removes commits once the record
-    says that they were read. An older copy of the record, or none, may lack more batches than that.
+    Spark keeps the offsets of a hundred batches, and maintenance removes commits that were read by
+    recorded batches. A record that was lost or restored may lack more batches than that.
 
     Args:
-        recorded: the last of its batches that is on record.
+        name: the query.
+        checkpoint: its checkpoint.
+        recorded: its last recorded batch.
         upstream: the table that it reads.
     """
     done = checkpoints.last_committed(checkpoint)
@@ -145,18 +151,17 @@ def refuse_unrecorded(name: str, checkpoint: Path, recorded: int, upstream: Path
         is_kept = False
     if not is_kept:
         raise UsageError(
-            f"{name} cannot go on, for its batches {recorded + 1} to {done} are not on record, and "
-            f"what they have read is not kept any more: medallion refresh {name} rebuilds the "
-            "table and its checkpoint."
+            f"{name} cannot continue: its batches {recorded + 1} to {done} are not recorded, and "
+            f"their input is gone. Rebuild the table and its checkpoint with medallion refresh "
+            f"{name}."
         )
 
 
 def drop_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint, so that its query begins anew.
+    """Remove a checkpoint, so that its query starts again.
 
-    The note of the definition by which the table was made stays: should the process die before the
-    query has begun, the next one has to know it. And the metadata goes first: without it, what is
-    left of the batches by then counts as torn, and is removed as well.
+    The recorded definition stays, for the process may die before the query has started. The
+    metadata goes first: without it, the rest counts as corrupt, and is removed as well.
     """
     (checkpoint / "metadata").unlink(missing_ok=True)
     for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCHES):

@@ -1,7 +1,7 @@
-"""What a streaming query's checkpoint says of its batches, read as Spark wrote it.
+"""Spark's checkpoints of streaming queries: their batches, read in Spark's own format.
 
-`offsets/N` is written before batch N runs, `commits/N` after it: three lines or more, a version,
-the batch's metadata, and one line a source. (Source: OffsetSeqLog and CommitLog of Spark.)
+`offsets/N` is written before batch N runs, `commits/N` after it. Each has a version, the batch's
+metadata, and a line per source. (Source: OffsetSeqLog and CommitLog of Spark.)
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"v\d+")
 _PARTITIONS = "spark.sql.shuffle.partitions"
-_NOT_READ = "-"  # in place of the offset of a source that had nothing yet
+_NOT_READ = "-"  # the offset of a source that had no data yet
 
 
 @dataclass(frozen=True)
 class DeltaOffset:
-    """How far a query has read a Delta table: all before a version, and part of it if `index`.
+    """A position in a Delta table: all before a version, and a part of it if `index` is not
+    negative.
 
-    `is_initial_snapshot` where it is reading the table as that version had it.
+    With `is_initial_snapshot` the query reads the complete table as of that version.
     """
 
     version: int
@@ -38,22 +39,22 @@ class DeltaOffset:
 
     @property
     def is_between_versions(self) -> bool:
-        """True where the offset stands between two versions."""
+        """Return whether the offset is between two versions."""
         return self.index < 0
 
 
 def query_id(checkpoint: Path) -> str:
-    """The id of the query, which changes with a new checkpoint."""
+    """Return the id of the query, which a new checkpoint changes."""
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
 def last_committed(checkpoint: Path) -> int:
-    """The last batch that was committed; -1 where there is none."""
+    """Return the last committed batch, or -1."""
     return _last(checkpoint / "commits")
 
 
 def last_planned(checkpoint: Path) -> int:
-    """The last batch that was planned, whether it has ended or not; -1 where there is none."""
+    """Return the last planned batch, which may have ended or not; or -1."""
     return _last(checkpoint / "offsets")
 
 
@@ -63,19 +64,19 @@ def _last(log: Path) -> int:
 
 
 def watermark(checkpoint: Path, batch: int) -> int | None:
-    """The watermark that batch `batch` ran with (milliseconds since 1970), None where unset."""
+    """Return the watermark of a batch in milliseconds since 1970; None if it had none."""
     lines = _lines(checkpoint, batch)
     value = int(json.loads(lines[1])["batchWatermarkMs"]) if lines else 0
     return value or None
 
 
 def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> DeltaOffset:
-    """Up to where batch `batch` had read; version 0 for the batch before the first.
+    """Return the end of a batch in a Delta table; version 0 for the batch before the first.
 
     Args:
-        checkpoint: the query's.
-        batch: its number.
-        table: which one, of a query that reads several.
+        checkpoint: the checkpoint of a query.
+        batch: the number of a batch.
+        table: the table, if the query reads several.
     """
     found = source_offsets(checkpoint, batch)
     if table and len(found) > 1:
@@ -90,22 +91,22 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
 
 
 def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
-    """Whether batch `batch` has read a Delta table alone, and not the one that is there now."""
+    """Return whether a batch has read a single Delta table that has been replaced since."""
     found = source_offsets(checkpoint, batch)
     return len(found) == 1 and found[0]["reservoirId"] != delta_tables.table_id(table)
 
 
 def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
-    """Up to where batch `batch` had read, as its sources spell it; none for one before the first.
+    """Return the ends of a batch in its sources, in their format; none before the first batch.
 
     Raises:
-        MedallionError: that is missing or torn.
+        MedallionError: the offsets are missing or corrupt.
     """
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
 def pinned_settings(checkpoint: Path) -> dict[str, str]:
-    """The settings that a query with state goes on with; none where it has no state yet."""
+    """Return the settings that a query keeps with its state; none if it has no state yet."""
     if not (checkpoint / "state").is_dir():
         return {}
     lines = _lines(checkpoint, last_planned(checkpoint))
@@ -115,13 +116,14 @@ def pinned_settings(checkpoint: Path) -> dict[str, str]:
 def first_definition(
     checkpoint: Path, definition: dict[str, Any], has_written: bool
 ) -> dict[str, Any]:
-    """What a query was defined as when its first batch ran; before that, this one is noted.
+    """Return the definition of a query at its first batch; before that, record the current one.
 
-    Spark compares the types of the state's columns with the query's, and not their meaning.
+    Spark compares the types of the state's columns with the query's, but not their meaning.
 
     Args:
-        definition: what it is defined as now.
-        has_written: whether its first batch has, which may have been cut off then.
+        checkpoint: the checkpoint of the query.
+        definition: its current definition.
+        has_written: whether its first batch has written, which may have been interrupted then.
     """
     then = noted(checkpoint, "definition")
     if then is None or (last_committed(checkpoint) < 0 and not has_written):
@@ -131,7 +133,7 @@ def first_definition(
 
 
 def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
-    """Keep a document beside what Spark keeps of a query, unless it is there already."""
+    """Write a document into a checkpoint, unless it is there already."""
     file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
     if not file.is_file() or file.read_bytes() != text.encode():
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -139,15 +141,15 @@ def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
 
 
 def forget(checkpoint: Path, name: str) -> None:
-    """Take such a document away."""
+    """Delete a document of a checkpoint."""
     (checkpoint / f"{name}.json").unlink(missing_ok=True)
 
 
 def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
-    """Such a document; None where there is none.
+    """Return a document of a checkpoint; None if there is none.
 
     Raises:
-        MedallionError: somebody has damaged it, for it is written whole.
+        MedallionError: it is damaged, although it is written atomically.
     """
     file = checkpoint / f"{name}.json"
     if not file.is_file():
@@ -158,31 +160,31 @@ def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
         found = None
     if not isinstance(found, dict):
         raise MedallionError(
-            f"{file} is damaged: put a copy in its place, or remove it, and {checkpoint.name} goes "
-            "on by what the configuration says now."
+            f"{file} is damaged. Restore it from a backup, or delete it: then {checkpoint.name} "
+            "continues with the current configuration."
         )
     return found
 
 
 def corrupt_part(checkpoint: Path) -> Path | None:
-    """The newest part of a checkpoint that Spark needs, if it is missing or torn."""
-    begun, committed = last_planned(checkpoint), last_committed(checkpoint)
-    if max(begun, committed) < 0:
+    """Return the newest part of a checkpoint that Spark needs and that is missing or corrupt."""
+    planned, committed = last_planned(checkpoint), last_committed(checkpoint)
+    if max(planned, committed) < 0:
         return None
     parts = [checkpoint / "metadata"]
-    # Spark begins where the last batch did, and so needs the one before it as well.
-    parts += [checkpoint / "offsets" / str(n) for n in (begun, begun - 1, committed) if n >= 0]
+    # Spark starts with the last planned batch, and needs the end of the one before it.
+    parts += [checkpoint / "offsets" / str(n) for n in (planned, planned - 1, committed) if n >= 0]
     parts += [checkpoint / "commits" / str(committed)] if committed >= 0 else []
     return next((part for part in parts if not _is_complete(part)), None)
 
 
 def remove_remnants(checkpoint: Path) -> None:
-    """Remove what is left of offsets and commits that are gone or were never whole; and of a query
-    that has not planned a batch, its state, and an id that is torn.
+    """Remove what is left of offsets and commits that are gone or were never complete.
 
-    Hadoop renames a file together with its checksum: where an old one lies, Spark says that another
-    query uses the checkpoint, and next time that the file is spoilt. And for the first batch it
-    wants all three folders empty (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
+    Also remove the state of a query that has not planned a batch, and its id if that is corrupt.
+    Hadoop renames a file together with its checksum: with an old one, Spark reports a second query,
+    and then a corrupt file. For its first batch it needs three empty directories
+    (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
     """
     for log in ("offsets", "commits"):
         for hidden in (checkpoint / log).glob(".*"):  # half-written, or a checksum
@@ -196,7 +198,7 @@ def remove_remnants(checkpoint: Path) -> None:
 
 
 def delta_start_offset(table: str, version: int) -> dict[str, Any]:
-    """The offset before a version of a Delta table, which has this id."""
+    """Return the offset before a version of the Delta table with an id."""
     return {
         "sourceVersion": 1,
         "reservoirId": table,
@@ -207,32 +209,32 @@ def delta_start_offset(table: str, version: int) -> dict[str, Any]:
 
 
 def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) -> None:
-    """Make a checkpoint for a query without state, whose next batch reads on from an offset.
+    """Write a checkpoint for a query without state, whose next batch starts at an offset.
 
     Args:
-        spark: whose settings it goes by.
-        batch: the one before the next.
-        offset: of its source, as that spells it in JSON; None, where the source begins as it does
-            the first time.
+        spark: the session, whose settings are written.
+        checkpoint: the checkpoint.
+        batch: the batch before the next one.
+        offset: the position in the source, in its JSON format; None for the source's own start.
     """
-    # Where a batch is to run again, Spark compares this with what the one before it had.
+    # Spark compares this with the previous batch if a batch has to run again.
     conf = {_PARTITIONS: spark.conf.get(_PARTITIONS)}
     times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
     logs = {"offsets": (times, offset), "commits": ({"nextBatchWatermarkMs": 0},)}
     for log, documents in logs.items():
         (checkpoint / log).mkdir(parents=True)
-        for number in range(max(batch - 1, 0), batch + 1):  # Spark looks at the last two
+        for number in range(max(batch - 1, 0), batch + 1):  # Spark reads the last two
             lines = ["v1", *(_NOT_READ if d is None else json.dumps(d) for d in documents)]
             files.write_atomic(checkpoint / log / str(number), "\n".join(lines))
     files.write_atomic(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
 
 
 def _is_complete(part: Path) -> bool:
-    """Whether a part of a checkpoint is there and ends; each line but the first is a document."""
+    """Return whether a part of a checkpoint exists and each line after the first is JSON."""
     try:
         lines = part.read_text(encoding="utf-8").splitlines()
-        told = (line for line in lines if not _VERSION.fullmatch(line))
-        documents = [line if line == _NOT_READ else json.loads(line) for line in told]
+        bodies = (line for line in lines if not _VERSION.fullmatch(line))
+        documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
     except (OSError, ValueError):
         return False
     least = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
@@ -245,7 +247,7 @@ def _lines(checkpoint: Path, batch: int) -> list[str]:
     part = checkpoint / "offsets" / str(batch)
     if not _is_complete(part):
         raise MedallionError(
-            f"{part} is missing or torn: medallion run {checkpoint.name.partition('.')[0]} mends "
-            "it, or says what does."
+            f"{part} is missing or corrupt: medallion run {checkpoint.name.partition('.')[0]} "
+            "repairs it, or says what to do."
         )
     return part.read_text(encoding="utf-8").splitlines()

@@ -1,8 +1,7 @@
-"""Fatal errors of Java: noticed, and told in a sentence.
+"""Fatal errors of Java, and queries whose threads have died of one.
 
-A stack overflow or a lack of memory ends the thread that it happens in, and Spark goes on as if
-that were still there: a query counts as active though its thread has died, and a job never ends
-though nobody reads its result any more. Whoever waits for one of these would wait for ever.
+A stack overflow or a lack of memory ends a thread, and Spark continues as if it still ran: a query
+stays active, and a job never ends. Whoever waits for one of these would wait for ever.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 _QUERY_THREAD = "stream execution thread for "
 _FATAL = ("java.lang.StackOverflowError", "java.lang.OutOfMemoryError")
 _WAITING = ("WAITING", "TIMED_WAITING", "BLOCKED")
-# What has ended threads of this process's JVM, by the names of the threads.
+# The errors that have ended threads of this JVM, by the names of the threads.
 _found: dict[str, str] = {}
 
 
 class UncaughtErrorHandler:
-    """What Java calls when an error has ended a thread."""
+    """The object that Java calls when an error has ended a thread."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
     def uncaughtException(self, thread: Any, error: Any) -> None:
-        """Note it; a thread of Spark's own may have been one that a job waits for."""
+        """Note the error, and cancel all jobs if one may wait for the thread."""
         name = str(thread.getName())
         _found[name] = str(error.toString()).partition("\n")[0]
         if error.getClass().getName() in _FATAL and not name.startswith(_QUERY_THREAD):
             with suppress(*SPARK_ERRORS):
-                self._context.cancelAllJobs()  # whoever waits for one is told so
+                self._context.cancelAllJobs()  # so that nobody waits for ever
 
     class Java:
-        """As py4j has it."""
+        """The Java interface, for Py4J."""
 
         implements = ("java.lang.Thread$UncaughtExceptionHandler",)
 
 
 def install_handler(spark: SparkSession) -> None:
-    """Have fatal errors noted from now on, where Java would print their stack traces."""
+    """Note fatal errors from now on, instead of Java's stack traces."""
     gateway = SparkContext._gateway
     assert gateway is not None, "a session has a JVM"
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
@@ -55,7 +54,7 @@ def install_handler(spark: SparkSession) -> None:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether Java is there, and Spark goes on in it."""
+    """Return whether the Java process runs, and Spark in it."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
     except (*SPARK_ERRORS, OSError, AttributeError):
@@ -63,18 +62,18 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def has_lost_its_thread(query: StreamingQuery) -> bool:
-    """Whether a query counts as active although nothing will ever be done for it."""
-    # In this order: a thread that ends as it should says so before it goes.
+    """Return whether a query counts as active although its thread has died."""
+    # In this order: a query becomes inactive before its thread ends normally.
     return not _execution(query).queryExecutionThread().isAlive() and bool(query.isActive)
 
 
 def is_waiting(query: StreamingQuery) -> bool:
-    """Whether a query's thread does nothing itself: another one is to wake it."""
+    """Return whether a query's thread waits for another thread."""
     return str(_execution(query).queryExecutionThread().getState().toString()) in _WAITING
 
 
 def thread_death_cause(query: StreamingQuery) -> str:
-    """What has ended a query's thread."""
+    """Return the error that has ended a query's thread."""
     run = str(query.runId)
     found = (what for name, what in _found.items() if run in name)
     return next(found, "an error of Java")
@@ -87,14 +86,14 @@ def query_throwable(query: StreamingQuery) -> Any:
 
 
 def release_query(query: StreamingQuery) -> None:
-    """End such a query for Spark too, so that another one may take its name."""
+    """End a query without a thread for Spark too, so that another one may take its name."""
     query.stop()
     execution = _execution(query)
     execution.sparkSession().streams().notifyQueryTermination(execution)
 
 
 def stop_within(query: StreamingQuery, seconds: int) -> bool:
-    """Stop a query, which may hang; False where its thread has not ended by then."""
+    """Stop a query, which may hang; return False if its thread has not ended in time."""
     _execution(query).sparkSession().conf().set(_STOP_TIMEOUT, f"{seconds}s")
     try:
         query.stop()

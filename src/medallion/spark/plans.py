@@ -1,4 +1,4 @@
-"""Spark's plans with their names looked up, before anything is optimized: trees to look at."""
+"""Spark's analyzed plans and parsed expressions as trees, and types of columns."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 def analyzed_plan(found: DataFrame) -> Any:
-    """Spark's plan of it, with its names looked up."""
+    """Return Spark's plan of a DataFrame, with names resolved, before it is optimized."""
     return found._jdf.queryExecution().analyzed()
 
 
 def catalyst_class(found: DataFrame, name: str) -> Any:
-    """A class of those by which Spark looks at plans, asked for by its whole name: for each package
-    on the way to it, Spark's three hundred jars would be looked through for a class of that name.
+    """Return a class of Catalyst by its full name.
+
+    Py4J would otherwise search each package on the way to it in all of Spark's jars.
     """
     return getattr(found.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
 def expand_functions(found: DataFrame, plan: Any) -> Any:
-    """The plan with functions written out, where one stands for others: to_date(x) for a cast."""
+    """Return the plan with functions that stand for others replaced: to_date(x) by a cast."""
     return optimizer_rule(found, "ReplaceExpressions").apply(plan)
 
 
 def optimizer_rule(found: DataFrame, name: str) -> Any:
-    """A rule of Spark's optimizer, by which a plan becomes another one."""
+    """Return a rule of Spark's optimizer, which makes another plan of one."""
     return getattr(catalyst_class(found, f"optimizer.{name}$"), "MODULE$")
 
 
 def plan_nodes(tree: Any) -> Iterator[Any]:
-    """A plan, or an expression of one, and all that it is made of."""
+    """Yield a plan or an expression, and all its descendants."""
     yield tree
     children = tree.children()
     for at in range(children.size()):
@@ -41,7 +42,7 @@ def plan_nodes(tree: Any) -> Iterator[Any]:
 
 
 def plan_expressions(plan: Any) -> Iterator[Any]:
-    """All expressions of a plan, and all that they are made of."""
+    """Yield all expressions of a plan, and all their descendants."""
     for node in plan_nodes(plan):
         found = node.expressions()
         for at in range(found.size()):
@@ -49,7 +50,7 @@ def plan_expressions(plan: Any) -> Iterator[Any]:
 
 
 def node_type(node: Any) -> str:
-    """The name of a node's class."""
+    """Return the class name of a node."""
     return str(node.getClass().getSimpleName())
 
 
@@ -95,7 +96,7 @@ def _names_in(
 
 
 def _function_name(node: Any) -> str | None:
-    """Return the name of a function, of a cast its type; None of all else."""
+    """Return the name of a function, or the type of a cast; None for other nodes."""
     if node_type(node) == "Cast":
         return str(node.dataType().simpleString())
     return _name_parts(node)[-1].lower() if node_type(node) == "UnresolvedFunction" else None
@@ -106,8 +107,7 @@ def _name_parts(node: Any) -> tuple[str, ...]:
     return tuple(parts.apply(at) for at in range(parts.size()))
 
 
-# The kinds of columns, as the configuration spells them, by Spark's names of types: each holds all
-# that those types can say. Others have none.
+# The configuration's types by Spark's types, each wide enough for these. Others have none.
 CONFIG_TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
     **dict.fromkeys(("float", "double"), "double"),
@@ -116,7 +116,7 @@ CONFIG_TYPES = {
 
 
 def contains_type(kind: DataType, *wanted: type[DataType]) -> bool:
-    """Whether a type is one of those, or has one within, whatever its fields are called."""
+    """Return whether a type is one of some types, or contains one."""
     match kind:
         case _ if isinstance(kind, wanted):
             return True
@@ -142,7 +142,7 @@ def inner_types(kind: DataType) -> list[DataType]:
 
 
 def type_ddl(kind: DataType) -> str:
-    """Return a type as Spark's SQL spells it, names quoted where it needs that."""
+    """Return a type in Spark's SQL, names quoted if necessary."""
     match kind:
         case StructType():
             fields = (f"{_quoted(field.name)}:{type_ddl(field.dataType)}" for field in kind)

@@ -1,4 +1,4 @@
-"""Triggers, and streaming queries watched until they end."""
+"""Streaming queries: triggers, the function that writes batches, progress records, and the run."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from medallion.storage import clock
 
 
 class Sink:
-    """A function that writes micro-batches, and what it failed of, in words.
+    """A function that writes micro-batches, and the error it failed with.
 
-    Spark's own account of a function that failed is a stack trace of Python's.
+    Spark reports such an error as a stack trace of Python.
     """
 
     def __init__(
         self, write: Callable[[DataFrame, int], None], stopping: Event | None = None
     ) -> None:
-        """Make one.
+        """Wrap a function.
 
         Args:
-            write: the function.
-            stopping: is set when the query is to be stopped: what it does then fails of that.
+            write: writes one batch, given its rows and its number.
+            stopping: is set when the query is to be stopped; what the function does then may fail.
         """
         self._write, self.stopping = write, stopping or Event()
         self.failure: MedallionError | None = None
-        self.error: Exception | None = None  # what it failed with, before it was put in words
+        self.error: Exception | None = None  # the original error of `failure`
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write one batch.
 
         Raises:
-            MedallionError: it could not be written. Nothing of Java's own account may be in it:
-                Spark looks through that with a regular expression whose stack grows with the text.
+            MedallionError: the function failed. The error has no text of Java: Spark searches it
+                with a regular expression whose stack grows with the text.
         """
         try:
             self._write(rows, batch)
@@ -72,7 +72,7 @@ class BatchProgress:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> BatchProgress:
-        """From a record of Spark, as JSON has it."""
+        """Return the progress in a record of Spark, parsed from JSON."""
         operators = record.get("stateOperators") or []
         return cls(
             id=record["batchId"],
@@ -88,17 +88,17 @@ class BatchProgress:
 
 
 def watermark_of(record: dict[str, Any]) -> str | None:
-    """The watermark in a record, as Spark spells it; None while there is none, or 1970 to Spark."""
+    """Return the watermark in a record; None if it is not set, which Spark writes as 1970."""
     text = (record.get("eventTime") or {}).get("watermark")
     return None if not text or text.startswith("1970-01-01") else str(text)
 
 
 def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]:
-    """The engine's records of the batches after a number that have ended, as JSON has them."""
+    """Yield Spark's records of the completed batches after a number, parsed from JSON."""
     last = query.lastProgress
     if last is None or last["batchId"] <= batch:
         return
-    # To fetch all the records that Spark keeps takes long: only where some were missed.
+    # Fetching all records takes long: only if some were missed.
     missed = last["batchId"] > batch + 1
     for progress in query.recentProgress if missed else [last]:
         ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
@@ -107,17 +107,17 @@ def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]
 
 
 def parse_timestamp(text: str | None) -> int | None:
-    """Microseconds since 1970 of a time as Spark's records spell it."""
+    """Return a timestamp of Spark's records as microseconds since 1970."""
     return None if text is None else int(datetime.fromisoformat(text).timestamp() * 1_000_000)
 
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
-_PUT_BACK = 60_000_000  # microseconds; by less it waits for less
+_SET_BACK = 60_000_000  # microseconds; a smaller step is waited for
 
 
 def trigger_options(text: str) -> dict[str, Any]:
-    """The arguments of `DataStreamWriter.trigger` for `available-now` or an interval.
+    """Return the arguments of `DataStreamWriter.trigger` for `available-now` or an interval.
 
     Raises:
         UsageError: the text is neither.
@@ -135,10 +135,10 @@ def trigger_options(text: str) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """One streaming query, with the records of those of its batches that are not settled yet.
+    """A streaming query, with the records of its batches that are not in `ops.runs` yet.
 
-    `last_batch` is the last one that is known to have ended: at first, the checkpoint's. The start
-    is in microseconds since 1970, the end in seconds of a clock that nobody puts back.
+    `last_batch` is the last batch known to have ended; at first, the checkpoint's. The start is in
+    microseconds since 1970, the end in seconds of a monotonic clock.
     """
 
     name: str
@@ -146,48 +146,48 @@ class Run:
     checkpoint: Path
     last_batch: int
     sink: Sink | None = None
-    is_timed: bool = False  # its batches begin at an interval
+    is_timed: bool = False  # its batches start at an interval
     started_at: int = field(default_factory=clock.now_micros)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
-    has_done_batch: bool = False  # since it was started, settled or not
+    has_done_batch: bool = False  # since it was started, recorded or not
     on_batch: Callable[[BatchProgress], None] | None = None
-    needs_restart: bool = False  # it has ended, and only has to be started again: no failure
-    cannot_stop: bool = False  # it could not be stopped, and no other one may run beside it
-    is_recorded: bool = False  # it has ended, and all that it did is on record
-    blame: Callable[[], str | None] = lambda: None  # the part of its SQL that fails at a row, told
-    _begun: float = field(default_factory=time.monotonic)
+    needs_restart: bool = False  # it only has to be started again: no failure
+    cannot_stop: bool = False  # no other one may be started in this process
+    is_recorded: bool = False  # it has ended, and all its batches are in ops.runs
+    blame: Callable[[], str | None] = lambda: None  # describes the part of its SQL that fails
+    _started: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
-    _stop_failure: Failure | None = None  # what had stopped it before it was stopped on purpose
-    _own_failure: Failure | None = None  # what has stopped it by itself
+    _stop_failure: Failure | None = None  # its failure before, or for which, `stop` was called
+    _own_failure: Failure | None = None  # why it stopped by itself
 
     @property
     def has_dead_thread(self) -> bool:
-        """Whether its thread has died, which Spark does not take for an end."""
+        """Return whether its thread has died, which Spark does not notice."""
         return jvm.has_lost_its_thread(self.query)
 
     @property
     def is_active(self) -> bool:
-        """Whether anything is still done for it."""
+        """Return whether the query still runs."""
         return not self._is_stopped and bool(self.query.isActive) and not self.has_dead_thread
 
     @property
     def is_processing(self) -> bool:
-        """Whether it works on rows now, and does not just look for them."""
+        """Return whether it processes rows now, and does not only look for them."""
         status = self.query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
     def activity(self) -> tuple[Any, ...]:
-        """What changes whenever something happens for it, be it a look for rows in vain."""
+        """Return values that change whenever the query does something, even if it finds no rows."""
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
 
     def await_termination(self, seconds: int) -> None:
-        """Wait so long at most, for Spark's word that it has ended, well or not.
+        """Wait some seconds at most until Spark reports that the query has ended.
 
-        To ask again and again would cost both processes more than a small batch does.
+        Polling instead would cost both processes more than a small batch does.
         """
-        with suppress(*SPARK_ERRORS):  # what it failed of is told by `error`
+        with suppress(*SPARK_ERRORS):  # `failure` returns it
             self.query.awaitTermination(seconds)
 
     def end(self) -> None:
@@ -198,22 +198,24 @@ class Run:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its thread waits for another one."""
+        """Return whether its thread waits for another thread."""
         return jvm.is_waiting(self.query)
 
     @property
     def waits_for_past_time(self) -> bool:
-        """Whether the clock was put back while it waits for its next batch: Spark begins that when
-        the clock says again what it has said, in hours perhaps."""
+        """Return whether the clock was set back while it waits for its next batch.
+
+        Spark starts that batch when the clock reaches the old time again, perhaps in hours.
+        """
         last = self.query.lastProgress if self.is_timed else None
         began = parse_timestamp(last["timestamp"] if last else None) or 0
-        return began > clock.now_micros() + _PUT_BACK and not self.query.status["isTriggerActive"]
+        return began > clock.now_micros() + _SET_BACK and not self.query.status["isTriggerActive"]
 
     def stop(self, because: Failure | None = None) -> None:
-        """Stop it where it is: a batch that is cut off runs again at the next start.
+        """Stop it at once: an interrupted batch runs again at the next start.
 
         Args:
-            because: what is wrong with it, where that is why; it has failed then.
+            because: the failure for which it is stopped, if any.
         """
         if self._is_stopped:
             return
@@ -233,7 +235,7 @@ class Run:
         self.ended = time.monotonic()
 
     def collect(self) -> None:
-        """Take up the records of the batches that have ended since the last call."""
+        """Collect the records of the batches that have ended since the last call."""
         for record in records_after(self.query, self.last_batch):
             batch = BatchProgress.of(record)
             self.batches[batch.id] = batch
@@ -242,20 +244,20 @@ class Run:
                 self.on_batch(batch)
 
     def mark_recorded(self) -> None:
-        """Forget its batches, which are on record now."""
+        """Forget its batches, which are in `ops.runs` now."""
         self.is_recorded = self.ended is not None
         self.batches = {}
-        self.started_at, self._begun = clock.now_micros(), time.monotonic()
+        self.started_at, self._started = clock.now_micros(), time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """How long it has been on since it was settled last, whatever its clock was put to."""
-        return (time.monotonic() if self.ended is None else self.ended) - self._begun
+        """Return the seconds since it was started or last recorded."""
+        return (time.monotonic() if self.ended is None else self.ended) - self._started
 
     def unrecorded_batches(self, since: int) -> range:
-        """The batches after `since` that have ended, those of a run that was cut off among them.
+        """Return the completed batches after `since`, those of an interrupted run included.
 
-        Of a running query the record of the last one may be to come. (Spark keeps the offsets of
+        The record of the last batch of a running query may come later. (Spark keeps the offsets of
         100 batches only.)
         """
         last = (
@@ -264,7 +266,7 @@ class Run:
         return range(since + 1, last + 1)
 
     def watermark(self) -> int | None:
-        """The watermark of the last batch, in microseconds since 1970."""
+        """Return the watermark of the last batch, in microseconds since 1970."""
         return parse_timestamp(self.batches[max(self.batches)].watermark) if self.batches else None
 
     def failure(self) -> Failure | None:
@@ -306,10 +308,14 @@ def start_query(
     how: Mapping[str, Any],
     sink: Sink | Path,
 ) -> Run:
-    """Start a query whose batches a function writes, or Spark itself to the Delta table there.
+    """Start a query whose batches a function writes, or Spark itself to a Delta table.
 
     Args:
-        how: its trigger, as `trigger` gives it.
+        writer: the rows to write.
+        name: the query.
+        checkpoint: its checkpoint.
+        how: its trigger, as `trigger_options` returns it.
+        sink: the function, or the path of the table.
     """
     before, is_timed = checkpoints.last_committed(checkpoint), "processingTime" in how
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**how)
@@ -321,7 +327,7 @@ def start_query(
 
 
 def stop_all(runs: Iterable[Run]) -> None:
-    """Stop queries where they are: a batch that is cut off runs again at the next start."""
+    """Stop queries at once: an interrupted batch runs again at the next start."""
     for run in runs:
-        with suppress(*SPARK_ERRORS):  # one that cannot be stopped keeps no other on
+        with suppress(*SPARK_ERRORS):  # stop the others in any case
             run.stop()

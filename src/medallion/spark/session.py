@@ -1,4 +1,4 @@
-"""The one place that makes a SparkSession."""
+"""The SparkSession: its settings, and how much work it is started for."""
 
 from __future__ import annotations
 
@@ -26,35 +26,38 @@ from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.storage.text import error_reason
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-"""Java's first compiler alone: the second makes code several times as fast, and a process with
-little to do ends before that has paid. Without that room it complains on standard output.
-"""
+"""Only Java's first compiler: a short process ends before the second pays off. With a smaller code
+cache Java prints warnings on standard output."""
 TASKS_FIRST = (
     "-XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
     f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
 )
-"""Java's second compiler for what tasks run, and not for what plans them. It says that it has read
-the file, and standard output may be one JSON document."""
+"""Java's second compiler for tasks only, not for planning. Java reports it on standard
+error, for standard output may be one JSON document."""
 INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
-"""No code made for each plan: to write and to compile it takes longer than a few thousand rows."""
+"""No generated code: to compile it takes longer than to process a few thousand rows."""
 
 
 class Workload(Enum):
-    """How much there is to do, as far as it matters to Java and Spark."""
+    """The amount of work, as far as it matters to Java and Spark."""
 
     LITTLE = "little"
     SOME = "some"
     MUCH = "much"
-    ENDLESS = "endless"  # or nobody has looked
+    ENDLESS = "endless"  # or unknown
 
     @classmethod
     def of(cls, size: int, rows: int) -> Workload:
-        """Of bytes of files to take in, and rows of tables to read or to write whole.
+        """Return the workload of files to ingest and rows to read or rewrite.
 
-        The figures are near where one way took as long as the next (docs/benchmarks.md).
+        The limits are near where one setting took as long as the next (docs/benchmarks.md).
+
+        Args:
+            size: bytes of files.
+            rows: rows of tables.
         """
         if size <= 4 * 2**20 and rows <= 100_000:
             return cls.LITTLE
@@ -62,36 +65,34 @@ class Workload(Enum):
 
     @property
     def java(self) -> str:
-        """Options of Java."""
+        """Return the options of Java."""
         return {Workload.MUCH: TASKS_FIRST, Workload.ENDLESS: ""}.get(self, FIRST_COMPILER)
 
     @property
     def spark(self) -> Mapping[str, str]:
-        """Settings of Spark."""
+        """Return the settings of Spark."""
         return INTERPRETED if self is Workload.LITTLE else {}
 
 
 _JAVA = "spark.driver.extraJavaOptions"
-# Under other values the same line would become another row, or none, or the next night have another
-# key; or what has become of it could not be counted.
+# With other values the same line would become another row, or rows could not be counted.
 _FIXED: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
-    # A timestamp is a moment, as tables and suites have it; in SQL a backslash begins an escape.
+    # Timestamps are instants, as in tables and suites; in SQL a backslash starts an escape.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.parser.escapedStringLiterals": "false",
-    # Java's older times have no 5 to 14 October 1582: a Parquet file with one would be passed over.
+    # Java's old time classes lack 5 to 14 October 1582: a Parquet file with one would be skipped.
     "spark.sql.datetime.java8API.enabled": "true",
-    # Days before 15 October 1582 are those that the file says, none of another calendar.
+    # Dates before 15 October 1582 are read as written, without conversion of calendars.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # By milliseconds, rows of one would be duplicates; INT96 is dearer for whoever reads it.
+    # In milliseconds, different rows would become duplicates; INT96 is slower to read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
-    # What cannot be read is told, and never passed over, as Hadoop does with longer lines; nor is a
-    # page that is not as written.
+    # Unreadable input is an error, and never skipped, as Hadoop does with long lines.
     "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -101,21 +102,19 @@ _FIXED: Mapping[str, str] = {
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.legacy.json.allowEmptyString.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Rows are counted by what Delta puts down of each commit, and found by what batches have read.
+    # Rows are counted by Delta's commit metrics, and found by the offsets of batches.
     "spark.databricks.delta.history.metricsEnabled": "true",
     "spark.databricks.delta.stats.collect": "true",
     "spark.sql.streaming.minBatchesToRetain": "100",
 }
-# Of a Spark that is one process. A laptop's host name need not resolve, and nobody else has to
-# reach this driver. Nor is its executor lost where the clock jumps ahead, as after a sleep: Spark
-# would end Java ten minutes later.
+# For Spark in one process: the host name need not resolve, and the executor must not count as lost
+# if the clock jumps ahead, as after a sleep.
 _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
 }
-# What PySpark asks the JVM for by name, hundreds of times a night; for a name without its package
-# that is a look into each of Spark's three hundred jars.
+# Names that PySpark looks up in the JVM for each call, which would search all of Spark's jars.
 _CLASSES = (
     "functions",
     "PythonUtils",
@@ -134,20 +133,20 @@ def spark_session(
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
-    Settings come from `conf/spark/spark-defaults.conf`, then from `more`; what spark-submit was
-    given wins, but for those that decide what a row says.
+    Settings come from `conf/spark/spark-defaults.conf`, then from `more`; those of spark-submit
+    win, except the ones that decide the contents of a row.
 
     Args:
-        config: whose settings file and master are taken; that of this process if none is given.
-        name: the application's, as Spark shows it.
-        debug: Spark says what fails with its stack trace.
+        config: the configuration; without one, that of this process.
+        name: the name of the application in Spark.
+        debug: log errors of Spark with their stack traces.
         more: settings for this session, which win over the file's.
         work: how much it has to do.
 
     Raises:
-        ConfigError: that file is missing, or a line of it is not a setting; or Spark does not start
-            with the master that is set, or that of SPARK_HOME is another one.
-        MedallionError: Java has ended meanwhile.
+        ConfigError: the settings file is missing or invalid; Spark does not start with the
+            configured master; or SPARK_HOME has another version.
+        MedallionError: the Java process has ended.
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
@@ -166,7 +165,7 @@ def spark_session(
         if key not in given:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Else each of Java's threads may keep what RocksDB has freed in an arena of its own.
+    # Otherwise each thread of Java keeps memory that RocksDB has freed in its own arena.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     session = _started(builder, None if submitted else config.master)
     _prepare(session, debug)
@@ -174,22 +173,21 @@ def spark_session(
 
 
 def _refuse_another_spark() -> None:
-    """Raise ConfigError where the Spark that a user has set is none that this PySpark can speak to:
-    many a machine has an older one."""
+    """Raise ConfigError if SPARK_HOME is a Spark that this PySpark cannot use."""
     home = os.environ.get("SPARK_HOME")
     if home and not any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
         raise ConfigError(f"SPARK_HOME: {home} has no Spark {version}, which is needed: unset it.")
 
 
 def _prepare(session: SparkSession, debug: bool) -> None:
-    """What is set in the JVM, which spark-submit may have started."""
-    # What fails is told in a sentence, and much of it is dealt with: no stack traces unless asked.
+    """Set what is set in the JVM, which spark-submit may have started."""
+    # Errors are reported in one line, and many are handled: stack traces only if asked for.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
-    # ORC's times without a zone would be those of the machine.
+    # ORC reads times without a zone in the machine's zone.
     java: Any = session._jvm
-    zones = getattr(java, "java.util.TimeZone")  # and so no look for a class `java`, or `java.util`
+    zones = getattr(java, "java.util.TimeZone")  # without lookups of `java` and `java.util`
     zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
         setattr(java, name, getattr(java, name))
@@ -200,14 +198,14 @@ def _prepare(session: SparkSession, debug: bool) -> None:
 def session_of_command(
     config: Config, name: str, debug: bool = False, work: Workload = Workload.ENDLESS
 ) -> Iterator[SparkSession]:
-    """A session for one command, stopped at its end; SIGTERM and Ctrl-C end it as `signals` has it.
+    """Start a session for one command, and stop it at the end, also on SIGTERM and Ctrl-C.
 
     Raises:
         ConfigError: as `spark_session` does.
-        KeyboardInterrupt: one of these has come, or Java has died of it.
+        KeyboardInterrupt: a signal has come, or Java has died of it.
     """
     spark = None
-    # What Python has of a time of Spark's, as a gate does, is in its own zone, without a name.
+    # Python gets Spark's times in its own zone, without a name, as in gates.
     os.environ["TZ"] = "UTC"
     time.tzset()
     with signals.defer_signals():
@@ -226,18 +224,18 @@ def session_of_command(
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop the queries that are left, and then Spark: a batch must not go on without it."""
-    # What failed before it is what is to be told; and Java may be gone.
+    """Stop the remaining queries, and then Spark: no batch may run without it."""
+    # An earlier error is the one to report, and Java may be gone.
     with suppress(*SPARK_ERRORS, OSError):
         for query in spark.streams.active:
-            with suppress(*SPARK_ERRORS):  # one that cannot be stopped leaves no other on
+            with suppress(*SPARK_ERRORS):  # stop the others in any case
                 query.stop()  # returns once its batch has ended
     with suppress(*SPARK_ERRORS, OSError):
         spark.stop()
 
 
 def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
-    """The session; `master` is the one that a user has set, if any."""
+    """Return the session; `master` is the configured one, if any."""
     try:
         return builder.getOrCreate()
     except SPARK_ERRORS as error:
@@ -253,17 +251,16 @@ def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was given, on its command line or by Spark's own file."""
-    SparkContext._ensure_initialized()  # else PySpark asks no JVM
+    """Return the settings of spark-submit, from its command line or Spark's own file."""
+    SparkContext._ensure_initialized()  # otherwise PySpark has no JVM to ask
     return {key: value for key, value in SparkConf().getAll() if key not in _FIXED}
 
 
 def session_settings(config: Config) -> dict[str, str]:
-    """Spark's settings as the file has them, a key, blanks, a value a line; and those that decide
-    what a row says.
+    """Return Spark's settings from the file, one key and value a line, and the fixed ones.
 
     Raises:
-        ConfigError: the file is missing, a line of it is not a setting, or sets one of these.
+        ConfigError: the file is missing, has an invalid line, or sets a fixed setting.
     """
     file = config.conf_dir / "spark/spark-defaults.conf"
     try:

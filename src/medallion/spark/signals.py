@@ -1,6 +1,6 @@
-"""What ends a process: SIGTERM and Ctrl-C, taken up where nothing is cut in two.
+"""SIGTERM and Ctrl-C, handled where no call is interrupted.
 
-A call to Java that a signal cuts in two leaves a stack trace, and while Java starts, Java as well.
+A signal within a call to Java leaves a stack trace; while Java starts, it ends Java as well.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ShutdownRequest:
-    """Takes note of the first signal; nothing else happens until somebody asks.
+    """The first signal that came; nothing else happens until the program asks for it.
 
-    Who presses Ctrl-C once more, a second later, does not want to wait for a clean end. (A SIGTERM
-    may come twice: `timeout` sends it to the process and to its group.)
+    A second Ctrl-C, a second later, ends the program at once. (A SIGTERM may come twice: `timeout`
+    sends it to the process and to its group.)
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class ShutdownRequest:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether one of the signals has come."""
+        """Return whether a signal has come."""
         return self.number is not None
 
     def note(self, number: int, _: object) -> None:
@@ -38,38 +38,38 @@ class ShutdownRequest:
             KeyboardInterrupt: at the second Ctrl-C.
         """
         if self.number is None:
-            # Java may have got the signal too, and what Py4J says of its end is a stack trace.
+            # Java may have the signal too, and Py4J logs its end as a stack trace.
             logging.disable(logging.CRITICAL)
             self.number, self._at = number, time.monotonic()
         elif number == signal.SIGINT and time.monotonic() - self._at > 1:
             raise KeyboardInterrupt(number)
 
 
-_endings: list[ShutdownRequest] = []
+_requests: list[ShutdownRequest] = []
 
 
 @contextmanager
 def defer_signals() -> Iterator[ShutdownRequest]:
-    """Within it the signals are only noted, once however many of these are nested.
+    """Only note signals within this context; contexts may be nested.
 
     Raises:
-        KeyboardInterrupt: within it, at the second Ctrl-C.
+        KeyboardInterrupt: at the second Ctrl-C.
     """
-    if _endings:
-        yield _endings[-1]
+    if _requests:
+        yield _requests[-1]
         return
-    _endings.append(found := ShutdownRequest())
+    _requests.append(found := ShutdownRequest())
     try:
         with handled(found.note, _NUMBERS):
             yield found
     finally:
-        _endings.remove(found)
+        _requests.remove(found)
         logging.disable(logging.NOTSET)
 
 
 @contextmanager
 def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
-    """Within it these signals have another handler."""
+    """Set another handler for some signals within this context."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -79,19 +79,19 @@ def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
 
 
 def is_shutdown_requested() -> bool:
-    """Whether one of the signals has been noted: what fails then may fail for that."""
-    return any(each.is_asked_for for each in _endings)
+    """Return whether a signal has come: errors may be due to it."""
+    return any(each.is_asked_for for each in _requests)
 
 
 def raise_if_requested() -> None:
-    """Raise KeyboardInterrupt, with the signal's number, if one has come: here it may end."""
-    if _endings and _endings[-1].number is not None:
-        raise KeyboardInterrupt(_endings[-1].number)
+    """Raise KeyboardInterrupt with the signal's number if one has come."""
+    if _requests and _requests[-1].number is not None:
+        raise KeyboardInterrupt(_requests[-1].number)
 
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Within it SIGTERM is a KeyboardInterrupt, as Ctrl-C is one to Python."""
+    """Raise KeyboardInterrupt for SIGTERM within this context, as Python does for Ctrl-C."""
 
     def end(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
@@ -102,11 +102,11 @@ def sigterm_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Within it a signal ends the process at once, and a shell sees 130 or 143.
+    """End the process at once for a signal within this context: a shell sees 130 or 143.
 
-    It is for commands that only read: Python would learn of the signal when the SQL engine comes
-    back, which may take hours. A Ctrl-C that is ignored, as behind `&` in a script, stays so.
+    Commands that only read use it: Python would handle a signal after the SQL engine returns,
+    perhaps hours later. A Ctrl-C that is ignored, as after `&` in a script, stays ignored.
     """
-    heeded = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
-    with handled(signal.SIG_DFL, heeded):
+    handled_numbers = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
+    with handled(signal.SIG_DFL, handled_numbers):
         yield

@@ -1,4 +1,4 @@
-"""Queries that are on and get nowhere: that is told, and those that hang for ever are stopped."""
+"""Detection of queries without progress: they are reported, and stopped if they hang."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from medallion.spark.query import Run, stop_all
 from medallion.storage.text import Reporter
 
 PATIENCE = 300.0  # seconds
-_LOOK_SECONDS = 1
-_PAUSE = 10.0  # between two looks: an idle query gives a sign as often
+_POLL_SECONDS = 1
+_PAUSE = 10.0  # between checks: an idle query shows activity as often
 _FINISH = 30  # seconds for all queries of a stream, of which a batch takes a few
 
 
 class Watch:
-    """Notes when something was last seen to happen for each query."""
+    """The last activity of each query."""
 
     def __init__(
         self,
@@ -29,28 +29,28 @@ class Watch:
         patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
+        """Start to watch.
 
         Args:
-            say: tells it.
-            patience: the seconds in which nothing may happen.
-            clock: seconds that pass.
+            say: reports queries without progress.
+            patience: the seconds without progress after which a query is reported.
+            clock: a monotonic clock, in seconds.
         """
         self._say, self._patience, self._clock = say, patience, clock
-        self._looked = -_PAUSE
+        self._checked_at = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
     def check_progress(self, runs: Iterable[Run]) -> None:
-        """Tell of queries for which nothing has happened for too long, and again after as long.
+        """Report queries without progress, and again after as long.
 
-        Those are given up for which nothing will: their thread waits, and no task runs that it
-        could wait for. (A task of an hour gives no sign either, and is left to its work.) And those
-        that wait for a time that the clock, which was put back, is to say once more.
+        A query is stopped if its thread waits and no task runs that it could wait for. (A task of
+        an hour shows no activity either, and continues.) It is also stopped if it waits for a time
+        that passed before the clock was set back.
         """
         now = self._clock()
-        if now - self._looked < _PAUSE:
+        if now - self._checked_at < _PAUSE:
             return
-        self._looked = now
+        self._checked_at = now
         tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
         seen, self._seen = self._seen, {}
         for run in runs:
@@ -73,12 +73,11 @@ class Watch:
             self._seen[id(run)] = (sign, since)
 
     def await_all(self, runs: Iterable[Run]) -> None:
-        """Wait until queries have ended, and look at those that are on; one that fails does not
-        stop the others.
+        """Wait until queries have ended; one that fails does not stop the others.
 
         Raises:
             StreamError: at least one failed; the message names each with its cause.
-            KeyboardInterrupt: a signal asks for an end, and they have been stopped.
+            KeyboardInterrupt: a signal has come, and the queries have been stopped.
         """
         waiting = list(runs)
         everyone = list(waiting)
@@ -93,22 +92,22 @@ class Watch:
                 if signals.is_shutdown_requested():
                     stop_all(waiting)
                 signals.raise_if_requested()
-                self.check_progress(waiting)  # one that it gives up has ended
-                waiting[0].await_termination(_LOOK_SECONDS)
+                self.check_progress(waiting)  # it may stop some
+                waiting[0].await_termination(_POLL_SECONDS)
         failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
         if failures:
             raise StreamError("; ".join(failures))
 
 
 def stop_after_batches(runs: Iterable[Run]) -> None:
-    """Stop queries one after the other, each once the batch that it is in has ended.
+    """Stop queries one after the other, each after its current batch.
 
-    A batch that is cut off runs again at the next start; until then what it has written is on no
-    record, and the balance does not add up.
+    The rows of an interrupted batch are in no record until the next start, so that the balance does
+    not add up.
     """
     until = time.monotonic() + _FINISH
     for run in runs:
-        with suppress(*SPARK_ERRORS):  # one that cannot be asked or stopped keeps no other on
+        with suppress(*SPARK_ERRORS):  # stop the others in any case
             run.collect()
             last = run.last_batch
             while run.is_active and run.is_processing and run.last_batch == last:
@@ -120,7 +119,7 @@ def stop_after_batches(runs: Iterable[Run]) -> None:
 
 
 def _tasks_done() -> tuple[tuple[int, int], ...]:
-    """The stages that run now, and how many of their tasks are done."""
+    """Return the running stages with their completed tasks."""
     context = SparkContext._active_spark_context
     if context is None:
         return ()

@@ -1,7 +1,6 @@
-"""The ledger, `ops.files`: one row for each version of each file that ever landed.
+"""The file ledger, `ops.files`: one row for each version of each file that ever landed.
 
-It is written where something happens to a file, by the one process that holds bronze's lock, and
-each write may be repeated: a run that was cut off between two writes says the same again.
+The process that holds bronze's lock writes it. Each write may be repeated after an interrupted run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class ReasonCode(StrEnum):
     NAME_TAKEN = "name_taken"
     GREW = "grew_after_reading"
     SAME_FILE = "same_file"
-    # What became of a path or a file that was ingested.
+    # A path or a file that was ingested.
     GONE = "gone"
     RENAMED = "renamed"
     LISTED_AGAIN = "listed_again"
@@ -48,13 +47,13 @@ class ReasonCode(StrEnum):
 
 
 class Reason(NamedTuple):
-    """A reason as code and sentence."""
+    """A reason as code and text."""
 
     code: ReasonCode
     text: str
 
 
-# The first words of what earlier releases wrote into the column `why`, which had no code.
+# The starts of the texts that earlier releases wrote into the column `why`, without a code.
 _OLD_TEXTS = {
     "hidden: ": ReasonCode.HIDDEN,
     "a symbolic link": ReasonCode.LINK,
@@ -79,7 +78,7 @@ _OLD_TEXTS = {
 
 
 def reason_code_of_text(text: str) -> ReasonCode:
-    """Return the code of a reason that an earlier release wrote without one."""
+    """Return the code of a text that an earlier release wrote without one."""
     codes = (code for start, code in _OLD_TEXTS.items() if text.startswith(start))
     return next(codes, ReasonCode.OTHER)
 
@@ -91,13 +90,13 @@ REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
 STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
 # The rows of a file in one of these states are in bronze.
 INGESTED_STATES = (INGESTED, ARCHIVED, REPLACED)
-# Nothing of these is. What is unreadable is still to be moved to rejected/, and rejected then.
+# Their rows are not. An unreadable file is rejected once it is moved to rejected/.
 REFUSED_STATES = (UNREADABLE, REJECTED)
 
 
 @dataclass(frozen=True)
 class File:
-    """One file as it was seen: its path as the ledger spells it, bytes, microseconds since 1970."""
+    """A file as it was listed: its path in the ledger's form, bytes, microseconds since 1970."""
 
     path: str
     size: int
@@ -108,8 +107,8 @@ class File:
 class Entry:
     """One row of the ledger. Times are microseconds since 1970, `size` is in bytes.
 
-    `version` counts the files of one path; `moved_to` is where the file lies now, if elsewhere.
-    `reason_code` is a `ReasonCode`, `why` its sentence. `reported_at` is when a run that ended with
+    `version` counts the files of one path; `moved_to` is the current path, if it is another one.
+    `reason_code` is a `ReasonCode`, `why` its text. `reported_at` is when a run that ended with
     status 1 named the file, `dismissed_at` when the user acknowledged it.
     """
 
@@ -133,11 +132,11 @@ class Entry:
 
     @property
     def file(self) -> File:
-        """The file that this row is about, as it was last seen."""
+        """Return the file of this row, as it was last listed."""
         return File(self.path, self.size, self.modified_at)
 
     def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
-        """The same row once a batch has the file's rows in bronze, and it is known how many."""
+        """Return the row of a file whose rows a batch has written to bronze."""
         return replace(
             self,
             state=INGESTED,
@@ -153,12 +152,14 @@ class Entry:
         )
 
     def with_state(self, state: str, reason: Reason | None) -> Entry:
-        """Return the row in a state, for a reason: if the code is another one than before, the file
-        has not been reported or dismissed yet."""
+        """Return the row in another state.
+
+        With another reason code the file counts as not reported and not dismissed.
+        """
         code, text = reason or (None, None)
-        turned = replace(self, state=state, why=text, reason_code=code)
+        changed = replace(self, state=state, why=text, reason_code=code)
         is_known = code is not None and code == self.reason_code
-        return turned if is_known else replace(turned, reported_at=None, dismissed_at=None)
+        return changed if is_known else replace(changed, reported_at=None, dismissed_at=None)
 
 
 _COLUMNS = records.record_columns(Entry)
@@ -175,37 +176,37 @@ class Ledger:
             self._remember(entry)
 
     def newest(self, path: str) -> Entry | None:
-        """The newest version of a path."""
+        """Return the newest version of a path."""
         versions = self._versions.get(path)
         return versions[max(versions)] if versions else None
 
     def version(self, path: str, version: int) -> Entry | None:
-        """One version of a path."""
+        """Return one version of a path."""
         return self._versions.get(path, {}).get(version)
 
     def previous_ingested(self, entry: Entry) -> Entry | None:
-        """The last version of the same path before this one whose rows are in bronze."""
-        versions = list(self._versions.get(entry.path, {}).items())  # others may add to it
+        """Return the last earlier version of the same path whose rows are in bronze."""
+        versions = list(self._versions.get(entry.path, {}).items())  # other threads may add to it
         older = [e for v, e in versions if v < entry.version]
         return max(
             (e for e in older if e.state in INGESTED_STATES), key=lambda e: e.version, default=None
         )
 
     def batch_entries(self, batch: int) -> list[Entry]:
-        """What one batch took in."""
+        """Return the files that a batch ingested."""
         return [entry for entry in self.all_versions() if entry.batch == batch]
 
     def all_versions(self) -> list[Entry]:
-        """Every version of every path."""
+        """Return every version of every path."""
         return [e for versions in list(self._versions.values()) for e in list(versions.values())]
 
     def newest_entries(self) -> list[Entry]:
-        """The newest version of every path."""
+        """Return the newest version of every path."""
         return [versions[max(versions)] for versions in list(self._versions.values())]
 
     def write(self, entries: Iterable[Entry]) -> None:
-        """Put rows in the place of those of the same path and version, or add them."""
-        # Two rows for one would be refused by the merge: the last one counts.
+        """Insert rows, or replace those of the same path and version."""
+        # The merge refuses two rows for one key: the last one counts.
         listed = {(e.path, e.version): e for e in entries}
         if not listed:
             return
@@ -226,14 +227,14 @@ def ingested_rows(entries: Iterable[Entry]) -> int:
 
 
 def newest_versions(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """The newest version of each path; the clock may have been put back since an older one."""
+    """Return the newest version of each path, independent of clocks."""
     return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}
 
 
 def read_entries(
     layout: Layout, source: str | None = None, state: str | None = None
 ) -> list[Entry]:
-    """Rows of the ledger in the order in which the files were seen; no JVM."""
+    """Return rows of the ledger in the order in which the files were first seen; no JVM."""
     asked: Mapping[str, str | None] = {"source": source, "state": state}
     terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
     return _read(layout, f"where {' and '.join(terms)}" if terms else "")

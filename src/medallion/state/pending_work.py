@@ -1,7 +1,6 @@
-"""What there is to do, found out without Spark: from ledger, checkpoints and versions of tables.
+"""Reasons to start a query, found without Spark: in the ledger, checkpoints and table versions.
 
-To start a query that finds nothing costs seconds, and a night is mostly such queries: of sources
-that had no news, and of tables that they do not feed.
+Starting a query that finds nothing takes seconds, and most queries of a nightly run find nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +43,9 @@ _EVER = 2**63 - 1
 
 
 def settings_digest(config: Config) -> str:
-    """A digest of all that a query is defined by: this version, sources, gold, and the files of
-    rules and of Spark's settings."""
+    """Return a digest of what defines all queries: version, sources, gold, rules and Spark's
+    settings.
+    """
     digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
     folders = (config.expectations, config.conf_dir / "spark")
     files = (path for folder in folders for path in folder.rglob("*"))
@@ -56,13 +56,12 @@ def settings_digest(config: Config) -> str:
 
 
 def record_settings(config: Config, query: str, settings: str) -> None:
-    """Note the settings with which a query was started, or waits for a schema, unrefused."""
+    """Record the settings with which a query was started, or accepted without one."""
     checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
 
 
 def has_changed_settings(config: Config, query: str, settings: str) -> bool:
-    """Whether the settings are not those that a query was last started with, which may have to be
-    refused."""
+    """Return whether the settings differ from those of the last start."""
     return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
 
 
@@ -70,7 +69,7 @@ def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkR
     """Yield the reasons to start a query that do not depend on new input."""
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
-    is_published = layer_of(query) == PUBLISH  # which has no table
+    is_published = layer_of(query) == PUBLISH  # it has no table
     has_table = is_published or delta_tables.table_exists(config.layout.table(query))
     if query.startswith("gold.") and runs.late_rows(query) > 0:
         yield WorkReason.LATE_ROWS
@@ -147,23 +146,25 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:
-    """Whether there are rows that a query has not read yet in a table that it reads.
+    """Return whether a table has rows that a query has not read yet.
 
     Args:
-        upstream: where it lies; for bronze, the table of what was handed over to it.
+        config: the configuration.
+        query: the query that reads the table.
+        upstream: the path of the table; for bronze, of its queue.
     """
     if _reads_another(config, query, upstream):
-        return True  # which it has to refuse
+        return True  # the query refuses it
     read = read_up_to(config, query, upstream)
     if 0 < read.version < delta_tables.earliest_version(upstream):
-        return True  # nobody knows what was there, which the query will tell
-    if query.startswith(f"{PUBLISH}."):  # rows that are taken away are news as well
+        return True  # the unread commits are gone, which the query reports
+    if query.startswith(f"{PUBLISH}."):  # deleted rows are published too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
     return not read.is_between_versions or _waiting_in(read, upstream) > 0
 
 
 def _reads_another(config: Config, query: str, upstream: Path) -> bool:
-    """Whether the table was made anew, and is none that the query has ever read."""
+    """Return whether the table was recreated since the query last read it."""
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
         return False
@@ -173,9 +174,9 @@ def _reads_another(config: Config, query: str, upstream: Path) -> bool:
 
 
 def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
-    """How far a query has read a table with its last batch.
+    """Return how far a query has read a table with its last batch.
 
-    A stream of changes stands at the last file of a version, and not before the next one.
+    The offset of a change stream stays at the last file of a version until the next version.
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
@@ -190,7 +191,7 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
 
 
 def unread_rows(config: Config, query: Query) -> int | None:
-    """The rows of its tables that a query has not read; None for bronze, which reads none."""
+    """Return the rows that a query has not read; None for bronze, which reads no table."""
     if not query.upstream:
         return None
     upstream = [config.layout.table(name) for name in query.upstream]
@@ -198,7 +199,7 @@ def unread_rows(config: Config, query: Query) -> int | None:
 
 
 def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
-    """The newest version of a table, if a query has read all of its rows by a batch; else None."""
+    """Return a table's newest version if a query has read all of its rows by a batch, else None."""
     read, now = (
         checkpoints.delta_offset(checkpoint, batch, table),
         delta_tables.table_version(table),
@@ -207,8 +208,7 @@ def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
 
 
 def _waiting_in(read: DeltaOffset, table: Path) -> int:
-    """The rows of a table that a query has not read; if that is all, its commits need not be there
-    any more."""
+    """Return the unread rows of a table, whose first commits may be gone."""
     if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)
     return delta_tables.rows_written(table, after=read.version - 1)
@@ -217,10 +217,14 @@ def _waiting_in(read: DeltaOffset, table: Path) -> int:
 def blocked_gates(
     config: Config, run_state: RunState, layers: Sequence[str] = ("bronze", "silver")
 ) -> dict[str, str]:
-    """The tables whose gate holds rows back (from gold, unless `layers` says otherwise), with the
-    names that failed.
+    """Return the tables whose gate blocks their rows, with the names of the failed expectations.
 
-    A table that the configuration has given up, or its suite, is never judged again.
+    A table that has left the configuration, or has no suite any more, blocks nothing.
+
+    Args:
+        config: the configuration.
+        run_state: the recorded gates.
+        layers: the layers of the tables; the rows of the default ones are blocked from gold.
     """
     return {
         table: gate.failed
@@ -231,37 +235,37 @@ def blocked_gates(
 
 
 def blocked_reason(gates: Mapping[str, str]) -> str:
-    """What `held` has found, in words."""
+    """Return the result of `blocked_gates` as part of a sentence."""
     failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
     return f"{failures} failed and has not passed since"
 
 
 def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
-    """Raise MedallionError where `held` has found something."""
+    """Raise MedallionError if `blocked_gates` has found something."""
     if gates:
         raise MedallionError(
             f"{what}: {blocked_reason(gates)}. Run medallion nightly, with --accept EXPECTATION "
-            "to let the rows through as they are."
+            "to accept the rows as they are."
         )
 
 
 def refuse_blocked_gold(config: Config, layers: Sequence[str]) -> None:
-    """Raise MedallionError where gold is among the layers, and a gate holds rows back from it."""
+    """Raise MedallionError if gold is among the layers and a gate blocks rows from it."""
     if "gold" in layers:
         refuse_if_blocked("gold is blocked", blocked_gates(config, Runs(config.layout).run_state))
 
 
 def refuse_missing_input(config: Config, name: str) -> None:
-    """Raise UsageError where a table that a query reads is not there yet."""
+    """Raise UsageError if a table that a query reads does not exist yet."""
     for query in queries(config):
         for table in query.upstream if query.name == name else ():
             if not delta_tables.table_exists(config.layout.table(table)):
                 layer = layer_of(table)
-                raise UsageError(f"{table} is not there yet: run medallion run {layer} first.")
+                raise UsageError(f"{table} does not exist yet: run medallion run {layer} first.")
 
 
 def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
-    """Whether a table has rows that its gate has not passed yet, those that it holds included."""
+    """Return whether a table has rows that its gate has not passed, blocked rows included."""
     if not suite_path(config.conf_dir, table).is_file():
         return False
     last = run_state.gates.get(table)
@@ -269,8 +273,7 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
         return True
     path = config.layout.table(table)
     since = validated_version(run_state, table, path)
-    # Of commits that maintenance has removed nobody knows whether they had rows: a stream that is
-    # on asks no gate. Other versions without rows it makes itself, of which nothing is to be said.
+    # A commit that maintenance has removed may have had rows: a stream has no gate in between.
     return (
         delta_tables.earliest_version(path) > since + 1
         or delta_tables.rows_written(path, since) > 0
@@ -278,14 +281,14 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
 
 
 def validated_version(run_state: RunState, table: str, path: Path) -> int:
-    """The version up to which a table has passed its gate; -1 where it was made anew since.
+    """Return the version up to which a table has passed its gate; -1 if it was recreated since.
 
-    Somebody has moved it away, and a new one begins at version 0.
+    A table that replaces one that was moved away starts at version 0.
     """
     version = run_state.passed.get(table, 0)
     if not delta_tables.table_exists(path):
         return version
-    # A time to come is one of a clock that has been put right since.
+    # A creation time in the future comes from a clock that has been corrected since.
     is_another = (
         run_state.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now_micros()
     )

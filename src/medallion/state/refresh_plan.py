@@ -1,4 +1,4 @@
-"""What a refresh has left to do, written down: who is cut off in it is finished by the next."""
+"""The remaining steps of a refresh in a file, by which the next run completes it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _BUILT = ".refresh."
 
 @dataclass(frozen=True)
 class RefreshPlan:
-    """The steps that are left.
+    """The remaining steps.
 
     Attributes:
-        table: what was rebuilt last.
-        built: its tables, while they are still to be put in the place of the old ones.
-        query: the id of the query that built them, and `batch` its last batch: what it has written
-            is known by these.
-        row: what then goes into `ops.runs`.
+        table: the table that was rebuilt last.
+        built: its tables, while they still have to replace the old ones.
+        query: the id of the query that built them, and `batch` its last batch: they identify what
+            it has written.
+        row: the row for `ops.runs`.
         then: the tables that are to be rebuilt after it, in this order.
     """
 
@@ -38,31 +38,34 @@ class RefreshPlan:
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The tables whose queries cannot go on: rebuilt by half, or not yet."""
+        """Return the tables whose queries cannot continue: rebuilt in part, or not yet."""
         return (self.table, *self.then) if self.built else self.then
 
 
 @dataclass(frozen=True)
 class StagingLayout(Layout):
-    """The layout of a lakehouse whose named tables, and their checkpoints, are built beside it."""
+    """A layout in which the named tables, and their checkpoints, have staging paths."""
 
     names: tuple[str, ...] = ()
 
     def table(self, name: str) -> StoragePath:
-        """The table, in `_refresh/` if it is one of those that are built."""
+        """Return the path of a table, in `_refresh/` if it is being built."""
         return super().table(name) if name not in self.names else self.refresh_plan.parent / name
 
     def checkpoint(self, query: str) -> StoragePath:
-        """The checkpoint, likewise, but among the others: there it can be renamed to the old one's
-        name, on whatever disk they lie."""
+        """Return the path of a checkpoint.
+
+        A staging path is beside the others, so that a rename can replace the old checkpoint on any
+        disk.
+        """
         return super().checkpoint(f"{_BUILT}{query}" if query in self.names else query)
 
 
 def read_plan(layout: Layout) -> RefreshPlan | None:
-    """The plan; mostly there is none.
+    """Return the plan; None if there is none.
 
     Raises:
-        MedallionError: it is damaged, and what to do: nobody knows what it said.
+        MedallionError: it is damaged.
     """
     file = layout.refresh_plan
     if not file.is_file():
@@ -74,24 +77,24 @@ def read_plan(layout: Layout) -> RefreshPlan | None:
         )
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
-            f"{file} is damaged ({printable(str(error))}): it said which tables a refresh has left "
-            "to rebuild, and one may be put in its place by half. Move it away, and before "
-            "anything else run medallion refresh for each silver table, which rebuilds the gold "
-            "tables that read it as well."
+            f"{file} is damaged ({printable(str(error))}), and a table may be replaced in part. "
+            "Delete it, and run medallion refresh for each silver table, which also rebuilds the "
+            "gold tables that read it."
         ) from None
 
 
 def pending_tables(layout: Layout) -> tuple[str, ...]:
-    """The tables that the plan has left; none where there is no plan."""
+    """Return the tables that are still to be rebuilt."""
     plan = read_plan(layout)
     return plan.left if plan else ()
 
 
 def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
-    """Whether a table is being rebuilt, from all of those that it is made of, or was by half.
+    """Return whether a table is being rebuilt, or was rebuilt in part.
 
     Args:
-        layers: those whose locks the caller holds; nobody rebuilds without gold's.
+        layout: the paths of the lakehouse.
+        layers: the layers whose locks the caller holds; a refresh holds gold's.
     """
     if "gold" not in layers:
         return layout.refresh_plan.parent.exists()
@@ -100,10 +103,9 @@ def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
 
 
 def resume_plan(layout: Layout) -> tuple[str, ...]:
-    """What the plan has left, before another table is built.
+    """Return the tables that are still to be rebuilt, before another one is built.
 
-    A swap that could not be ended is to be built once more: what was built for it may go now, and
-    must not be taken for put in its place.
+    An interrupted swap is built again: what was built for it must not be used any more.
     """
     plan = read_plan(layout)
     if plan and plan.built:
@@ -112,8 +114,7 @@ def resume_plan(layout: Layout) -> tuple[str, ...]:
 
 
 def write_plan(layout: Layout, plan: RefreshPlan) -> None:
-    """Write the plan, whole or not at all. With nothing left to do it is removed, and after it what
-    was built."""
+    """Write the plan atomically; if nothing is left to do, delete it, and then what was built."""
     file = layout.refresh_plan
     if plan.built or plan.then:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -124,9 +125,9 @@ def write_plan(layout: Layout, plan: RefreshPlan) -> None:
 
 
 def remove_unfinished(layout: Layout) -> None:
-    """Remove what was built for no plan: its refresh has failed, or was killed, and begins anew.
+    """Remove what was built without a plan, by a refresh that has failed or was killed.
 
-    Whoever calls this holds the lock of gold, without which nothing is rebuilt.
+    The caller holds the lock of gold, without which nothing is rebuilt.
     """
     if not layout.refresh_plan.is_file():
         built = layout.checkpoint(f"{_BUILT}*")

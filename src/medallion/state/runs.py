@@ -1,6 +1,6 @@
-"""The record of runs, `ops.runs`: what the engine counted, kept beyond the process that saw it.
+"""The run record, `ops.runs`: what the engine counted, kept after the process has ended.
 
-Its rows are in the order of their `number`, and not of their times: a clock may be put back.
+Rows are ordered by `number`, and not by time: the clock may be set back.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class RescuedSummary:
 
     @classmethod
     def from_record(cls, rows: int | None, fields: str | None) -> RescuedSummary:
-        """Return what two columns of `ops.runs` say."""
+        """Return the summary in two columns of `ops.runs`."""
         found = json.loads(fields or "{}")
         return cls(rows or 0, {name: RescuedField(**each) for name, each in found.items()})
 
     def record(self) -> dict[str, Any]:
-        """Return the columns of `ops.runs`: at most 20 fields, long values cut."""
+        """Return the columns of `ops.runs`: at most 20 fields, long values truncated."""
         shown = {
             printable(name)[:_NAME_LENGTH]: asdict(
                 RescuedField(each.rows, printable(each.example)[:_EXAMPLE_LENGTH])
@@ -58,7 +58,7 @@ class RescuedSummary:
         return {"rescued_rows": self.rows, "rescued_fields": fields}
 
     def __str__(self) -> str:
-        """Return them in words: `3 rows have values that do not fit: amount (3, such as 12.5)`."""
+        """Return a sentence: `3 rows have values that do not fit: amount (3, such as 12.5)`."""
         names = ", ".join(
             f"{name} ({each.rows:,}, such as {each.example})" for name, each in self.fields.items()
         )
@@ -68,12 +68,10 @@ class RescuedSummary:
 
 TABLE = "ops.runs"
 FAILED, PASSED, BLOCKED, REFRESHED = "failed", "passed", "held", "refreshed"
-# One row a query and run, and one row a quality gate and run (kind `query` or `gate`). `number` is
-# their order, which no clock has a say in. Times are UTC; expectations are names with commas
-# between; a gate's version is the last one that it saw. Unmatched rows are those that a reference
-# has none for: null without one, or where the process that had counted them was cut off. Rescued
-# rows are those of bronze with a value that does not fit its column; their fields are JSON, as
-# `rescued.RescuedSummary` has them.
+# One row per query and run, and one per quality gate and run (kind `query` or `gate`). Times are
+# UTC; expectations are names separated by commas; the version of a gate is the last one it saw.
+# Unmatched rows have no match in a lookup table: null without one, or if the process that had
+# counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -105,7 +103,7 @@ RUNS: Columns = {
 
 @dataclass(frozen=True)
 class LastRun:
-    """What a query's last run left on record; times in microseconds since 1970."""
+    """The last recorded run of a query; times in microseconds since 1970."""
 
     state: str
     error: str | None
@@ -121,10 +119,10 @@ class LastRun:
 
 @dataclass(frozen=True)
 class QueryTotals:
-    """A query's record since its last refresh, of which what came before was another table's.
+    """The totals of a query since its last refresh, which replaced the table of earlier runs.
 
-    Rows are summed over all runs; the batch is the greatest, the versions are the last ones. The
-    defaults are those of a query that is not on record.
+    Rows are summed over all runs; the batch is the greatest, the versions are the last. The
+    defaults are those of a query without records.
     """
 
     rows_in: int = 0
@@ -136,13 +134,13 @@ class QueryTotals:
 
     @property
     def versions(self) -> tuple[int, int]:
-        """The versions of the query's targets, in their order."""
+        """Return the versions of the query's targets, in their order."""
         return self.table_version, self.quarantine_version
 
 
 @dataclass(frozen=True)
 class GateRecord:
-    """A table's last gate: `passed` or `held`, the version that it saw, the names that failed."""
+    """The last gate of a table: `passed` or `held`, the version it saw, the failed expectations."""
 
     state: str
     version: int
@@ -151,10 +149,10 @@ class GateRecord:
 
 @dataclass(frozen=True)
 class RunState:
-    """Where all queries and gates stand, by the names of their tables.
+    """The recorded state of all queries and gates, by the names of their tables.
 
     `passed` is the last version that passed a gate (`passed_at`: microseconds since 1970),
-    `refreshed` the one that a refresh made.
+    `refreshed` the version that a refresh wrote.
     """
 
     sums: Mapping[str, QueryTotals]
@@ -167,40 +165,41 @@ class RunState:
     refreshing_runs: frozenset[tuple[str, str]]
 
     def totals_of(self, query: str) -> QueryTotals:
-        """The sums of one query, which may not be on record yet."""
+        """Return the totals of a query, which may have no records yet."""
         return self.sums.get(query, QueryTotals())
 
 
 class Runs:
-    """The record as one step of a run needs it: read when first asked, and again after a write.
+    """The run record, read when it is first needed and again after a write.
 
-    A layer's rows are written by the process that holds its lock, so nobody else changes them.
+    A layer's rows are written by the process that holds its lock, so no other one changes them.
     """
 
     def __init__(self, layout: Layout, **by: str) -> None:
-        """The record of a lakehouse.
+        """Open the record of a lakehouse.
 
         Args:
-            by: what each row that is written says of who writes it: `run_id` and `command`.
+            layout: the paths of the lakehouse.
+            by: columns of each row that is written: `run_id` and `command`.
         """
         self._table, self._by = layout.table(TABLE), by
         self._read: RunState | None = None
 
     @property
     def run_state(self) -> RunState:
-        """Where all queries and gates stand."""
+        """Return the recorded state of all queries and gates."""
         if self._read is None:
             self._read = _read_run_state(self._table)
         return self._read
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows of `RUNS`, all in one commit, after those that are there."""
-        self._read = None  # what fails may have been written
+        """Append rows of `RUNS` in one commit."""
+        self._read = None  # a failed write may have been committed
         if listed := [{**self._by, **row} for row in rows]:
             records.append_records(self._table, TableSpec(RUNS), listed, numbered="number")
 
     def rescued(self) -> dict[str, RescuedSummary]:
-        """Return what this run has written of values that did not fit, by bronze's queries."""
+        """Return the values of this run that did not fit, by bronze's queries."""
         if "rescued_rows" not in delta_tables.column_names(self._table):
             return {}
         rows = delta_tables.select_rows(
@@ -211,22 +210,22 @@ class Runs:
         return {query: RescuedSummary.from_record(*summary) for query, *summary in rows}
 
     def late_rows(self, query: str) -> int:
-        """The rows on record that came too late for a query's state, since its last refresh."""
+        """Return the recorded rows that came too late, since the query's last refresh."""
         return self.run_state.totals_of(query).late_rows
 
     def last_batch(self, query: str) -> int:
-        """The last batch of a query on record, -1 if none: those after it have to be settled."""
+        """Return the last recorded batch of a query, or -1: later batches have to be recorded."""
         return self.run_state.totals_of(query).last_batch
 
     def has_failed(self, query: str) -> bool:
-        """Whether a query failed when it ran last."""
+        """Return whether the last run of a query failed."""
         last = self.run_state.last.get(query)
         return last is not None and last.state == FAILED
 
 
 def _read_run_state(table: Path) -> RunState:
-    """Read the run state with one query: each would open all files of the record."""
-    missing = RUNS.keys() - delta_tables.column_names(table)  # a table of an older version
+    """Read the run state in one SQL query: each further one would open all files again."""
+    missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
     added = "".join(f", {typed_null_sql(RUNS, name)} as {name}" for name in missing)
     rows = delta_tables.select_rows(
         table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added)
@@ -234,7 +233,7 @@ def _read_run_state(table: Path) -> RunState:
     found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
 
     def each(answer: str) -> dict[str, Any]:
-        """One answer for each query that there is one for."""
+        """Return a column by query, without nulls."""
         return {row["query"]: row[answer] for row in found if row[answer] is not None}
 
     return RunState(
@@ -251,7 +250,7 @@ def _read_run_state(table: Path) -> RunState:
     )
 
 
-# The rows, each with the number of its query's last refresh, which begins the query's record anew.
+# The rows, each with the number of its query's last refresh, with which the totals start again.
 _ROWS = """(
     select *, max(case when state = 'refreshed' then number end) over (partition by query) as since
     {} from rows
@@ -264,8 +263,9 @@ def _last(columns: Mapping[str, str], where: str) -> str:
 
 
 def _newest(column: str, where: str) -> str:
-    """The last one that was told, and not the greatest: a table that is made anew begins at version
-    0 again."""
+    """Return the SQL of the last value, and not the greatest: a recreated table starts at version
+    0.
+    """
     return f"last_value({column} order by number) filter (where {column} is not null and {where})"
 
 

@@ -1,7 +1,6 @@
-"""The ledger of topics, `ops.topics`: how far each partition of a broker's topics is taken in.
+"""The topic ledger, `ops.topics`: how far each partition of Kafka topics is ingested.
 
-It is written with each batch, by the one process that holds bronze's lock; to write it again says
-the same.
+The process that holds bronze's lock writes it with each batch. Each write may be repeated.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class PartitionProgress:
     """One row of the ledger. Times are microseconds since 1970.
 
     Attributes:
-        first_offset: where the partition's messages were first taken in from.
-        next_offset: up to where, and without it; -1: there is no such partition any more.
-        rows: of all batches up to `batch`; likewise those that are corrupt or hold rescued fields.
-        lost: the offsets that were gone before they were taken in.
-        made_anew: how often another topic of the same name took its place, or its offsets began to
-            come a second time, where somebody said to go on.
+        first_offset: the first offset that was ingested.
+        next_offset: the first offset that was not; -1: the partition does not exist any more.
+        rows: of all batches up to `batch`; likewise those that are corrupt or have rescued fields.
+        lost: the offsets that were gone before they were ingested.
+        made_anew: how often the user continued with a recreated topic, or with offsets that
+            restarted.
     """
 
     source: str
@@ -46,12 +45,12 @@ class PartitionProgress:
 
     @property
     def place(self) -> PartitionKey:
-        """The partition that it is about."""
+        """Return the partition of this row."""
         return self.topic, self.partition
 
     @property
     def is_void(self) -> bool:
-        """Whether there is no such partition any more, which somebody has said to go on without."""
+        """Return whether the partition is gone, and the user continues without it."""
         return self.next_offset < 0
 
 
@@ -59,7 +58,7 @@ _COLUMNS = records.record_columns(PartitionProgress)
 
 
 def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionProgress]:
-    """The partitions of one source; no JVM."""
+    """Return the partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
     found = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
     return {taken.place: taken for taken in found}
@@ -71,7 +70,7 @@ def ingested_rows(layout: Layout, source: str) -> int:
 
 
 def write_progress(layout: Layout, taken: Iterable[PartitionProgress]) -> None:
-    """Put rows in the place of those of the same partition, or add them."""
+    """Insert rows, or replace those of the same partition."""
     rows = [asdict(each) for each in taken]
     if rows:
         keys = ("source", "topic", "partition")
