@@ -163,12 +163,12 @@ def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
         with pytest.raises(Killed):
             refresh.refresh_table(filled.pipeline(), "silver.event")
     shutil.rmtree(filled.config.layout.refresh_plan.parent)
-    with pytest.raises(UsageError, match=r"does not have the batches .* refresh silver\.event"):
+    with pytest.raises(UsageError, match=r"lacks the batches .* refresh silver\.event"):
         filled.fill("silver")
     runs = filled.rows("ops.runs", "number", "query", "state", "error")
     _, query, state, error = max(runs)
     assert (query, state) == ("silver.event", "failed")
-    assert "does not have the batches" in error
+    assert "lacks the batches" in error
     refresh.refresh_table(filled.pipeline(), "silver.event")
     assert times(filled) == SILVER
     assert run_audit(filled.config).is_balanced
@@ -353,7 +353,7 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
     with pytest.raises(ConfigError, match=r"window was '10 minutes'.* refresh gold.action"):
         Pipeline(filled.spark, other, "test", print).run("gold")
     shutil.rmtree(checkpoint)
-    with pytest.raises(UsageError, match=r"does not have the batches .* refresh gold.action"):
+    with pytest.raises(UsageError, match=r"lacks the batches .* refresh gold.action"):
         Pipeline(filled.spark, other, "test", print).run("gold")
     assert filled.rows("gold.action_counts") == before
 

@@ -48,7 +48,9 @@ def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout
     assert checkpoints.delta_offset(folder, 1) == DeltaOffset(7, -1)
     assert checkpoints.watermark(folder, 0) is None
     assert checkpoints.watermark(folder, 1) == 1_519_984_953_000
-    with pytest.raises(MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"):
+    with pytest.raises(
+        MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"
+    ):
         checkpoints.delta_offset(folder, 2)
 
 
