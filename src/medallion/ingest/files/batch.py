@@ -265,9 +265,9 @@ class FileBatch:
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             name = Path(entries[0].path).name
             told = f".{name}.crc beside it is of another file: remove that, and put this one back"
-        if failure.code is FailureCode.COLUMN_TYPE_UNREADABLE:
-            if columns := typed.unsupported_columns(self.files.path(entries[0])):
-                told = f"Spark has no type for its {columns}: write that as text ({told})"
+        has_no_type = failure.code is FailureCode.COLUMN_TYPE_UNREADABLE
+        if has_no_type and (columns := typed.unsupported_columns(self.files.path(entries[0]))):
+            told = f"Spark has no type for its {columns}: write that as text ({told})"
         return {entries[0].path: f"cannot be read: {told}"}
 
     def _parse_error(self, entries: list[Entry]) -> Exception | None:
