@@ -46,7 +46,7 @@ def test_what_a_source_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"folders": ["x"]}, "sources.more.folders is not a known key"),
         ({"multi_line": True}, "sources.more.multi_line is not a known key"),
@@ -55,7 +55,7 @@ def test_what_a_source_reads(tmp_path: Path) -> None:
         ({"servers": []}, "servers must be a list"),
         ({"servers": ["one"]}, "servers must be a list"),
         ({"servers": ["me:secret@one:9092"]}, "servers must be a list"),
-        ({"topics": ["a", "a"]}, "topics must be a list of topics, each named once"),
+        ({"topics": ["a", "a"]}, "topics must be a list of different topics"),
         ({"topics": ["a,b"]}, "topics must be a list"),
         ({"topics": [".."]}, "topics must be a list"),
         ({"value": "avro"}, "value must be one of json, text"),
@@ -65,21 +65,21 @@ def test_what_a_source_reads(tmp_path: Path) -> None:
         ({"format": "kafkaa"}, "format must be one of json, .*, kafka, rate, socket"),
     ],
 )
-def test_mistakes(tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_mistakes(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         loaded(tmp_path, {**KAFKA, **change}, {})
 
 
 def test_what_must_be_there(tmp_path: Path) -> None:
-    for number, (format_, told) in enumerate(
+    for number, (format_, message) in enumerate(
         (("kafka", "servers is missing"), ("socket", "port is missing"))
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             loaded(tmp_path / str(number), {"format": format_}, {})
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"MEDALLION_KAFKA_PASSWORD": ""}, "set all three, or none"),
         ({"MEDALLION_KAFKA_PROTOCOL": "SSL"}, "set all three, or none"),
@@ -93,8 +93,8 @@ def test_what_must_be_there(tmp_path: Path) -> None:
         ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the absolute path"),
     ],
 )
-def test_mistakes_in_the_login(change: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_mistakes_in_the_login(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
         kafka_login({**LOGIN, **change}, {})
     assert 'a "b' not in str(refused.value)
 
@@ -114,7 +114,7 @@ def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
 
 
 def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:
-    """As it is written there; a mistake is told without what may be a password."""
+    """As it is written there; a mistake is message without what may be a password."""
     (tmp_path / ".env").write_text(
         "MEDALLION_KAFKA_PROTOCOL=SASL_SSL\n"
         "MEDALLION_KAFKA_USERNAME=reader\n"

@@ -178,7 +178,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
             ["device_counts.session", "cannot be used"],
         ),
         (("gold", "t"), SESSIONS | {"output_mode": "update"}, ["t.output_mode", "complete, not"]),
-        (("gold", "t"), SESSIONS | {"group_by": []}, ["t.group_by", "sessions are counted"]),
+        (("gold", "t"), SESSIONS | {"group_by": []}, ["t.group_by", "its own sessions"]),
         (("gold", "t"), {"sql": "gold/t.sql", "window": "1 hour"}, ["t.window is not", "sql"]),
         (("gold", "t"), {"sql": "gold/t.sql"}, ["gold.t.sql", "gold/t.sql, which cannot be read"]),
         (("gold", "t"), JOIN | {"group_by": ["device"]}, ["t.group_by is not", "join, columns"]),
@@ -424,30 +424,25 @@ def test_who_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
-        (b"MEDALLION_HOEM=/x\n", "line 1: MEDALLION_HOEM is not a known key"),
-        (b"# a comment\n\nMEDALLION_CONF=other\n", "line 3: .* in the environment"),
+        (b"MEDALLION_HOEM=/x\n", "MEDALLION_HOEM is not a known key"),
+        (b"MEDALLION_CONF=other\n", "only be set in the environment"),
         (b"A=1\n\nthis is not a setting\n", "line 3: must be KEY=value;"),
         (b"MEDALLION_HOME\n", "line 1: must be KEY=value"),
         (b"MEDALLION_HOME=\xff\n", "cannot be read"),
         (b"MEDALLION_HOME=s3://bucket\n", "only a local path"),
-        (b"MEDALLION_HOME=a\n\nMEDALLION_HOME=b\n", "line 3: MEDALLION_HOME is set twice"),
         (b"MEDALLION_HOME=' a'\n", "MEDALLION_HOME: ' a' starts or ends with a blank"),
         (b"MEDALLION_MASTER=spark\n", "MEDALLION_MASTER: 'spark' must be one of local, local"),
         (b"MEDALLION_MASTER=local[0]\n", "MEDALLION_MASTER: 'local\\[0\\]' must be one of local"),
-        (b"MEDALLION_KAFKA_LOGIN=x\n", "line 1: MEDALLION_KAFKA_LOGIN is not a known key"),
-        (b"MEDALLION_HOME=$HOME/lake", r"has \$HOME: write \$\{HOME\}"),
-        (
-            b"MEDALLION_HOME=${NOT_SET}/lake",
-            r"has \$\{NOT_SET\}, which is set neither here",
-        ),
+        (b"MEDALLION_KAFKA_LOGIN=x\n", "MEDALLION_KAFKA_LOGIN is not a known key"),
+        (b"MEDALLION_HOME=${HOME}/lake", "MEDALLION_HOME has a \\$"),
     ],
 )
-def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, told: str) -> None:
+def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, message: str) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     (tmp_path / ".env").write_bytes(content)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load({}, tmp_path)
 
 

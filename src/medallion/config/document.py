@@ -1,4 +1,4 @@
-"""A YAML file read key by key, so that an error names the key."""
+"""YAML files, read key by key so that an error names the key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the document of a YAML 1.2 file, in which `off`, `no` and `on` are strings.
+    """Return the document of a YAML 1.2 file; `off`, `no` and `on` are strings in it.
 
     Raises:
         ConfigError: the file is missing, unreadable or not YAML, or it has a key twice.
@@ -39,8 +39,8 @@ def read_yaml(file: Path) -> Any:
         line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
     except Exception as error:  # ruamel.yaml raises many types, e.g. for unclosed brackets
         problem = str(error)
-    where = "" if line is None else f" line {line + 1}"
-    raise ConfigError(f"{file}{where}: not readable as YAML ({problem}).")
+    place = "" if line is None else f" line {line + 1}"
+    raise ConfigError(f"{file}{place}: not readable as YAML ({problem}).")
 
 
 class Node:
@@ -57,8 +57,8 @@ class Node:
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raise ConfigError for a key of this node; an empty key stands for the node itself."""
-        where = ".".join(p for p in (self.path, key) if p) or "the document"
-        raise ConfigError(f"{self.file}: {where} {problem}.")
+        path = ".".join(p for p in (self.path, key) if p) or "the document"
+        raise ConfigError(f"{self.file}: {path} {problem}.")
 
     def allow_only(self, *known: str) -> None:
         """Raise ConfigError for a key that is not among these."""
@@ -67,7 +67,7 @@ class Node:
                 self.fail(key, f"is not a known key; known here: {', '.join(known)}")
 
     def children(self, key: str) -> dict[str, Node]:
-        """Return the mappings below a key, whose keys are names of tables."""
+        """Return the mappings below a key by the names of tables."""
         node = self.child(key)
         for name in node.value:
             if not TABLE_NAME.fullmatch(name):
@@ -104,7 +104,7 @@ class Node:
             self.fail(key, f"must be {expected}, not {value!r}")
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
-        """Return one of some words, by default the first."""
+        """Return one of some words; the first is the default."""
         return self.get(key, one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:

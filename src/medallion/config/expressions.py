@@ -1,4 +1,4 @@
-"""Spark SQL of the configuration, inspected without Spark."""
+"""Checks of Spark SQL in the configuration, without Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
-# A string in either quotes; after r no backslash escapes. Works with any flags.
+# A string in either quotes; after r, backslashes are literal. It works with any flags.
 STRING = r"""(?:\b[rR]'[^']*'|\b[rR]"[^"]*"|'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*")"""
 COMMENT = r"(?:--[^\n]*|/\*[\s\S]*?\*/)"
 _QUOTED_NAME = r"`[^`]*`"
 _QUOTED = re.compile(f"{STRING}|{_QUOTED_NAME}")
-# Spark's parser replaces such a literal by the time at which it parses it.
+# Spark's parser replaces such a literal by the current time.
 _NOW = rf"\b(?:date|timestamp\w*)(?:\s|{COMMENT})*r?['\"]\s*(?:now|today|tomorrow|yesterday)\b"
 _CURRENT_TIME = re.compile(f"(?P<now>{_NOW})|{STRING}|{_QUOTED_NAME}|{COMMENT}", re.IGNORECASE)
 _ARRIVAL = re.compile(
@@ -21,7 +21,7 @@ _ARRIVAL = re.compile(
 
 
 def without_strings(sql: str) -> str:
-    """Replace each string and each quoted name of a SQL text by an empty string."""
+    """Return SQL with an empty string in place of each string and each quoted name."""
     return _QUOTED.sub("''", sql)
 
 

@@ -29,7 +29,7 @@ from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
 Sources = Mapping[str, SourceConfig]
-Made = Aggregate | Statement | Join
+Definition = Aggregate | Statement | Join
 _FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
@@ -46,23 +46,30 @@ _AGGREGATE = (
 
 
 def parse_gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
-    """Parse one table of gold: an aggregate, a join, or a file of SQL over silver tables."""
+    """Parse one gold table: an aggregate, a join, or a query over silver tables.
+
+    Args:
+        name: the name of the table.
+        node: its entry.
+        sources: the sources by name.
+        conf_dir: the folder to which the file of a query is relative.
+    """
     if "sql" in node.value:
         return _by_sql(name, node, sources, conf_dir)
     if "join" in node.value:
         return _by_join(name, node, sources)
     node.allow_only(*_AGGREGATE, "join", "sql")
     source = _source(node, "source", sources)
-    made = _aggregate(node, sources[source])
-    modes = OUTPUT_MODES if made.session is None else OUTPUT_MODES[:1]
-    return _table(name, (source,), made, node, modes)
+    definition = _aggregate(node, sources[source])
+    modes = OUTPUT_MODES if definition.session is None else OUTPUT_MODES[:1]
+    return _table(name, (source,), definition, node, modes)
 
 
 def _table(
-    name: str, sources: tuple[str, ...], made: Made, node: Node, modes: Sequence[str]
+    name: str, sources: tuple[str, ...], definition: Definition, node: Node, modes: Sequence[str]
 ) -> GoldTable:
     mode = cast(OutputMode, node.choice("output_mode", modes))
-    return GoldTable(name, sources, made, mode, outputs(node, mode))
+    return GoldTable(name, sources, definition, mode, parse_outputs(node, mode))
 
 
 def _source(node: Node, key: str, sources: Sources) -> str:
@@ -99,7 +106,7 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
     if session and not group_by:
         node.fail(
             "group_by",
-            "must name a column, such as a device: sessions are counted for each of its values",
+            "must name a column, such as a device: each of its values has its own sessions",
         )
     measure = node.get(
         "measure", values.named_columns, "snake_case columns with their Spark SQL aggregates"
@@ -143,13 +150,13 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
     named: dict[str, None] = {}
 
     def view(match: re.Match[str]) -> str:
-        """Return the name of the view, which has no dot, in place of silver.SOURCE."""
+        """Return the name of the view in place of silver.SOURCE."""
         source = match["source"]
         if source is None:
             return match[0]
         if source not in sources:
-            there = _tables(sources)
-            node.fail("sql", f"names {file}, which reads silver.{source}; there are {there}")
+            known = _tables(sources)
+            node.fail("sql", f"names {file}, which reads silver.{source}; there are {known}")
         named[source] = None
         return f"silver_{source}"
 
@@ -172,7 +179,7 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         _refuse_unknown(join, "on", one, sources[first])
         _refuse_unknown(join, "on", two, sources[second])
     sql = "a condition in Spark SQL"
-    made = Join(
+    definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
         within=join.get("within", values.duration, _DURATION),
@@ -180,11 +187,11 @@ def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
         condition=join.optional("condition", values.text, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
-    return _table(name, (first, second), made, node, ("append",))
+    return _table(name, (first, second), definition, node, ("append",))
 
 
-def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
-    """Parse the outputs of a table, by `files` and `kafka`; `mode` is its output mode."""
+def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
+    """Return the outputs of a table by `files` and `kafka`; `mode` is its output mode."""
     if "publish" not in node.value:
         return {}
     if mode == "complete":
@@ -195,20 +202,20 @@ def outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
         )
     entry = node.child("publish")
     entry.allow_only("files", "kafka")
-    found: dict[str, OutputConfig] = {}
+    outputs: dict[str, OutputConfig] = {}
     if "files" in entry.value:
         files = entry.child("files")
         files.allow_only("format")
-        known, told = values.one_of(_FORMATS), f"one of {', '.join(_FORMATS)}"
-        found["files"] = ToFiles(files.get("format", known, told))
+        expected = f"one of {', '.join(_FORMATS)}"
+        outputs["files"] = ToFiles(files.get("format", values.one_of(_FORMATS), expected))
     if "kafka" in entry.value:
         kafka = entry.child("kafka")
         kafka.allow_only("servers", "topic")
         topic = kafka.get("topic", sources.topic_name, "the name of a topic")
-        found["kafka"] = ToKafka(sources.parse_servers(kafka), topic)
-    if not found:
+        outputs["kafka"] = ToKafka(sources.parse_servers(kafka), topic)
+    if not outputs:
         node.fail("publish", "must name files, kafka, or both")
-    return found
+    return outputs
 
 
 def refuse_shared_topics(
@@ -216,17 +223,17 @@ def refuse_shared_topics(
 ) -> None:
     """Raise ConfigError if a topic has two outputs, or is both published to and read.
 
-    Readers could not tell two tables of a topic apart, and a source that reads what is computed
-    from its own rows never ends.
+    Readers could not tell two tables of a topic apart, and a source that reads results of its own
+    rows never ends.
 
     Args:
-        document: the whole of pipeline.yaml.
+        document: the document of pipeline.yaml.
         read: topics of sources, by their keys in the document.
         written: topics of outputs, by their keys in the document.
     """
-    taken = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
+    used = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
     for key, output in written.items():
-        for other, (servers, topics) in taken.items():
+        for other, (servers, topics) in used.items():
             # One common server is enough: it belongs to one cluster.
             if output.topic in topics and _names(servers) & _names(output.servers):
                 document.fail(
@@ -234,7 +241,7 @@ def refuse_shared_topics(
                     f"is {output.topic}, as in {other}: give the output a topic that no other "
                     "output writes and no source reads",
                 )
-        taken[key] = (output.servers, (output.topic,))
+        used[key] = (output.servers, (output.topic,))
 
 
 def _names(servers: Iterable[str]) -> set[str]:

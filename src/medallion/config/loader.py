@@ -12,7 +12,6 @@ from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
-from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 from medallion.config import values
@@ -45,14 +44,17 @@ _CHOICES = {
 LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Login)}
 """Environment variables of the login, each with its field of `Login`."""
 
-_PLACES = ("MEDALLION_HOME", "MEDALLION_MASTER")
-KEYS = (*_PLACES, *LOGIN)
-_PREFIX = "MEDALLION_"
+_NOT_EXPANDED = ("MEDALLION_HOME", "MEDALLION_MASTER")
+KEYS = (*_NOT_EXPANDED, *LOGIN)
 PROJECT = Path(__file__).resolve().parents[3]
 
 
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Config:
-    """Read the configuration as a process started in `cwd` with `environ` would see it.
+    """Return the configuration of a process.
+
+    Args:
+        environ: the environment variables; by default those of this process.
+        cwd: the directory that relative paths start from; by default the current one.
 
     Raises:
         ConfigError: a file is missing or unreadable, or a key is unknown or invalid.
@@ -69,8 +71,8 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     gold = {name: parse_gold_table(name, node, sources, conf_dir) for name, node in tables}
     master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
     maintain = parse_maintenance(document.child("maintain"))
-    asks_brokers = _asks_brokers(document, sources, gold)
-    login = kafka_login(environ, dotenv) if asks_brokers else Login()
+    uses_kafka = _uses_kafka(document, sources, gold)
+    login = kafka_login(environ, dotenv) if uses_kafka else Login()
     return Config(conf_dir, master, layout, sources, gold, maintain, login)
 
 
@@ -82,15 +84,15 @@ def _sources(document: Node, layout: Layout) -> dict[str, SourceConfig]:
     return sources
 
 
-def _asks_brokers(
+def _uses_kafka(
     document: Node, sources: Mapping[str, SourceConfig], gold: Mapping[str, GoldTable]
 ) -> bool:
     """Return True if topics are read or written; raise ConfigError if one is shared."""
     read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
     written = {
-        f"gold.{name}.publish.{kind}": output
+        f"gold.{name}.publish.{key}": output
         for name, table in gold.items()
-        for kind, output in table.outputs.items()
+        for key, output in table.outputs.items()
         if isinstance(output, ToKafka)
     }
     refuse_shared_topics(document, read, written)
@@ -98,38 +100,44 @@ def _asks_brokers(
 
 
 def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
-    named = environ.get("MEDALLION_CONF")
-    if named:
-        return (cwd / named).absolute()
+    if path := environ.get("MEDALLION_CONF"):
+        return (cwd / path).absolute()
     return (cwd if (cwd / "conf/pipeline.yaml").is_file() else PROJECT) / "conf"
 
 
-def _master(named: str) -> str | None:
-    """Return the master of Spark; an unknown one would end in a stack trace of Java."""
-    master = named.strip()
+def _master(value: str) -> str | None:
+    """Return the Spark master; an unknown one would end in a stack trace of Java."""
+    master = value.strip()
     if master and not _MASTER.fullmatch(master):
         raise ConfigError(
-            f"MEDALLION_MASTER: {named!r} must be one of local, local[2], local[*], "
+            f"MEDALLION_MASTER: {value!r} must be one of local, local[2], local[*], "
             "spark://host:port, yarn and k8s://host:port."
         )
     return master or None
 
 
 def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], project: Path) -> Path:
-    """Return the root: MEDALLION_HOME relative to `cwd`, other paths relative to the project."""
-    named, start = environ.get("MEDALLION_HOME"), cwd
-    if not named:
-        named, start = dotenv.get("MEDALLION_HOME") or "data/lakehouse", project
-    if "://" in named:
+    """Return the root.
+
+    Args:
+        environ: the environment, whose MEDALLION_HOME is relative to `cwd`.
+        cwd: the current directory.
+        dotenv: the settings of `.env`, whose MEDALLION_HOME is relative to `project`.
+        project: the folder of `conf/` and `.env`.
+    """
+    value, start = environ.get("MEDALLION_HOME"), cwd
+    if not value:
+        value, start = dotenv.get("MEDALLION_HOME") or "data/lakehouse", project
+    if "://" in value:
         raise ConfigError("MEDALLION_HOME: only a local path is supported, not an address.")
-    if named != named.strip():
-        raise ConfigError(f"MEDALLION_HOME: {named!r} starts or ends with a blank.")
+    if value != value.strip():
+        raise ConfigError(f"MEDALLION_HOME: {value!r} starts or ends with a blank.")
     try:
-        path = start / Path(named).expanduser()
+        path = start / Path(value).expanduser()
     except RuntimeError:  # ~name of an unknown user
-        raise ConfigError(f"MEDALLION_HOME: {named} has no home folder.") from None
-    if why := unsupported_path_reason(path):
-        raise ConfigError(f"MEDALLION_HOME: {named!r}: {why}.")
+        raise ConfigError(f"MEDALLION_HOME: {value} has no home folder.") from None
+    if reason := unsupported_path_reason(path):
+        raise ConfigError(f"MEDALLION_HOME: {value!r}: {reason}.")
     return without_dotdot(path)
 
 
@@ -138,7 +146,7 @@ def parse_maintenance(node: Node) -> Maintenance:
     node.allow_only(*(field.name for field in fields(Maintenance)))
     duration, size = values.DURATION, "a size such as '128 MiB'"
     retention = node.get("retention", values.duration, duration, table_specs.RETENTION)
-    if retention.seconds < 3600:  # as long as a user's query may take
+    if retention.seconds < 3600:  # a query of a user may take as long
         node.fail("retention", "must be at least 1 hour")
     return Maintenance(
         retention=retention,
@@ -160,44 +168,32 @@ def read_dotenv(file: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
-    without_dotdot: dict[str, str | None] = {}  # as it is written: a password may have a ${
+    settings: dict[str, str] = {}
     for binding in parse_stream(StringIO(text)):
-        written = binding.original.string
-        line = binding.original.line + len(written) - len(written.lstrip("\n"))
-        if binding.error or (binding.key and binding.value is None):
+        key, value = binding.key, binding.value
+        if binding.error or (key and value is None):
+            written = binding.original.string  # it starts with the blank lines before
+            line = binding.original.line + len(written) - len(written.lstrip("\n"))
             # The message does not repeat the line: it may be a password.
             raise ConfigError(
                 f"{file} line {line}: must be KEY=value; put a value that contains ' in \", and "
                 "the other way round."
             )
-        if binding.key == f"{_PREFIX}CONF":
+        if key == "MEDALLION_CONF":
             raise ConfigError(
-                f"{file} line {line}: MEDALLION_CONF can only be set in the environment, because "
-                "it decides which .env is read."
+                f"{file}: MEDALLION_CONF can only be set in the environment, because it decides "
+                "which .env is read."
             )
-        if (binding.key or "").startswith(_PREFIX) and binding.key not in KEYS:
+        if key and key.startswith("MEDALLION_") and key not in KEYS:
+            raise ConfigError(f"{file}: {key} is not a known key; known here: {', '.join(KEYS)}.")
+        if key in _NOT_EXPANDED and "$" in (value or ""):
             raise ConfigError(
-                f"{file} line {line}: {binding.key} is not a known key; known here: "
-                f"{', '.join(KEYS)}."
+                f"{file}: {key} has a $, but variables are not expanded here: write the complete "
+                "path, or start it with ~."
             )
-        if binding.key in without_dotdot and binding.key in KEYS:
-            raise ConfigError(f"{file} line {line}: {binding.key} is set twice.")
-        without_dotdot[binding.key or ""] = binding.value
-    found = {
-        **dotenv_values(stream=StringIO(text)),
-        **{k: without_dotdot[k] for k in LOGIN if k in without_dotdot},
-    }
-    for key in _PLACES:
-        value = without_dotdot.get(key) or ""
-        if bare := re.search(r"\$([A-Za-z_]\w*)", value):  # dotenv would take it as it is
-            raise ConfigError(f"{file}: {key} has {bare[0]}: write ${{{bare[1]}}}.")
-        for name in re.findall(r"\$\{([^}:]+)\}", value):
-            if name not in without_dotdot and name not in os.environ:  # ${DATA}/lake would be /lake
-                raise ConfigError(
-                    f"{file}: {key} has ${{{name}}}, which is set neither here nor in the "
-                    "environment."
-                )
-    return {key: value for key, value in found.items() if value}
+        if key and value:
+            settings[key] = value
+    return settings
 
 
 def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:

@@ -1,4 +1,8 @@
-"""The settings of one process, as frozen dataclasses; `loader` makes them."""
+"""The configuration of one process as frozen dataclasses; `loader.load` returns it.
+
+The `Attributes` document the keys of pipeline.yaml, in Markdown: `tools/reference.py` writes
+docs/configuration-reference.md from them, with the values and defaults that the parsers know.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +32,14 @@ from medallion.storage.table_specs import (
 
 @dataclass(frozen=True)
 class Kafka:
-    """Topics of a message broker, and how their messages are read.
+    """A source of `format: kafka`.
 
-    `servers` are hosts with their ports. `value` says what a message is: a JSON object, or text,
-    which becomes the column `value`. A first run begins at `starting_offsets`.
+    Attributes:
+        servers: The brokers, as `host:port`.
+        topics: The topics to read. A topic added later is read from its first message.
+        value: The content of a message: a JSON object, or text for the column `value`.
+        starting_offsets: Where the first run starts.
+        max_messages_per_trigger: The most messages in one batch.
     """
 
     servers: tuple[str, ...]
@@ -43,24 +51,35 @@ class Kafka:
 
 @dataclass(frozen=True)
 class Rate:
-    """Rows that Spark makes up, numbered in `value`, each with a `timestamp`."""
+    """A source of `format: rate`, for demonstrations: generated rows of `timestamp` and `value`.
+
+    Attributes:
+        rows_per_second: The number of rows that Spark generates each second.
+    """
 
     rows_per_second: int
 
 
 @dataclass(frozen=True)
 class Socket:
-    """Lines of JSON from whoever listens at a port. What came in while nobody read is lost."""
+    """A source of `format: socket`, for demonstrations: JSON lines from a TCP port.
+
+    Lines that arrive while no stream runs are lost, so only `medallion stream` reads it.
+
+    Attributes:
+        host: The host to connect to.
+        port: Its TCP port.
+    """
 
     host: str
     port: int
 
 
 STREAM_KEYS: Mapping[str, tuple[str, ...]] = {
-    kind: tuple(each.name for each in fields(read))
-    for kind, read in (("kafka", Kafka), ("rate", Rate), ("socket", Socket))
+    name: tuple(each.name for each in fields(settings))
+    for name, settings in (("kafka", Kafka), ("rate", Rate), ("socket", Socket))
 }
-"""The keys of a source that are its format's alone."""
+"""Keys of a source that only one format has, by format."""
 
 
 TYPED_FORMATS = ("parquet", "orc", "avro")  # whose files bring the types of their columns
@@ -78,9 +97,12 @@ JOINS = ("inner", "left")
 
 @dataclass(frozen=True)
 class LookupConfig:
-    """A reference whose columns silver takes over: those of its row with the same value in `on`.
+    """A lookup table whose columns are joined to silver.
 
-    `file` is a CSV file with a header, or the folder of a Delta table.
+    Attributes:
+        file: A CSV file with a header or the folder of a Delta table, absolute or below the root.
+        on: The silver column to join by; the lookup table has one of the same name.
+        columns: The lookup table's columns to add, with their types.
     """
 
     file: str
@@ -90,11 +112,13 @@ class LookupConfig:
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """Reader options of CSV files, by Spark's names.
+    """Reader options of CSV files, by Spark's names; they apply to files not ingested yet.
 
-    `header` is None if files have a header, and one that looks like data makes its file wait. True
-    takes each file's first row as its header, whatever it looks like. False: files have no header,
-    and their columns are those of `schema`, in order.
+    Attributes:
+        delimiter: The character between two fields; `sep` is another name of this key.
+        header: By default each file has a header, and a file whose header looks like data waits.
+            `true`: the first row is the header without a check. `false`: there is no header, and
+            the columns are those of `schema` in order.
     """
 
     delimiter: str = ","
@@ -103,12 +127,46 @@ class CsvOptions:
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Where rows come from, and what bronze and silver make of them.
+    """One source: its input, its bronze table and its silver table.
 
-    `schema` is None where it is to be inferred, and `hints` give types that then win. Sizes are
-    in bytes; those of packed files count as they are unpacked. `on_rescued` says what becomes of
-    rows in which a field that silver reads did not fit its column. `stream` is what is read in
-    place of files, by the formats kafka, rate and socket: then nothing of files applies.
+    Attributes:
+        name: The name of the entry, of `landing/<name>/` and of the tables.
+        schema: The columns with their types (`string`, `timestamp`, `long`, `double`, `boolean`,
+            `date`, `struct<...>`, `array<...>`; Parquet, ORC and Avro have more), or `infer`: the
+            types of Parquet, ORC and Avro files, else from the first 10,000 rows or 8 MiB.
+        hints: Types of some columns of an inferred schema.
+        schema_evolution: What happens to new fields: `addNewColumns` adds columns, `rescue` and
+            `none` keep them in `_rescued_data`, `failOnNewColumns` stops the source.
+            `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
+        silver: The columns of silver, each with a Spark SQL expression over bronze's columns.
+        lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
+        event_time: The silver column of the time at which the event happened. The watermark and
+            the windows of gold use it.
+        keys: The silver columns that identify a row; `event_time` is one of them. Floating-point
+            columns and times of arrival cannot be keys.
+        watermark: How long silver remembers keys, in event time. Older rows are late.
+        late: `admit` inserts late rows into silver, `quarantine` quarantines them.
+        on_rescued: What happens to a row with a value that did not fit a field that silver reads:
+            it is quarantined, ingested with a warning, or ingested (`ignore`).
+        format: The format of the files, or the system that is read instead of files. It cannot
+            change once files are ingested.
+        multi_line: `true`: JSON documents, one or several in a file, in place of lines. It cannot
+            change once files are ingested.
+        pattern: The names of the files to ingest.
+        folders: More folders beside `landing/<name>/`: absolute paths, or relative to the root.
+        allow_overwrites: `true` ingests a file that replaces one of the same name, and marks the
+            older one as `replaced`; `false` rejects it.
+        quiet_period: Ingest a file only if it has not changed for this long: for writers that do
+            not rename files when they are complete.
+        clean_source: What happens to ingested files: they are moved to `archive/`, deleted, or
+            left in place (`off`).
+        clean_after: How long ingested files stay in landing before that.
+        max_line_bytes: Reject a file with a longer line; at most `512 MiB`.
+        max_files_per_trigger: The most files in one batch.
+        max_bytes_per_trigger: The most bytes in one batch, counted uncompressed.
+        stream: The settings of the formats `kafka`, `rate` and `socket`; keys of files do not
+            apply then.
+        options: Reader options of CSV files.
     """
 
     name: str
@@ -138,37 +196,42 @@ class SourceConfig:
 
     @property
     def origin_columns(self) -> Columns:
-        """The columns of bronze that say where a row came from."""
+        """Columns of bronze with the origin of a row."""
         if isinstance(self.stream, Kafka):
             return MESSAGE_ORIGIN_COLUMNS
         return {} if self.stream else FILE_ORIGIN_COLUMNS
 
     @property
     def silver_origin_columns(self) -> tuple[str, ...]:
-        """Those of them that silver has as well."""
+        """Columns of silver with the origin of a row."""
         return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin_columns)
 
     @property
     def silver_columns(self) -> tuple[str, ...]:
-        """Silver's columns, but for the time at which a row came in."""
+        """Silver's columns, without the time of ingestion."""
         return (*self.columns, *self.silver_origin_columns)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Silver's columns, without the technical ones: its own, then those of the reference."""
+        """Silver's columns, without technical ones; those of the lookup table are last."""
         return (*self.silver, *(self.lookup.columns if self.lookup else ()))
 
     def folders_in(self, layout: Layout) -> tuple[Path, ...]:
-        """The source's folder of landing, and the others that its configuration names."""
+        """Return the source's folder in landing, then the others that its configuration names."""
         return (layout.landing(self.name), *(without_dotdot(layout.root / f) for f in self.folders))
 
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Groups of one silver table's rows, and what is measured of each.
+    """A gold table that aggregates one silver table.
 
-    Of `window` (with `slide`, where windows overlap) and `session` one may be there: a session
-    lasts as long as rows follow each other within that time.
+    Attributes:
+        group_by: The silver columns to group by.
+        measure: The columns to compute, each with a Spark SQL aggregate.
+        window: The length of the time windows; without it groups span all time.
+        slide: The time between the starts of two windows, if windows overlap.
+        session: Group rows that follow each other within this time, in place of `window`; in
+            output mode `complete` only.
     """
 
     group_by: tuple[str, ...]
@@ -179,13 +242,18 @@ class Aggregate:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The columns that a row of the table is known by, the window's first."""
+        """The columns that identify a row of the table; those of the window are first."""
         return (*(WINDOW if self.window or self.session else ()), *self.group_by)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What a file of SQL says of silver tables."""
+    """A gold table computed by a query.
+
+    Attributes:
+        file: The file of the query.
+        sql: The query, with views `silver_<source>` in place of silver tables.
+    """
 
     file: Path
     sql: str
@@ -193,11 +261,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class Join:
-    """Rows of two silver tables that have the same key, and times near each other.
+    """A gold table that joins two silver tables by keys and event times.
 
-    `on` are columns of the first table with those of the second. `where` chooses among the rows
-    of the first, and `condition` among the pairs; `columns` are SQL over both, by the names of
-    their sources.
+    Attributes:
+        kind: `left` also keeps rows of the first table without a match.
+        on: Columns of the first table, each with a column of the second of the same type.
+        within: The longest time between the two event times of a match.
+        where: A condition in Spark SQL for rows of the first table.
+        condition: A further condition for matches, in Spark SQL.
+        columns: The columns of the table, each with a Spark SQL expression over both silver
+            tables, which are named as their sources.
     """
 
     kind: str
@@ -210,14 +283,23 @@ class Join:
 
 @dataclass(frozen=True)
 class ToFiles:
-    """The changes of a table as files below `publish`."""
+    """An output of a gold table's changes as files below `publish/<table>/`.
+
+    Attributes:
+        format: The format of the files.
+    """
 
     format: str
 
 
 @dataclass(frozen=True)
 class ToKafka:
-    """The changes of a table as messages of a topic, each a JSON object."""
+    """An output of a gold table's changes as JSON messages of a Kafka topic.
+
+    Attributes:
+        servers: The brokers, as `host:port`.
+        topic: A topic that no source reads and no other output writes.
+    """
 
     servers: tuple[str, ...]
     topic: str
@@ -228,9 +310,15 @@ OutputConfig = ToFiles | ToKafka
 
 @dataclass(frozen=True)
 class GoldTable:
-    """One table of gold, and the sources whose silver tables it is made of.
+    """One table of gold.
 
-    `outputs` are where its changes are published, by `files` and `kafka`.
+    Attributes:
+        name: The name of the entry and of the table.
+        sources: The sources whose silver tables it reads.
+        definition: How the table is computed.
+        output_mode: How a batch changes the table: `complete` rewrites it from Spark's state,
+            `update` merges the groups that the batch changed, `append` adds rows.
+        outputs: Where its changes are published, by `files` and `kafka`.
     """
 
     name: str
@@ -242,12 +330,14 @@ class GoldTable:
 
 @dataclass(frozen=True)
 class Maintenance:
-    """What maintenance does to the tables.
+    """The maintenance policy of all tables.
 
-    `retention` is how long versions of a table stay readable at least: what a query, a held gate
-    or a refresh still needs stays longer. `every` is how often a stream that is on sees to it (a
-    nightly batch does so at its end). A table is compacted once it has `compact_from` files that
-    are smaller than `target_file_size` (bytes).
+    Attributes:
+        retention: How long older versions of a table stay readable; at least `1 hour`. Versions
+            that a query, a blocked gate or a refresh still needs stay longer.
+        every: How often a stream maintains the tables; a nightly run does it at its end.
+        compact_from: Compact a table that has this many files below `target_file_size`.
+        target_file_size: The size of a compacted file.
     """
 
     retention: Duration
@@ -256,17 +346,22 @@ class Maintenance:
     target_file_size: int
 
     def properties(self, spec: TableSpec) -> dict[str, str]:
-        """The properties of a Delta table that is kept by this policy."""
-        # A night and the next are between.
+        """Return the properties of a Delta table under this policy."""
+        # Two days more, for the time between two nightly runs.
         known_days = 2 + math.ceil(self.retention.seconds / 86400)
         return spec.properties(self.retention.text, known_days)
 
 
 @dataclass(frozen=True)
 class Login:
-    """How Kafka's brokers are spoken to, by the names that Kafka has for it; from the environment.
+    """The login for Kafka's brokers, from the environment or `.env`.
 
-    `ca` is a file with the certificates of the authorities to trust, in PEM.
+    Attributes:
+        protocol: Kafka's security protocol.
+        mechanism: The SASL mechanism.
+        username: The user, for `SASL_SSL` and `SASL_PLAINTEXT`.
+        password: The user's password.
+        ca: The absolute path of a PEM file with the certificates to trust.
     """
 
     protocol: str = "PLAINTEXT"
@@ -278,7 +373,17 @@ class Login:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration of one process."""
+    """The configuration of one process.
+
+    Attributes:
+        conf_dir: The folder of pipeline.yaml.
+        master: The Spark master, or None for the default.
+        layout: The paths below the root.
+        sources: The sources by name.
+        gold: The gold tables by name.
+        maintain: The maintenance policy.
+        login: The login for Kafka's brokers.
+    """
 
     conf_dir: Path
     master: str | None
@@ -289,29 +394,29 @@ class Config:
     login: Login = field(default_factory=Login)
 
     def source(self, name: str) -> SourceConfig:
-        """The settings of one source.
+        """Return the settings of one source.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: there is no source of that name.
         """
         if name not in self.sources:
             raise UsageError(f"there is no source {name}; there are {', '.join(self.sources)}.")
         return self.sources[name]
 
     def spec(self, table: str) -> TableSpec:
-        """How a table is kept."""
+        """Return how a table is stored: its layout, and the columns with statistics."""
         layer, _, name = table.partition(".")
-        if layer == "silver" and name in self.sources:  # whose rows are asked for by their times
+        if layer == "silver" and name in self.sources:  # its rows are queried by time
             times = (self.sources[name].event_time, INGESTED_AT)
             return replace(table_specs.SILVER, statistics=times)
         is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
         return table_specs.PUBLISHED if is_published else table_specs.table_spec(table)
 
     def properties(self, table: str) -> dict[str, str]:
-        """The properties of its Delta table."""
+        """Return the Delta properties of a table."""
         return self.maintain.properties(self.spec(table))
 
     @property
     def expectations(self) -> Path:
-        """The Great Expectations project with one suite a table."""
+        """The Great Expectations project, with one suite for each table."""
         return self.conf_dir / "great_expectations"

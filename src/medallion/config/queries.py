@@ -27,36 +27,36 @@ class Query:
 
     @property
     def source(self) -> str:
-        """The first of its sources."""
+        """Its first source."""
         return self.sources[0]
 
     @property
     def layer(self) -> str:
-        """The first part of its name."""
+        """Its layer, or PUBLISH."""
         return layer_of(self.name)
 
 
 def layers_in_use(config: Config) -> tuple[str, ...]:
-    """Return LAYERS, and PUBLISH if a table of gold is published."""
+    """Return LAYERS, with PUBLISH if a gold table is published."""
     return (*LAYERS, PUBLISH) if any(t.outputs for t in config.gold.values()) else LAYERS
 
 
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
-    """Return the queries of some layers, each after those whose tables it reads."""
-    found = []
+    """Return the queries of some layers; each follows those whose tables it reads."""
+    result = []
     for name in config.sources:
-        found.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
+        result.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
     for name in config.sources:
         targets = (f"silver.{name}", f"quarantine.{name}")
-        found.append(Query(f"silver.{name}", (name,), (f"bronze.{name}",), targets))
+        result.append(Query(f"silver.{name}", (name,), (f"bronze.{name}",), targets))
     for table in config.gold.values():
         silver = tuple(f"silver.{source}" for source in table.sources)
-        found.append(Query(f"gold.{table.name}", table.sources, silver, (f"gold.{table.name}",)))
+        result.append(Query(f"gold.{table.name}", table.sources, silver, (f"gold.{table.name}",)))
     for table in config.gold.values():
         gold = (f"gold.{table.name}",)
         names = (f"{PUBLISH}.{table.name}.{output}" for output in table.outputs)
-        found += [Query(name, table.sources, gold, ()) for name in names]
-    return [query for query in found if query.layer in layers]
+        result += [Query(name, table.sources, gold, ()) for name in names]
+    return [query for query in result if query.layer in layers]
 
 
 def query_names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:

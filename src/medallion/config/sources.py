@@ -34,9 +34,9 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
-_LONGEST_LINE = 2**29  # four bytes a character at worst, and two GiB an array of Java's
+_LONGEST_LINE = 2**29  # Java arrays hold 2 GiB, and a character has up to four bytes
 _SILVER = "snake_case columns with their Spark SQL expressions"
-_OF_FILES = (
+_FILE_KEYS = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
 )  # fmt: skip
@@ -47,11 +47,11 @@ _BOOLEAN, _DURATION = "true or false", values.DURATION
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
-    kind = node.choice("format", FORMATS)
-    node.allow_only(*_keys(kind))
-    found = SourceConfig(
+    file_format = node.choice("format", FORMATS)
+    node.allow_only(*_keys(file_format))
+    source = SourceConfig(
         name=name,
-        schema=_declared(node),
+        schema=_schema(node),
         hints=node.optional("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
@@ -61,7 +61,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
         late=node.choice("late", LATE),
         on_rescued=node.choice("on_rescued", ON_RESCUED),
-        format=kind,
+        format=file_format,
         multi_line=node.get("multi_line", values.truth, _BOOLEAN, False),
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
         folders=node.get("folders", values.texts, "a list of folders", []),
@@ -72,29 +72,29 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
-        stream=parse_stream_format(node, kind),
-        options=_options(node, kind),
+        stream=parse_stream_format(node, file_format),
+        options=_options(node, file_format),
     )
-    _refuse_contradictions(found, node)
-    for folder in filter(_ADDRESS.match, found.folders):
+    _refuse_contradictions(source, node)
+    for folder in filter(_ADDRESS.match, source.folders):
         node.fail(
             "folders",
             f"names {folder!r}: object stores and other addresses are not supported; name a local "
             "path, such as the mount point of the store",
         )
-    found = replace(found, folders=tuple(map(layout.normalize, found.folders)))
-    for folder in filter(layout.is_internal, found.folders):
+    source = replace(source, folders=tuple(map(layout.normalize, source.folders)))
+    for folder in filter(layout.is_internal, source.folders):
         node.fail(
             "folders", f"names {folder}, in which the lakehouse {layout.root} keeps its own files"
         )
-    return found
+    return source
 
 
-def _options(source: Node, kind: str) -> CsvOptions:
-    if "options" not in source.value or kind in STREAM_KEYS:
+def _options(source: Node, file_format: str) -> CsvOptions:
+    if "options" not in source.value or file_format in STREAM_KEYS:
         return CsvOptions()
-    if kind != "csv":
-        source.fail("options", f"is for the format csv, not {kind}")
+    if file_format != "csv":
+        source.fail("options", f"is for the format csv, not {file_format}")
     node = source.child("options")
     node.allow_only("delimiter", "sep", "header")
     if "delimiter" in node.value and "sep" in node.value:
@@ -106,11 +106,11 @@ def _options(source: Node, kind: str) -> CsvOptions:
     )
 
 
-def _keys(kind: str) -> list[str]:
-    """Return the known keys of a source of a format."""
+def _keys(file_format: str) -> list[str]:
+    """Return the known keys of a source with this format."""
     known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")] + ["enrich"]
-    if kind in STREAM_KEYS:
-        known = [key for key in known if key not in _OF_FILES] + [*STREAM_KEYS[kind]]
+    if file_format in STREAM_KEYS:
+        known = [key for key in known if key not in _FILE_KEYS] + [*STREAM_KEYS[file_format]]
     return known
 
 
@@ -118,7 +118,7 @@ def _size(node: Node, key: str, default: str) -> int:
     return node.get(key, values.size, f"a size such as '{default}'", default)
 
 
-def _declared(node: Node) -> Mapping[str, str] | None:
+def _schema(node: Node) -> Mapping[str, str] | None:
     if node.value.get("schema", "infer") == "infer":
         return None
     return node.get("schema", values.schema_of, f"infer, or {_COLUMNS}")
@@ -138,62 +138,62 @@ def _lookup(source: Node) -> LookupConfig | None:
 
 
 def _lookup_key(source: Node) -> str:
-    """Return the key of the lookup join as it is spelled: `lookup`, or its older name `enrich`."""
+    """Return the key of the lookup join in the file: `lookup`, or its older name `enrich`."""
     if "lookup" in source.value and "enrich" in source.value:
         source.fail("enrich", "is another name of lookup: give one of them")
     return "enrich" if "enrich" in source.value else "lookup"
 
 
-def _refuse_contradictions(found: SourceConfig, node: Node) -> None:
+def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     """Raise ConfigError if valid settings contradict each other."""
-    if found.schema is not None and found.hints:
+    if source.schema is not None and source.hints:
         node.fail("hints", "is only for an inferred schema: give the types in schema")
-    if found.options.header is False and found.schema is None:
+    if source.options.header is False and source.schema is None:
         node.fail("options.header", "is false: give the columns of the files in schema, in order")
-    if found.multi_line and found.format != "json":
-        node.fail("multi_line", f"is for the format json, not {found.format}")
-    if found.clean_after and found.clean_source == "off":
+    if source.multi_line and source.format != "json":
+        node.fail("multi_line", f"is for the format json, not {source.format}")
+    if source.clean_after and source.clean_source == "off":
         node.fail(
             "clean_after", "has no effect with clean_source: off: remove it, or set clean_source"
         )
-    if found.max_line_bytes > _LONGEST_LINE:
+    if source.max_line_bytes > _LONGEST_LINE:
         node.fail("max_line_bytes", "must be 512 MiB at most, the longest string of Spark")
-    if "max_line_bytes" in node.value and found.format in TYPED_FORMATS:
-        node.fail("max_line_bytes", f"is for lines of text, which {found.format} does not have")
-    _refuse_no_fields(found, node)
-    for key, named in (("event_time", (found.event_time,)), ("keys", found.keys)):
+    if "max_line_bytes" in node.value and source.format in TYPED_FORMATS:
+        node.fail("max_line_bytes", f"is for lines of text, which {source.format} does not have")
+    _refuse_missing_columns(source, node)
+    for key, named in (("event_time", (source.event_time,)), ("keys", source.keys)):
         for column in named:
-            if column not in found.silver:
+            if column not in source.silver:
                 node.fail(key, f"names {column!r}, which is not a column of silver")
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
-    for column in found.keys:
+    for column in source.keys:
         # Rows without a time of their own may use the time of their arrival.
-        if column != found.event_time and (
-            arrival := expressions.arrival_column(found.silver[column])
+        if column != source.event_time and (
+            arrival := expressions.arrival_column(source.silver[column])
         ):
             node.fail(
                 "keys",
                 f"names {column!r}, which is computed from {arrival}: it changes when the same row "
-                "arrives again, so that no duplicate would be found",
+                "arrives again, so that no duplicate would be source",
             )
-    if found.lookup and found.lookup.on not in found.silver:
-        node.fail(
-            f"{_lookup_key(node)}.on", f"names {found.lookup.on!r}, which is not a column of silver"
-        )
-    for column in found.lookup.columns if found.lookup else ():
-        if column in found.silver:
-            node.fail(f"{_lookup_key(node)}.columns", f"names {column!r}, which silver has already")
-    if found.event_time not in found.keys:
+    if lookup := source.lookup:
+        key = _lookup_key(node)
+        if lookup.on not in source.silver:
+            node.fail(f"{key}.on", f"names {lookup.on!r}, which is not a column of silver")
+        for column in lookup.columns:
+            if column in source.silver:
+                node.fail(f"{key}.columns", f"names {column!r}, which silver has already")
+    if source.event_time not in source.keys:
         # Spark would never evict the state of a deduplication without it.
-        node.fail("keys", f"must hold the event time {found.event_time!r}")
+        node.fail("keys", f"must contain the event time {source.event_time!r}")
 
 
-def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
-    """Raise ConfigError for columns that rows of the format text, or of rate, cannot have."""
-    is_text = found.format == "text" or getattr(found.stream, "value", None) == "text"
-    fixed = ("value",) if is_text else ("timestamp", "value") if found.format == "rate" else ()
-    for key, columns in (("schema", found.schema), ("hints", found.hints)):
+def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
+    """Raise ConfigError for columns that the formats text and rate do not have."""
+    is_text = source.format == "text" or getattr(source.stream, "value", None) == "text"
+    fixed = ("value",) if is_text else ("timestamp", "value") if source.format == "rate" else ()
+    for key, columns in (("schema", source.schema), ("hints", source.hints)):
         for column in columns or ():
             if fixed and column not in fixed:
                 node.fail(
@@ -207,14 +207,19 @@ def _refuse_no_fields(found: SourceConfig, node: Node) -> None:
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
-    """Raise ConfigError if two sources may read the same file, because either may move it away.
+    """Raise ConfigError if two sources may read the same file, which either would move away.
 
-    They may if a folder of one is within a folder of the other, and their patterns may overlap.
+    They may if their folders and their patterns overlap.
+
+    Args:
+        document: the document of pipeline.yaml.
+        layout: the paths below the root.
+        sources: all sources.
     """
     for one, other in combinations((s for s in sources if not s.stream), 2):
-        here, there = ([resolved_path(p) for p in s.folders_in(layout)] for s in (one, other))
+        folders, others = ([resolved_path(p) for p in s.folders_in(layout)] for s in (one, other))
         if may_overlap(one.pattern, other.pattern) and any(
-            a.is_relative_to(b) or b.is_relative_to(a) for a in here for b in there
+            a.is_relative_to(b) or b.is_relative_to(a) for a in folders for b in others
         ):
             document.fail(
                 f"sources.{other.name}",
@@ -223,19 +228,19 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             )
 
 
-def parse_stream_format(node: Node, kind: str) -> Kafka | Rate | Socket | None:
-    """Parse what a source reads in place of files; return None for file formats."""
-    if kind == "kafka":
+def parse_stream_format(node: Node, name: str) -> Kafka | Rate | Socket | None:
+    """Parse the keys of the formats kafka, rate and socket; return None for file formats."""
+    if name == "kafka":
         return Kafka(
             servers=parse_servers(node),
-            topics=node.get("topics", _each(_TOPIC), "a list of topics, each named once"),
+            topics=node.get("topics", _strings_like(_TOPIC), "a list of different topics"),
             value=node.choice("value", _VALUES),
             starting_offsets=node.choice("starting_offsets", _OFFSETS),
             max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
         )
-    if kind == "rate":
+    if name == "rate":
         return Rate(_count(node, "rows_per_second", 10))
-    if kind == "socket":
+    if name == "socket":
         return Socket(
             host=node.get("host", values.text, "a host name", "localhost"),
             port=node.get("port", _port, "a port number"),
@@ -248,25 +253,26 @@ def _count(node: Node, key: str, default: int) -> int:
 
 
 def parse_servers(node: Node) -> tuple[str, ...]:
-    """Return the brokers of an entry, as host:port."""
-    return node.get("servers", _each(_SERVER), "a list such as [localhost:9092]")
+    """Return the brokers of an entry as host:port."""
+    return node.get("servers", _strings_like(_SERVER), "a list such as [localhost:9092]")
 
 
 def topic_name(value: Any) -> str:
     """Return a valid name of a topic."""
-    if not _TOPIC.fullmatch(found := values.text(value)):
+    if not _TOPIC.fullmatch(name := values.text(value)):
         raise ValueError
-    return found
+    return name
 
 
-def _each(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
+def _strings_like(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
     """Return a function that accepts a list of different strings that match a pattern."""
 
     def convert(value: Any) -> tuple[str, ...]:
-        found = values.texts(value)
-        if not found or len(set(found)) < len(found) or not all(map(pattern.fullmatch, found)):
+        strings = values.texts(value)
+        is_unique = len(set(strings)) == len(strings)
+        if not strings or not is_unique or not all(map(pattern.fullmatch, strings)):
             raise ValueError
-        return found
+        return strings
 
     return convert
 

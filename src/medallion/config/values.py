@@ -1,4 +1,4 @@
-"""Values of settings: each function returns a valid value, or raises ValueError or TypeError."""
+"""Converters of settings: each returns a valid value, or raises ValueError or TypeError."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 DURATION = "a duration in seconds, minutes, hours or days, such as '10 minutes'"
-_LONGEST = 36_500 * _UNITS["day"]  # Spark's arithmetic overflows some way beyond
+_LONGEST = 36_500 * _UNITS["day"]  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-_NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark reads the rest of it
+_NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark parses the rest
 
 
 @dataclass(frozen=True, order=True)
 class Duration:
-    """A length of time; equal durations may have different texts. Spark can parse `text`."""
+    """A length of time; `text` is its spelling, which Spark can parse."""
 
     seconds: int
     text: str = field(compare=False)
@@ -46,12 +46,12 @@ class Duration:
 
 
 def fold_case(name: str) -> str:
-    """Return a key that is equal for names that Spark takes for the same column.
+    """Return a key that is equal for names of the same column in Spark.
 
-    Spark compares letter by letter, so that i with and without a dot are equal.
+    Spark compares letter by letter: dotted and dotless i are equal.
     """
     upper = (letter.upper() for letter in name)
-    # Some letters have two capital letters in Python, and one or none in Java.
+    # The upper case of some letters has two letters in Python, and one in Java.
     one = (u if len(u) == 1 else c for c, u in zip(name, upper, strict=True))
     return "".join(letter.lower()[0] for letter in one)
 
@@ -76,7 +76,7 @@ def _is_text(value: Any) -> bool:
 
 
 def pattern(value: Any) -> str:
-    """Return a glob of file names, which cannot match directories, {a,b} or hidden files."""
+    """Return a glob of visible file names, without directories and {a,b}."""
     if set(text(value)) & set("/{") or value[0] in "._":
         raise ValueError
     return str(value)
@@ -93,10 +93,10 @@ def columns_of(value: Any) -> Mapping[str, str]:
     """Return a mapping of columns to strings."""
     if not isinstance(value, dict) or not value:
         raise ValueError
-    for name, spelled in value.items():
-        if not _is_text(spelled):
-            raise InvalidColumnError(str(name), f"must be a string, not {spelled!r}")
-    return {text(name): spelled for name, spelled in value.items()}
+    for name, string in value.items():
+        if not _is_text(string):
+            raise InvalidColumnError(str(name), f"must be a string, not {string!r}")
+    return {text(name): string for name, string in value.items()}
 
 
 def named_columns(value: Any) -> Mapping[str, str]:
@@ -113,10 +113,10 @@ def named_columns(value: Any) -> Mapping[str, str]:
 def typed_columns(value: Any) -> Mapping[str, str]:
     """Return a mapping of snake_case columns to simple types."""
     columns = named_columns(value)
-    for name, kind in columns.items():
-        if kind not in TYPES:
-            what = f"must be one of the types {', '.join(TYPES)}, not {kind!r}"
-            raise InvalidColumnError(name, what)
+    for name, type_name in columns.items():
+        if type_name not in TYPES:
+            problem = f"must be one of the types {', '.join(TYPES)}, not {type_name!r}"
+            raise InvalidColumnError(name, problem)
     return columns
 
 
@@ -124,10 +124,10 @@ def schema_of(value: Any) -> Mapping[str, str]:
     """Return a mapping of columns to types, simple or nested."""
     columns = columns_of(value)
     seen: dict[str, str] = {}
-    for name, kind in columns.items():
-        if kind not in TYPES and not _NESTED.fullmatch(kind):
+    for name, type_name in columns.items():
+        if type_name not in TYPES and not _NESTED.fullmatch(type_name):
             known = ", ".join((*TYPES, *NESTED))
-            raise InvalidColumnError(name, f"must be one of the types {known}, not {kind!r}")
+            raise InvalidColumnError(name, f"must be one of the types {known}, not {type_name!r}")
         if other := seen.get(fold_case(name)):
             raise InvalidColumnError(
                 name, f"is the same column as {other}: names that differ only in case are equal"
@@ -158,12 +158,12 @@ def size(value: Any) -> int:
 
 def delimiter(value: Any) -> str:
     """Return the character between two fields of CSV; `\\t` is a tab, as Spark spells it."""
-    found = "\t" if value == "\\t" else value
-    if not isinstance(found, str) or len(found) != 1 or not found.isascii():
+    character = "\t" if value == "\\t" else value
+    if not isinstance(character, str) or len(character) != 1 or not character.isascii():
         raise ValueError
-    if found.isalnum() or found in "\"'\\\r\n\0":
+    if character.isalnum() or character in "\"'\\\r\n\0":
         raise ValueError
-    return found
+    return character
 
 
 def truth(value: Any) -> bool:
