@@ -12,7 +12,7 @@ import yaml
 
 from medallion.config.document import read_yaml
 from medallion.config.loader import load
-from medallion.config.model import Aggregate, CsvOptions, Statement
+from medallion.config.model import Aggregate, ReaderOptions, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
@@ -478,14 +478,22 @@ def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({}, CsvOptions(",", None)),
-        ({"delimiter": ";"}, CsvOptions(";")),
-        ({"sep": "\t"}, CsvOptions("\t")),
-        ({"sep": r"\t", "header": True}, CsvOptions("\t", header=True)),
-        ({"header": False}, CsvOptions(header=False)),
+        ({}, ReaderOptions(",", None)),
+        ({"delimiter": ";"}, ReaderOptions(";")),
+        ({"sep": "\t"}, ReaderOptions("\t")),
+        ({"sep": r"\t", "header": True}, ReaderOptions("\t", header=True)),
+        ({"header": False}, ReaderOptions(header=False)),
+        ({"delimiter": "tab", "encoding": "Windows-1252"}, ReaderOptions("\t", encoding="cp1252")),
+        ({"encoding": "utf-8-sig", "nullValue": ""}, ReaderOptions(null_value="")),
+        (
+            {"quote": "'", "escape": "\\", "comment": "#", "nullValue": "NULL"},
+            ReaderOptions(quote="'", escape="\\", comment="#", null_value="NULL"),
+        ),
+        ({"quote": "'"}, ReaderOptions(quote="'", escape="'")),
+        ({"quote": ""}, ReaderOptions(quote="")),
     ],
 )
-def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: CsvOptions) -> None:
+def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: ReaderOptions) -> None:
     source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, "options": options}
     edited(tmp_path, "sources", "more", value=source)
     assert load({}, tmp_path).sources["more"].options == expected
@@ -500,7 +508,23 @@ def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: CsvOp
         ({"options": {"sep": ";", "delimiter": ";"}}, "options.sep is another name of delimiter"),
         ({"options": {"header": "no"}}, "options.header must be true or false"),
         ({"options": {"header": False}, "schema": "infer"}, "options.header is false: give the"),
-        ({"options": {}, "format": "json"}, "options is for the format csv, not json"),
+        ({"options": {"sep": "|", "quote": "|"}}, "options.sep is the same character as quote"),
+        ({"options": {"quote": "''"}}, "options.quote must be one character"),
+        ({"options": {"comment": "x"}}, "options.comment must be one character"),
+        ({"options": {"encoding": "utf-9"}}, "options.encoding must be an encoding"),
+        ({"options": {"encoding": "base64"}}, "options.encoding must be an encoding"),
+        (
+            {"options": {"sep": ";"}, "format": "json"},
+            "options.sep is not a known key; known here: encoding",
+        ),
+        ({"options": {}, "format": "orc"}, "options is for the formats csv, json and text"),
+        ({"record_path": "a"}, "record_path is for the format json, not csv"),
+        ({"record_path": "a..b", "format": "json"}, "record_path must be the name of a field"),
+        ({"record_fields": ["a"], "format": "json"}, "record_fields needs record_path"),
+        (
+            {"record_path": "a", "multi_line": True, "format": "json"},
+            "multi_line has no effect with record_path",
+        ),
     ],
 )
 def test_options_of_csv_that_are_wrong(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -111,18 +111,31 @@ class LookupConfig:
 
 
 @dataclass(frozen=True)
-class CsvOptions:
-    """Reader options of CSV files, by Spark's names; they apply to files not ingested yet.
+class ReaderOptions:
+    """Reader options of text files, by Spark's names; they apply to files not ingested yet.
+
+    Files of the formats `json` and `text` have only `encoding`.
 
     Attributes:
-        delimiter: The character between two fields; `sep` is another name of this key.
+        delimiter: The character between two fields, or `tab`; `sep` is another name of this key.
         header: By default each file has a header, and a file whose header looks like data waits.
             `true`: the first row is the header without a check. `false`: there is no header, and
             the columns are those of `schema` in order.
+        quote: The character around fields; empty if fields are never quoted.
+        escape: The character before a quote within a field; by default quotes are doubled.
+        encoding: The encoding of the files, such as `latin-1`, `windows-1252` or `utf-16`.
+        comment: Lines that start with this character are left out.
+        null_value: A field that is null, such as `NULL`; an empty field always is. The key is
+            `nullValue`.
     """
 
     delimiter: str = ","
     header: bool | None = None
+    quote: str = '"'
+    escape: str = '"'
+    encoding: str = "utf-8"
+    comment: str | None = None
+    null_value: str | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +179,10 @@ class SourceConfig:
         max_bytes_per_trigger: The most bytes in one batch, counted uncompressed.
         stream: The settings of the formats `kafka`, `rate` and `socket`; keys of files do not
             apply then.
-        options: Reader options of CSV files.
+        options: Reader options of text files.
+        record_path: The dotted path of an array in JSON documents: its elements are the rows. A
+            document without that array is one corrupt row.
+        record_fields: Fields of the document (dotted paths) that repeat on each row.
     """
 
     name: str
@@ -192,7 +208,9 @@ class SourceConfig:
     max_files_per_trigger: int
     max_bytes_per_trigger: int
     stream: Kafka | Rate | Socket | None = None
-    options: CsvOptions = CsvOptions()
+    options: ReaderOptions = ReaderOptions()
+    record_path: str | None = None
+    record_fields: tuple[str, ...] = ()
 
     @property
     def origin_columns(self) -> Columns:

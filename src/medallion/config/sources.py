@@ -18,10 +18,10 @@ from medallion.config.model import (
     ON_RESCUED,
     STREAM_KEYS,
     TYPED_FORMATS,
-    CsvOptions,
     Kafka,
     LookupConfig,
     Rate,
+    ReaderOptions,
     Socket,
     SourceConfig,
 )
@@ -39,9 +39,13 @@ _SILVER = "snake_case columns with their Spark SQL expressions"
 _FILE_KEYS = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
+    "record_path", "record_fields",
 )  # fmt: skip
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
-_DELIMITER = "one character such as ';' or \"\\t\", and no letter, digit or quote"
+_DELIMITER = "one character such as ';' or \"\\t\" (or tab), and no letter, digit or quote"
+_SIGN = "one character that is no letter or digit"
+_FIELD_PATH = "the name of a field, or a dotted path such as data.items"
+_CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
 
 
@@ -74,6 +78,8 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
         stream=parse_stream_format(node, file_format),
         options=_options(node, file_format),
+        record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
+        record_fields=node.get("record_fields", _paths, f"a list, each {_FIELD_PATH}", []),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
@@ -90,20 +96,39 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     return source
 
 
-def _options(source: Node, file_format: str) -> CsvOptions:
+def _options(source: Node, file_format: str) -> ReaderOptions:
     if "options" not in source.value or file_format in STREAM_KEYS:
-        return CsvOptions()
-    if file_format != "csv":
-        source.fail("options", f"is for the format csv, not {file_format}")
+        return ReaderOptions()
+    if file_format in TYPED_FORMATS:
+        source.fail("options", f"is for the formats csv, json and text, not {file_format}")
     node = source.child("options")
-    node.allow_only("delimiter", "sep", "header")
+    node.allow_only(*(_CSV_OPTIONS if file_format == "csv" else ("encoding",)))
     if "delimiter" in node.value and "sep" in node.value:
         node.fail("sep", "is another name of delimiter: give one of them")
     key = "sep" if "sep" in node.value else "delimiter"
-    return CsvOptions(
+    quote = node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"')
+    options = ReaderOptions(
         delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
         header=node.optional("header", values.truth, _BOOLEAN),
+        quote=quote,
+        escape=node.get("escape", values.sign, _SIGN, quote or '"'),
+        encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
+        comment=node.optional("comment", values.sign, _SIGN),
+        null_value=node.optional("nullValue", values.string, "a string"),
     )
+    signs = {key: options.delimiter, "quote": options.quote, "comment": options.comment}
+    for name, other in combinations(signs, 2):
+        if signs[name] and signs[name] == signs[other]:
+            node.fail(name, f"is the same character as {other}")
+    return options
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    """Return different paths of fields."""
+    paths = tuple(map(values.field_path, values.texts(value)))
+    if len(set(paths)) < len(paths):
+        raise ValueError
+    return paths
 
 
 def _keys(file_format: str) -> list[str]:
@@ -152,6 +177,12 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("options.header", "is false: give the columns of the files in schema, in order")
     if source.multi_line and source.format != "json":
         node.fail("multi_line", f"is for the format json, not {source.format}")
+    if source.record_path and source.format != "json":
+        node.fail("record_path", f"is for the format json, not {source.format}")
+    if source.record_path and source.multi_line:
+        node.fail("multi_line", "has no effect with record_path: remove it")
+    if source.record_fields and not source.record_path:
+        node.fail("record_fields", "needs record_path, the array whose elements are the rows")
     if source.clean_after and source.clean_source == "off":
         node.fail(
             "clean_after", "has no effect with clean_source: off: remove it, or set clean_source"

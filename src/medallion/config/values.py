@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,12 +159,50 @@ def size(value: Any) -> int:
 
 def delimiter(value: Any) -> str:
     """Return the character between two fields of CSV; `\\t` is a tab, as Spark spells it."""
-    character = "\t" if value == "\\t" else value
+    character = "\t" if value in ("\\t", "tab") else value
     if not isinstance(character, str) or len(character) != 1 or not character.isascii():
         raise ValueError
     if character.isalnum() or character in "\"'\\\r\n\0":
         raise ValueError
     return character
+
+
+def sign(value: Any) -> str:
+    """Return a single character with a meaning in CSV, such as a quote."""
+    if not isinstance(value, str) or len(value) != 1 or not value.isascii():
+        raise ValueError
+    if value.isalnum() or value in " \r\n\t\0":
+        raise ValueError
+    return value
+
+
+def quote(value: Any) -> str:
+    """Return the character around fields of CSV; "" if there is none."""
+    return "" if value == "" else sign(value)
+
+
+def string(value: Any) -> str:
+    """Return any string."""
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def encoding(value: Any) -> str:
+    """Return Python's name of a text encoding."""
+    try:
+        name = codecs.lookup(text(value)).name
+        "a".encode(name)  # LookupError if it does not encode text
+    except LookupError:
+        raise ValueError from None
+    return name.removesuffix("-sig")
+
+
+def field_path(value: Any) -> str:
+    """Return a dotted path of fields."""
+    if not all(text(value).split(".")):
+        raise ValueError
+    return str(value)
 
 
 def truth(value: Any) -> bool:

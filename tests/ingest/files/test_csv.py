@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.model import CsvOptions
+from medallion.config.model import ReaderOptions
 from medallion.ingest.files import reader
 from medallion.state.ledger import INGESTED, REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
@@ -306,7 +306,7 @@ WITHOUT_HEADER = {
 
 def test_files_without_a_header(lakehouse: Lakehouse) -> None:
     """Their columns are those of the schema, and a reader of Python's own finds the same rows."""
-    options = CsvOptions(header=False, delimiter=";")
+    options = ReaderOptions(header=False, delimiter=";")
     home = only(lakehouse, format="csv", schema=SCHEMA, schema_evolution="rescue", options=options)
     land(home, WITHOUT_HEADER)
     home.fill("bronze")

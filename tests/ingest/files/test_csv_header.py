@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from medallion.config.model import CsvOptions
+from medallion.config.model import ReaderOptions
 from medallion.ingest.files import csv_dialect
 from medallion.ingest.files.verify import count_file_rows
 from medallion.ingest.schema.registry import unknown_schema_reason
@@ -54,7 +54,7 @@ SEPARATED = {
 }
 
 
-def reason(path: Path, text: str, options: CsvOptions = CsvOptions()) -> str | None:  # noqa: B008
+def reason(path: Path, text: str, options: ReaderOptions = ReaderOptions()) -> str | None:  # noqa: B008
     path.write_text(text, encoding="utf-8")
     source = replace(SOURCE, options=options)
     return csv_dialect.csv_header_reason(
@@ -73,7 +73,7 @@ def test_headers_that_look_like_data(tmp_path: Path, name: str) -> None:
     found = reason(tmp_path / "a.csv", text) or ""
     assert found.startswith(f"its header looks like data ({shown}), and has no known column")
     assert "options: {header: false}" in found
-    assert reason(tmp_path / "a.csv", text, CsvOptions(header=True)) is None
+    assert reason(tmp_path / "a.csv", text, ReaderOptions(header=True)) is None
 
 
 @pytest.mark.parametrize("name", SEPARATED)
@@ -82,18 +82,20 @@ def test_headers_with_another_delimiter(tmp_path: Path, name: str) -> None:
     found = reason(tmp_path / "a.csv", text) or ""
     assert found.startswith(start)
     assert f"set options: {{delimiter: {delimiter}}}" in found
-    assert reason(tmp_path / "a.csv", text, CsvOptions(header=True)) is None
+    assert reason(tmp_path / "a.csv", text, ReaderOptions(header=True)) is None
 
 
 def test_commas_where_semicolons_are_set(tmp_path: Path) -> None:
-    options = CsvOptions(delimiter=";")
+    options = ReaderOptions(delimiter=";")
     found = reason(tmp_path / "a.csv", "Order_Id,v\n1,2\n", options) or ""
     assert found.startswith("1 column by semicolons, and 1 comma in the header")
     assert reason(tmp_path / "a.csv", "Order_Id;v\n1;2,3\n", options) is None
 
 
 def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
-    source = replace(SOURCE, schema={"Id": "long", "v": "string"}, options=CsvOptions(header=False))
+    source = replace(
+        SOURCE, schema={"Id": "long", "v": "string"}, options=ReaderOptions(header=False)
+    )
 
     def found(text: str) -> str:
         (tmp_path / "a.csv").write_text(text)
@@ -138,7 +140,7 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     assert [line for line in home.said if "b.csv: pending" in line] == home.said[:1]
     home.land("c.csv", "Order_Id,v\n5,2026\n6,2026\n")
     assert home.poll() == 1
-    home.change(schema={"Order_Id": "long", "v": "string"}, options=CsvOptions(header=False))
+    home.change(schema={"Order_Id": "long", "v": "string"}, options=ReaderOptions(header=False))
     assert home.poll() == 1
     assert home.names() == ["a.csv", "c.csv", "b.csv"]
 
@@ -183,7 +185,7 @@ def test_rows_that_end_with_a_delimiter(
     file = tmp_path_factory.getbasetemp() / "rows.csv"
     lines = [f"{';'.join(fields)}{last}{end}{end * blank}" for fields, last in rows]
     file.write_bytes("".join([f"a;b{end}"] * header + lines).encode())
-    options = CsvOptions(";", header=None if header else False)
+    options = ReaderOptions(";", header=None if header else False)
     source = replace(SOURCE, schema={"a": "string", "b": "string"}, options=options)
     found = csv_dialect.detect_dialect(file, source)
     assert (found is None) == (not header and not rows)
