@@ -329,7 +329,7 @@ def test_a_night_says_what_it_has_not_taken_in(
     Ledger(Layout(tmp_path), "event").write([Entry("event", "landing/event/.a", 1, 5, 0, 0)])
     idle = "medallion.runtime.planner.end_if_idle"
     monkeypatch.setattr(idle, lambda *_: None if is_busy else Outcome())
-    monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome())
+    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     assert main.main(["nightly"]) == 0
@@ -397,7 +397,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
             told[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)
     balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
-    monkeypatch.setattr(commands, "_busy_night", lambda *_: Outcome(balances=balances))
+    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome(balances=balances))
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
 

@@ -1,6 +1,6 @@
-"""The commands: one function each, named as on the command line, that returns the exit status.
+"""The commands: one function each, which is named as on the command line and returns the status.
 
-A function imports what its command needs, so that commands without Spark start at once.
+Each function imports what its command needs, so that commands without Spark start at once.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ def run(config: Config, options: argparse.Namespace) -> int:
     layers = [options.layer]
     pending_work.refuse_blocked_gold(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
-    say = _say(False) if ends else print_message
-    asked = f"run {options.layer}"
-    with graph.open_pipeline(config, asked, layers, say, options.debug) as pipeline:
+    report = _reporter(False) if ends else print_message
+    command = f"run {options.layer}"
+    with graph.open_pipeline(config, command, layers, report, options.debug) as pipeline:
         if ends:
             pipeline.run(options.layer)
         else:
             run_stream(pipeline, layers, options.trigger)
-    return _report_files(config, asked) if asked == "run bronze" and ends else 0
+    return _report_files(config, command) if command == "run bronze" and ends else 0
 
 
 def _report_files(config: Config, command: str) -> int:
@@ -122,19 +122,19 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.planner import end_if_idle
 
     started, quiet = time.monotonic(), bool(options.json)
-    told = unread_file_warnings(config)
-    outcome = None if options.accept else end_if_idle(config, "nightly", told.append)
+    messages = unread_file_warnings(config)
+    outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
     if outcome is None:
-        outcome, told = _busy_night(config, options, told), []
+        outcome, messages = _run_layers(config, options, messages), []
     try:
         outcome.files = ledger_files.find_attention(config)
     except ITEM_ERRORS as fault:
         outcome.add_error(error_message(fault))
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
-        told.append(f"{waiting} not ingested yet: medallion files --state pending")
-    for line in told:
-        _say(quiet)(line)
+        messages.append(f"{waiting} not ingested yet: medallion files --state pending")
+    for line in messages:
+        _reporter(quiet)(line)
     outcome.seconds["all"] = time.monotonic() - started
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
@@ -152,17 +152,23 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
-def _busy_night(config: Config, options: argparse.Namespace, told: Sequence[str]) -> Outcome:
-    """Run a night with something to do; what the look before it has told is said here."""
+def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[str]) -> Outcome:
+    """Run all layers.
+
+    Args:
+        config: the configuration.
+        options: the arguments of `nightly`.
+        messages: messages that were not printed yet.
+    """
     from medallion.quality import gates
     from medallion.runtime import graph, nightly, planner
 
     nightly.check_accepted(config, options.accept)
     gates.preload()
-    say, work = _say(bool(options.json)), planner.estimate_workload(config)
+    report, work = _reporter(bool(options.json)), planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
-    with graph.open_pipeline(config, "nightly", layers, say, debug, work) as pipeline:
-        for line in told:
+    with graph.open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
+        for line in messages:
             pipeline.say(line)
         return nightly.Nightly(pipeline, options.accept).run()
 
@@ -189,9 +195,9 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect.audit import run_audit
 
-    found = run_audit(_existing(config, options), options.deep, _say(True))
+    result = run_audit(_existing(config, options), options.deep, _reporter(True))
     return _present(
-        options, render_runs.audit_json, render_runs.audit_text, found, found.is_balanced
+        options, render_runs.audit_json, render_runs.audit_text, result, result.is_balanced
     )
 
 
@@ -199,22 +205,24 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import report_json, write_report
     from medallion.inspect.catalog import take_overview
 
-    found = take_overview(_existing(config, options))
-    page = write_report(found, Path(options.output or config.layout.report))
-    print_result(to_json({**report_json(found), "page": page}) if options.json else page)
-    for line in found.unreadable:
+    overview = take_overview(_existing(config, options))
+    page = write_report(overview, Path(options.output or config.layout.report))
+    print_result(to_json({**report_json(overview), "page": page}) if options.json else page)
+    for line in overview.unreadable:
         print_message(f"medallion: {line}", sys.stderr)
-    return 1 if found.unreadable else 0
+    return 1 if overview.unreadable else 0
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.runtime import backfill
 
-    say = _say(bool(options.json))
-    found = backfill.run_backfill(config, options.source, Path(options.path), say, options.debug)
+    report = _reporter(bool(options.json))
+    result = backfill.run_backfill(
+        config, options.source, Path(options.path), report, options.debug
+    )
     return _present(
-        options, render_tables.backfill_json, render_tables.backfill_text, found, found.is_good
+        options, render_tables.backfill_json, render_tables.backfill_text, result, result.is_good
     )
 
 
@@ -226,7 +234,9 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_blocked_gold(config, layers[:1])
-    with graph.open_pipeline(config, "refresh", layers, _say(False), options.debug) as pipeline:
+    with graph.open_pipeline(
+        config, "refresh", layers, _reporter(False), options.debug
+    ) as pipeline:
         refresh.refresh_table(pipeline, options.table)
     return 0
 
@@ -247,17 +257,17 @@ def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect import ledger_files, status
 
-    found = status.query_statuses(_existing(config, options))
+    statuses = status.query_statuses(_existing(config, options))
     try:
         files = ledger_files.find_attention(config)
     except ITEM_ERRORS:  # the queries of the sources report it
         files = ledger_files.Attention()
     print_result(
-        to_json(render_runs.status_json(found, files))
+        to_json(render_runs.status_json(statuses, files))
         if options.json
-        else render_runs.status_text(found, files)
+        else render_runs.status_text(statuses, files)
     )
-    return 0 if all(one.is_known for one in found) else 1
+    return 0 if all(query.is_known for query in statuses) else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
@@ -270,12 +280,12 @@ def files(config: Config, options: argparse.Namespace) -> int:
             raise UsageError(
                 "--dismiss has its own pattern: leave the other pattern and --state out."
             )
-        found = dismiss_files(_existing(config, options), options.dismiss, options.source)
-        return _present(options, render_tables.files_json, render_tables.files_text, found)
-    found = ledger_files.find_files(
+        entries = dismiss_files(_existing(config, options), options.dismiss, options.source)
+        return _present(options, render_tables.files_json, render_tables.files_text, entries)
+    entries = ledger_files.find_files(
         _existing(config, options), options.pattern, options.source, options.state
     )
-    return _present(options, render_tables.files_json, render_tables.files_text, found)
+    return _present(options, render_tables.files_json, render_tables.files_text, entries)
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
@@ -294,22 +304,30 @@ def _present(
     options: argparse.Namespace,
     to_document: Callable[[Any], Any],
     to_text: Callable[[Any], str],
-    found: Any,
+    result: Any,
     is_good: bool = True,
 ) -> int:
-    """Print a result by the module that has words for it; the exit status."""
-    print_result(to_json(to_document(found)) if options.json else to_text(found))
+    """Print a result and return the exit status.
+
+    Args:
+        options: the arguments, with `json`.
+        to_document: returns the JSON document of the result.
+        to_text: returns the lines for a terminal.
+        result: the result of the command.
+        is_good: whether the exit status is 0, or 1.
+    """
+    print_result(to_json(to_document(result)) if options.json else to_text(result))
     return 0 if is_good else 1
 
 
 def _existing(config: Config, options: argparse.Namespace) -> Config:
-    """Refuse a missing root, which may be misspelled, and print the root of a read-only command."""
+    """Refuse a missing root, which may be misspelled; print the root of a read-only command."""
     config.layout.require_root()
     if not options.json:
         print_result(f"lakehouse {config.layout.root}")
     return config
 
 
-def _say(quiet: bool) -> Reporter:
+def _reporter(quiet: bool) -> Reporter:
     """Return a reporter that prints each line once, to standard error if `quiet`."""
     return cache(lambda text: print_message(text, sys.stderr if quiet else sys.stdout))

@@ -60,8 +60,8 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
         for failure in gate.verdict.failures
         if failure not in gate.stops
     ]
-    for found in gold:
-        lines += ["", *_first_rows_lines(found)]
+    for table in gold:
+        lines += ["", *_first_rows_lines(table)]
     if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
     lines += ["", *balance_table(outcome.balances), _nightly_verdict(outcome)]
@@ -112,41 +112,46 @@ def _failure_line(failure: Failure) -> str:
     return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
 
 
-def _first_rows_lines(found: FirstRows) -> list[str]:
-    if found.unreadable:
-        return [f"{found.table}: cannot be read"]
-    if not found.rows:
-        return [f"{found.table}: no rows"]
-    more = found.rows - len(found.first.rows)
-    lines = [f"{found.table}: {counted(found.rows, 'row')}"]
-    lines += aligned_table(found.first.columns, found.first.rows)
+def _first_rows_lines(table: FirstRows) -> list[str]:
+    if table.unreadable:
+        return [f"{table.table}: cannot be read"]
+    if not table.rows:
+        return [f"{table.table}: no rows"]
+    more = table.rows - len(table.first.rows)
+    lines = [f"{table.table}: {counted(table.rows, 'row')}"]
+    lines += aligned_table(table.first.columns, table.first.rows)
     return [*lines, f"... and {more:,} more"] if more > 0 else lines
 
 
-def audit_json(found: Audit) -> dict[str, Any]:
+def audit_json(audit: Audit) -> dict[str, Any]:
     """Return the balance by source; findings, notes and files only if there are any."""
-    sources = {name: asdict(balance) for name, balance in found.balances.items()}
-    document: dict[str, Any] = {"balanced": found.is_balanced, "sources": sources}
-    lists = {"findings": list(found.findings), "notes": list(found.notes)}
-    files = attention_json(found.files)
+    sources = {name: asdict(balance) for name, balance in audit.balances.items()}
+    document: dict[str, Any] = {"balanced": audit.is_balanced, "sources": sources}
+    lists = {"findings": list(audit.findings), "notes": list(audit.notes)}
+    files = attention_json(audit.files)
     return {**document, **files, **{name: lines for name, lines in lists.items() if lines}}
 
 
-def audit_text(found: Audit) -> str:
+def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then findings, notes, files, and the verdict."""
-    files = attention_lines(replace(found.files, changed=()))  # those are among the findings
-    lines = (*found.findings, *found.notes, *files, balance_verdict(found))
-    return "\n".join([*balance_table(found.balances), *map(printable, lines)])
+    lines = [*audit_lines(audit), balance_verdict(audit)]
+    return "\n".join([*balance_table(audit.balances), *map(printable, lines)])
 
 
-def balance_verdict(found: Audit) -> str:
+def audit_lines(audit: Audit) -> list[str]:
+    """Return findings, notes, and files that need attention."""
+    files = replace(audit.files, changed=())  # these are among the findings
+    return [*audit.findings, *audit.notes, *attention_lines(files)]
+
+
+def balance_verdict(audit: Audit) -> str:
     """Return one line: `balanced` alone only if nothing needs the user's attention."""
-    if not found.is_balanced:
+    if not audit.is_balanced:
         return "NOT BALANCED"
-    but = [f"{', '.join(found.unchecked)} could not be checked"] if found.unchecked else []
-    if found.failed:
-        but.append(f"the last run of {', '.join(found.failed)} failed (medallion status)")
-    but += filter(None, [attention_summary(found.files)])
+    but = [f"{', '.join(audit.unchecked)} could not be checked"] if audit.unchecked else []
+    if audit.failed:
+        but.append(f"the last run of {', '.join(audit.failed)} failed (medallion status)")
+    but += filter(None, [attention_summary(audit.files)])
     return f"balanced, but {'; '.join(but)}" if but else "balanced"
 
 
@@ -237,19 +242,19 @@ def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> lis
     return lines
 
 
-def status_json(found: Sequence[QueryStatus], files: Attention = _NO_FILES) -> dict[str, Any]:
+def status_json(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> dict[str, Any]:
     """Return the queries, those of bronze with their backlog, and files that need attention."""
-    return {"queries": [asdict(query) for query in found], **attention_json(files)}
+    return {"queries": [asdict(query) for query in statuses], **attention_json(files)}
 
 
-def status_text(found: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
+def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
     """Return a table of queries, one of backlogs, then rescued values, errors and files."""
-    queries = [tuple(getattr(query, column) for column in _QUERY) for query in found]
-    backlogs = [(q.query, *asdict(q.backlog).values()) for q in found if q.backlog]
-    errors = [printable(f"{query.query}: {query.error}") for query in found if query.error]
+    queries = [tuple(getattr(query, column) for column in _QUERY) for query in statuses]
+    backlogs = [(q.query, *asdict(q.backlog).values()) for q in statuses if q.backlog]
+    errors = [printable(f"{query.query}: {query.error}") for query in statuses if query.error]
     rescued = [
         f"{query.query}: in its last run {query.rescued}"
-        for query in found
+        for query in statuses
         if query.rescued and query.rescued.rows
     ]
     lines = [*rescued, *errors, *map(printable, attention_lines(files))]

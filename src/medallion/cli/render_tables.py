@@ -88,30 +88,30 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def backfill_json(found: BackfillResult) -> dict[str, Any]:
+def backfill_json(result: BackfillResult) -> dict[str, Any]:
     """Return the counts, and each file that was not ingested, with the reason."""
     return {
-        "files": found.files,
-        "new_files": found.new_files,
-        "rows": found.rows,
-        "refused": [{"path": entry.path, "why": entry.why} for entry in found.refused],
-        "waiting": [{"path": entry.path, "why": entry.why} for entry in found.waiting],
-        "topic": found.topic,
-        "lost_offsets": found.lost,
+        "files": result.files,
+        "new_files": result.new_files,
+        "rows": result.rows,
+        "refused": [{"path": entry.path, "why": entry.why} for entry in result.refused],
+        "waiting": [{"path": entry.path, "why": entry.why} for entry in result.waiting],
+        "topic": result.topic,
+        "lost_offsets": result.lost,
     }
 
 
-def backfill_text(found: BackfillResult) -> str:
+def backfill_text(result: BackfillResult) -> str:
     """Return a summary, and a line for each file that was not ingested."""
-    if found.topic:
-        return f"topic {found.topic}: {counted(found.rows, 'row')} ingested"
-    known = found.files - found.new_files - len(found.waiting)
-    waiting = f", {len(found.waiting):,} waiting" if found.waiting else ""
+    if result.topic:
+        return f"topic {result.topic}: {counted(result.rows, 'row')} ingested"
+    known = result.files - result.new_files - len(result.waiting)
+    waiting = f", {len(result.waiting):,} waiting" if result.waiting else ""
     summary = (
-        f"{counted(found.files, 'file')}: {found.new_files:,} ingested with "
-        f"{counted(found.rows, 'row')}, {known:,} known before or refused{waiting}"
+        f"{counted(result.files, 'file')}: {result.new_files:,} ingested with "
+        f"{counted(result.rows, 'row')}, {known:,} known before or refused{waiting}"
     )
-    left = (*found.refused, *found.waiting)
+    left = (*result.refused, *result.waiting)
     return "\n".join([summary, *(printable(f"  {e.path}: {e.state}: {e.why}") for e in left)])
 
 
@@ -169,20 +169,20 @@ def _flattened(document: Mapping[str, Any]) -> dict[str, int]:
     return flat
 
 
-def maintenance_json(found: MaintenanceResult) -> dict[str, Any]:
+def maintenance_json(result: MaintenanceResult) -> dict[str, Any]:
     """Return the figures of each table that changed, and notes on work that was skipped."""
     return {
-        "tables": {name: asdict(done) for name, done in found.tables.items()},
-        "notes": list(found.notes),
+        "tables": {name: asdict(done) for name, done in result.tables.items()},
+        "notes": list(result.notes),
     }
 
 
-def maintenance_text(found: MaintenanceResult) -> str:
+def maintenance_text(result: MaintenanceResult) -> str:
     """Return a line for each table that changed, and the notes below them."""
     lines = [
         f"{name}: {counted(done.compacted_files, 'file')} compacted, "
         f"{counted(done.removed_files, 'file')} and {counted(done.removed_commits, 'commit')} "
         "removed"
-        for name, done in found.tables.items()
+        for name, done in result.tables.items()
     ]
-    return "\n".join([*lines, *map(printable, found.notes)] or ["nothing to do"])
+    return "\n".join([*lines, *map(printable, result.notes)] or ["nothing to do"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from decimal import Decimal
 from html import escape
 from math import isfinite
@@ -36,105 +36,102 @@ _PARTS = ("silver", "quarantined", "duplicate", "waiting")
 _WIDEST = 20  # em
 
 
-def report_json(found: Overview) -> dict[str, Any]:
+def report_json(overview: Overview) -> dict[str, Any]:
     """Return the content of the page as one JSON document."""
     return {
-        "root": found.root,
-        "made_at": iso_utc(found.made_at),
-        **render_runs.audit_json(found.audit),
+        "root": overview.root,
+        "made_at": iso_utc(overview.made_at),
+        **render_runs.audit_json(overview.audit),
         "gold": {
             each.table: {
                 "rows": each.rows,
                 "columns": list(each.first.columns),
                 "first": [[json_value(value) for value in row] for row in each.first.rows],
             }
-            for each in found.gold
+            for each in overview.gold
         },
-        "quarantined": {source: dict(rules) for source, rules in found.broken.items()},
-        "gates": {table: asdict(gate) for table, gate in found.gates.items()},
-        "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in found.runs],
-        **({"unreadable": list(found.unreadable)} if found.unreadable else {}),
+        "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
+        "gates": {table: asdict(gate) for table, gate in overview.gates.items()},
+        "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in overview.runs],
+        **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
     }
 
 
-def write_report(found: Overview, page: Path) -> str:
-    """Write the page; gives where it is.
+def write_report(overview: Overview, page: Path) -> str:
+    """Write the page and return its path.
 
     Raises:
-        UsageError: it cannot be written there.
+        UsageError: it cannot be written.
     """
-    place = resolved_path(page)  # a link, such as /dev/stdout, would be replaced
+    path = resolved_path(page)  # a link, such as /dev/stdout, would be replaced
     try:
-        if place.exists() and not place.is_file():  # so would a device
+        if path.exists() and not path.is_file():  # so would a device
             raise ValueError("not a regular file")
-        small_files.write_atomic(place, report_html(found))
+        small_files.write_atomic(path, report_html(overview))
     except (OSError, ValueError) as error:
-        told = "name a file in an existing, writable folder"
-        raise UsageError(f"--output {page}: {error_reason(error)}; {told}.") from None
+        advice = "name a file in an existing, writable folder"
+        raise UsageError(f"--output {page}: {error_reason(error)}; {advice}.") from None
     return str(page)
 
 
-def report_html(found: Overview) -> str:
+def report_html(overview: Overview) -> str:
     """Return the page as HTML."""
-    verdict = _text(render_runs.balance_verdict(found.audit))
+    verdict = _text(render_runs.balance_verdict(overview.audit))
     body = [
-        f"<h1>medallion: {_text(found.root)}</h1>",
-        f"<p>{clock.format_time(found.made_at)}, "
-        f"<b class={'good' if found.audit.is_balanced else 'bad'}>{verdict}</b></p>",
-        *_paragraphs(found.unreadable),
+        f"<h1>medallion: {_text(overview.root)}</h1>",
+        f"<p>{clock.format_time(overview.made_at)}, "
+        f"<b class={'good' if overview.audit.is_balanced else 'bad'}>{verdict}</b></p>",
+        *_paragraphs(overview.unreadable),
         "<h2>Gold</h2>",
-        *map(_gold, found.gold),
+        *map(_gold, overview.gold),
         "<h2>Where the rows went</h2>",
-        *_flow(found),
+        *_flow(overview),
         "<h2>Quality</h2>",
-        *_quality(found),
+        *_quality(overview),
         "<h2>Runs, the newest first</h2>",
-        _runs(found),
+        _runs(overview),
     ]
     head = f'<meta charset="utf-8"><title>medallion</title><style>{_STYLE}</style>'
     return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n" + "\n".join(body) + "\n"
 
 
-def _gold(found: FirstRows) -> str:
+def _gold(table: FirstRows) -> str:
     """Return a table with a bar for each value of the last numeric column."""
-    if found.unreadable:
-        return f"<h3>{_text(found.table)}: cannot be read</h3>"
-    shown = len(found.first.rows)
-    some = f", the first {shown}" if shown < found.rows else ""
-    title = f"<h3>{_text(found.table)}: {counted(found.rows, 'row')}{some}</h3>"
-    columns = list(zip(*found.first.rows, strict=True))
+    if table.unreadable:
+        return f"<h3>{_text(table.table)}: cannot be read</h3>"
+    shown = len(table.first.rows)
+    some = f", the first {shown}" if shown < table.rows else ""
+    title = f"<h3>{_text(table.table)}: {counted(table.rows, 'row')}{some}</h3>"
+    columns = list(zip(*table.first.rows, strict=True))
     measure = next((column for column in reversed(columns) if any(map(_is_number, column))), None)
     bars = _bars(measure) if measure else None
-    return title + _table(found.first.columns, found.first.rows, bars)
+    return title + _table(table.first.columns, table.first.rows, bars)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _flow(found: Overview) -> list[str]:
+def _flow(overview: Overview) -> list[str]:
     keys = "".join(f'<span class="key {part}"></span>{part}' for part in _PARTS)
     lines = [f"<p>{keys}</p>"]
-    for name, one in found.audit.balances.items():
+    for name, balance in overview.audit.balances.items():
         lines += [
-            f"<h3>{_text(name)}: {counted(one.landed_lines, 'line')} landed</h3>",
-            _parts(one),
+            f"<h3>{_text(name)}: {counted(balance.landed_lines, 'line')} landed</h3>",
+            _parts(balance),
         ]
-    rows = [(name, *asdict(one).values()) for name, one in found.audit.balances.items()]
+    rows = [(name, *asdict(balance).values()) for name, balance in overview.audit.balances.items()]
     lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
-    files = render_runs.attention_lines(
-        replace(found.audit.files, changed=())
-    )  # those are findings
-    told = (*found.audit.findings, *found.audit.notes, *files)
-    return [*lines, *_paragraphs(line for line in told if line not in found.unreadable)]
+    audit_lines = render_runs.audit_lines(overview.audit)
+    return [*lines, *_paragraphs(line for line in audit_lines if line not in overview.unreadable)]
 
 
 def _paragraphs(lines: Iterable[str]) -> list[str]:
     return [f"<p class=bad>{_text(line)}</p>" for line in lines]
 
 
-def _parts(one: Balance) -> str:
-    rows = {part: getattr(one, f"{part}_rows") for part in _PARTS}
+def _parts(balance: Balance) -> str:
+    rows = {part: getattr(balance, f"{part}_rows") for part in _PARTS}
     bars = (
         f'<div class={part} style="flex-grow:{count}" title="{part}: {count:,}"></div>'
         for part, count in rows.items()
@@ -143,21 +140,23 @@ def _parts(one: Balance) -> str:
     return f"<div class=flow>{''.join(bars)}</div>"
 
 
-def _quality(found: Overview) -> list[str]:
-    gates = [(name, g.state, g.failed or "", g.version) for name, g in found.gates.items()]
+def _quality(overview: Overview) -> list[str]:
+    gates = [(name, g.state, g.failed or "", g.version) for name, g in overview.gates.items()]
     lines = [_table(("gate of", "state", "failed", "version"), sorted(gates))]
-    for source, rules in found.broken.items():
+    for source, rules in overview.broken.items():
         if rules:
             title = f"<h3>{_text(source)}: rows of quarantine by the rule that they break</h3>"
             lines.append(title + _table(("rule", "rows"), rules.items(), _bars(rules.values())))
     return lines
 
 
-def _runs(found: Overview) -> str:
-    rows = [{**asdict(run), "started_at": clock.format_time(run.started_at)} for run in found.runs]
+def _runs(overview: Overview) -> str:
+    rows = [
+        {**asdict(run), "started_at": clock.format_time(run.started_at)} for run in overview.runs
+    ]
     columns = list(rows[0]) if rows else []
     return _table(
-        columns, [list(row.values()) for row in rows], _bars(r.seconds for r in found.runs)
+        columns, [list(row.values()) for row in rows], _bars(r.seconds for r in overview.runs)
     )
 
 

@@ -28,7 +28,7 @@ Rows = Iterator[tuple[Any, ...]]
 
 _SETTINGS = {
     "datafusion.catalog.information_schema": "true",
-    # Bronze has names like Recorded_At: taken as written, they need no quotes.
+    # Names of bronze, such as Recorded_At, need no quotes then.
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
 _BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")
@@ -51,20 +51,20 @@ def query(root: str | os.PathLike[str], statement: str) -> Result:
 
 def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
     """Run a statement like `query`, but stream rows that need not fit in memory."""
-    asked = guard.parse_read_only(statement)
+    parsed = guard.parse_read_only(statement)
     layout = Layout(Path(root))
     layout.require_root()
-    if why := unsupported_path_reason(root):
-        raise UsageError(f"{root}: {why}")
+    if reason := unsupported_path_reason(root):
+        raise UsageError(f"{root}: {reason}")
     known = layout.tables()
-    if asked.lists_tables:
+    if parsed.lists_tables:
         return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(known)])
     # Only the named tables are opened, unless the statement is about tables in general.
-    names = set(known) if asked.asks_about_tables else asked.tables
+    names = set(known) if parsed.asks_about_tables else parsed.tables
     engine = _engine(names, known)
-    there = f"the tables are {', '.join(sorted(known))}"
-    none = "no nightly has run yet: run medallion nightly"
-    rows = _rows(engine, asked.sql, f"under {root}; {there if known else none}")
+    tables_hint = f"the tables are {', '.join(sorted(known))}"
+    empty_hint = "no nightly has run yet: run medallion nightly"
+    rows = _rows(engine, parsed.sql, f"under {root}; {tables_hint if known else empty_hint}")
     return next(rows), rows
 
 
@@ -87,12 +87,12 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
 
 def _missing_table(text: str) -> str | None:
     """Return the table that a statement names and that does not exist: the engine has no code."""
-    found = re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", text)
-    return found[1] if found else None
+    match = re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", text)
+    return match[1] if match else None
 
 
 def _values(column: Array) -> list[Any]:
-    """Return a column as Python values, or as strings if Python lacks such values."""
+    """Return a column as Python values, or as strings if Python has no such type."""
     from arro3.core import DataType  # imported late, for --help
 
     if not DataType.is_interval(column.type):
@@ -103,7 +103,7 @@ def _values(column: Array) -> list[Any]:
 
 
 def _with_maps(value: Any) -> Any:
-    """Return a value with its maps, which arro3 gives as lists of pairs, as dictionaries."""
+    """Return a value with dictionaries in place of arro3's lists of pairs."""
     if isinstance(value, dict):
         return {name: _with_maps(item) for name, item in value.items()}
     if not isinstance(value, list):
@@ -114,7 +114,7 @@ def _with_maps(value: Any) -> Any:
     return list(map(_with_maps, value))
 
 
-def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:
+def _engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
     """Return an engine with those tables of `names` that exist.
 
     Raises:
@@ -123,7 +123,7 @@ def _engine(names: AbstractSet[str], there: Mapping[str, Path]) -> QueryBuilder:
     from deltalake import QueryBuilder
 
     engine = QueryBuilder(_SETTINGS)
-    paths = {name.lower(): path for name, path in there.items()}
+    paths = {name.lower(): path for name, path in tables.items()}
     for name in sorted(name for name in names if name.lower() in paths):
         path = paths[name.lower()]
         if not delta_tables.table_exists(path):  # its first commit is still under way

@@ -13,9 +13,13 @@ from medallion.storage.paths import SCHEMAS
 
 @dataclass(frozen=True)
 class Statement:
-    """One read-only statement: `sql` for the engine, and what it is about.
+    """One read-only statement.
 
-    `tables` are spelled as in the statement; `alias.column` may be among them.
+    Attributes:
+        sql: the statement for the engine.
+        tables: every `layer.name` in it, as it is spelled; `alias.column` may be among them.
+        lists_tables: whether it is SHOW TABLES.
+        asks_about_tables: whether it is another SHOW, or reads the information schema.
     """
 
     sql: str
@@ -44,7 +48,7 @@ def parse_read_only(statement: str) -> Statement:
 
 class _Token(NamedTuple):
     text: str
-    name: str  # the identifier that it spells, or nothing
+    name: str  # the identifier, without quotes, or nothing
     start: int
 
 
@@ -57,14 +61,14 @@ _TOKEN = re.compile(
     |.""",
     re.VERBOSE | re.DOTALL,
 )
-# Else the engine may take it for a part of the name before it.
+# Otherwise the engine may read it as a part of the name before it.
 _BEFORE_TAG = re.compile(r"(?:^|[\s(,=<>|+*/-])\Z")
 _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
 _OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
-# The engine goes down a chain of these with its stack, which ends the process at 1,250 of UNION ALL
-# or 4,000 of +. It limits brackets itself.
+# The engine recurses over a chain of these: 1,250 of UNION ALL, or 4,000 of +, overflow its stack
+# and end the process. It limits brackets itself.
 _CHAINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT", *"+-*/%|"))
 _MOST_CHAINING = 1000
 
@@ -73,7 +77,7 @@ def _tokens(statement: str) -> list[_Token]:
     """Split a statement into words, names, literals and signs, without comments and blanks."""
     tokens = []
     for match in _TOKEN.finditer(statement):
-        if match["odd"]:  # q'[it's]', Oracle's way, which the engine takes for a text as well
+        if match["odd"]:  # Oracle's q'[it's]', a string for the engine too
             raise UsageError(
                 f"strings such as {match['odd']}... are not supported: use plain quotes"
             )
@@ -118,7 +122,7 @@ def _writing(words: list[str], at: int) -> str | None:
     if first not in _READS and (at > 0 or first not in {"(", "SHOW", *_DESCRIBES}):
         return first
     if first in _DESCRIBES and {*words[1:2]} & {*_OPTIONS, *_WRITES}:
-        return " ".join(words[:2])  # it is an EXPLAIN then, which may run what follows
+        return " ".join(words[:2])  # an EXPLAIN, which may run the statement
     for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
         if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
             return word
