@@ -133,7 +133,7 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
     assert waiting(first) == 0
     assert run_audit(first.config, everything=True).findings == ()
     clicks = first.config.sources["clicks"]
-    assert not SOURCE_TYPES["kafka"].has_work(first.config, clicks), "it has no news"
+    assert not SOURCE_TYPES["kafka"].scan(first.config, clicks).has_work, "it has no news"
 
 
 def test_no_message_is_read_twice_or_skipped(

@@ -58,11 +58,11 @@ class Home:
         return name if name.startswith(("/", "rejected/")) else f"landing/{self.source.name}/{name}"
 
     def discovery(self) -> Discovery:
-        return Discovery(self.config, self.source, self.said.append)
+        return Discovery(self.config, self.source)
 
     def poll(self) -> int:
         """One look at the folders by a process of its own."""
-        return self.discovery().poll()
+        return self.discovery().poll(self.said.append)
 
     def commits(self) -> list[list[tuple[str, int]]]:
         """Paths (below landing/<source>) and versions, a list for each commit, the oldest first."""

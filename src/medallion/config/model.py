@@ -93,6 +93,10 @@ ON_RESCUED = ("quarantine", "warn", "ignore")
 OUTPUT_MODES = ("complete", "update")
 OutputMode = Literal["complete", "update", "append"]
 JOINS = ("inner", "left")
+IGNORED_NAMES = (
+    *("*.tmp", "*.part", "*.filepart", "*.partial", "*.crdownload"),  # uploads until their rename
+    *("*.crc", "Thumbs.db", "~lock*", "~$*"),
+)
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,12 @@ class SourceConfig:
         record_path: The dotted path of an array in JSON documents: its elements are the rows. A
             document without that array is one corrupt row.
         record_fields: Fields of the document (dotted paths) that repeat on each row.
+        ignore: Names of files and directories that are not ingested, as globs: by default those of
+            unfinished uploads (`*.tmp`, `*.part`, ...) and of by-products (`*.crc`, `Thumbs.db`,
+            ...). Names that begin with `.` or `_` are always ignored.
+        partition_columns: Columns of bronze whose values are in the names of directories below
+            the landing folder: `[date, hour]` for `date=2026-05-01/hour=10/a.json`. Their types
+            are those of `hints`, or inferred: `long`, `date` or `string`.
     """
 
     name: str
@@ -211,6 +221,8 @@ class SourceConfig:
     options: ReaderOptions = ReaderOptions()
     record_path: str | None = None
     record_fields: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = IGNORED_NAMES
+    partition_columns: tuple[str, ...] = ()
 
     @property
     def origin_columns(self) -> Columns:

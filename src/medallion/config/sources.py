@@ -14,6 +14,7 @@ from medallion.config.model import (
     CLEANING,
     EVOLUTION,
     FORMATS,
+    IGNORED_NAMES,
     LATE,
     ON_RESCUED,
     STREAM_KEYS,
@@ -39,13 +40,15 @@ _SILVER = "snake_case columns with their Spark SQL expressions"
 _FILE_KEYS = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
-    "record_path", "record_fields",
+    "record_path", "record_fields", "ignore", "partition_columns",
 )  # fmt: skip
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
 _DELIMITER = "one character such as ';' or \"\\t\" (or tab), and no letter, digit or quote"
 _SIGN = "one character that is no letter or digit"
 _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
+_PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_PARTITIONS = "a list of columns such as [date, hour], each named once"
 _BOOLEAN, _DURATION = "true or false", values.DURATION
 
 
@@ -80,6 +83,8 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         options=_options(node, file_format),
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
         record_fields=node.get("record_fields", _paths, f"a list, each {_FIELD_PATH}", []),
+        ignore=node.get("ignore", values.texts, "a list of globs of names", list(IGNORED_NAMES)),
+        partition_columns=node.optional("partition_columns", _each(_PARTITION), _PARTITIONS) or (),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):

@@ -10,7 +10,7 @@ from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.files.source_type import FILE_SOURCE
 from medallion.ingest.kafka.source_type import KAFKA_SOURCE
-from medallion.ingest.source import Backlog, Source, SourceType, Verification
+from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import ledger
 from medallion.storage import delta_tables
@@ -33,8 +33,7 @@ def _cannot_verify(config: Config, source: SourceConfig) -> Verification:
 DEMO_SOURCE = SourceType(
     open=_open_demo,
     backlog=lambda *_: Backlog(),
-    has_work=lambda *_: True,
-    poll=lambda *_: None,
+    scan=lambda *_: SourceScan(has_work=True),
     rows_in_ledger=lambda *_: None,
     losses=lambda *_: [],
     verify=_cannot_verify,

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from medallion.errors import UsageError
+from medallion.storage.text import Reporter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from medallion.config.model import Config, SourceConfig
     from medallion.ingest.schema.evolution import Schema
-    from medallion.storage.text import Reporter
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,27 @@ def stale_ledger_error(name: str) -> UsageError:
 
 
 @dataclass(frozen=True)
+class SourceScan:
+    """The result of comparing a source's input with its ledger; nothing is written yet.
+
+    Attributes:
+        has_work: whether bronze has input to read, or its ledger to repair.
+        enqueue: records the result, and releases the input of batches up to a recorded one, whose
+            number it takes. Call it only if no batch of the source was interrupted.
+    """
+
+    has_work: bool
+    enqueue: Callable[[int, Reporter], None] = lambda *_: None
+
+
+@dataclass(frozen=True)
 class SourceType:
     """The functions of one type of source; all but `open` work without Spark.
 
     Attributes:
         open: opens a source in a Spark session.
         backlog: returns what waits to be ingested.
-        has_work: returns whether bronze has input to read, or its ledger to repair; writes nothing.
-        poll: enqueues new input, and releases that of batches up to a recorded one. Call it only if
-            no batch was interrupted.
+        scan: compares the source's input with its ledger; writes nothing.
         rows_in_ledger: returns the number of ingested rows, or None if there is no ledger.
         losses: returns messages about input that was lost before ingestion, or that is pending.
         verify: compares bronze with the input, read again.
@@ -198,8 +210,7 @@ class SourceType:
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Reporter], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
-    has_work: Callable[[Config, SourceConfig], bool]
-    poll: Callable[[Config, SourceConfig, int, Reporter], None]
+    scan: Callable[[Config, SourceConfig], SourceScan]
     rows_in_ledger: Callable[[Config, SourceConfig], int | None]
     losses: Callable[[Config, SourceConfig], list[str]]
     verify: Callable[[Config, SourceConfig], Verification]

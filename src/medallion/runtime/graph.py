@@ -187,9 +187,8 @@ class Pipeline:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
         if plan.should_check:
             return self.start_flow(flow, None)
-        if not flow.upstream:
-            with self._naming_flow(flow):
-                planner.poll_source(self.config, self.runs, flow.source.name, self.say)
+        with self._naming_flow(flow):
+            planner.finish_idle_source(self.runs, plan, self.say)
         self.say(f"  {flow.name}: nothing is new")
         return False
 

@@ -12,6 +12,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.schema import registry
+from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
 from medallion.spark.session import Workload
@@ -31,11 +32,13 @@ class QueryPlan:
     Attributes:
         query: its name.
         reasons: the reasons to run it, to check its settings, or to validate its table.
+        scan: what was found in the source of an idle query of bronze, to be enqueued.
         error: what kept the scan from deciding; the query meets it again when it starts.
     """
 
     query: str
     reasons: tuple[WorkReason, ...] = ()
+    scan: SourceScan | None = None
     error: Exception | None = None
 
     @property
@@ -96,17 +99,18 @@ def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> Query
         UsageError: the source has another format than before.
         MedallionError: a table, a checkpoint or a broker cannot be read.
     """
-    return QueryPlan(query.name, tuple(_work_reasons(config, runs, query, settings)))
-
-
-def _work_reasons(config: Config, runs: Runs, query: Query, settings: str) -> Iterator[WorkReason]:
     if not query.upstream:
         refuse_format_change(config, config.sources[query.source])
-    unfinished = list(pending_work.unfinished_reasons(config, runs, query.name))
-    yield from unfinished
-    # An interrupted batch may have read what looks like new input.
-    if not unfinished and _has_new_input(config, query):
-        yield WorkReason.NEW_INPUT
+    reasons, scan = list(pending_work.unfinished_reasons(config, runs, query.name)), None
+    if not reasons:  # an interrupted batch may have read what looks like new input
+        scan = None if query.upstream else _scan(config, query.source)
+        if scan.has_work if scan else _has_unread_rows(config, query):
+            reasons.append(WorkReason.NEW_INPUT)
+    reasons += _check_reasons(config, runs, query, settings)
+    return QueryPlan(query.name, tuple(reasons), scan)
+
+
+def _check_reasons(config: Config, runs: Runs, query: Query, settings: str) -> Iterator[WorkReason]:
     if pending_work.has_changed_settings(config, query.name, settings):
         yield WorkReason.SETTINGS_CHANGED
     if not _has_table(config, query) and _has_known_columns(config, query):
@@ -115,12 +119,14 @@ def _work_reasons(config: Config, runs: Runs, query: Query, settings: str) -> It
         yield WorkReason.NOT_VALIDATED
 
 
-def _has_new_input(config: Config, query: Query) -> bool:
-    if query.upstream:
-        tables = map(config.layout.table, query.upstream)
-        return any(pending_work.has_input(config, query.name, table) for table in tables)
-    source = config.sources[query.source]
-    return SOURCE_TYPES[source.format].has_work(config, source)
+def _scan(config: Config, source: str) -> SourceScan:
+    settings = config.sources[source]
+    return SOURCE_TYPES[settings.format].scan(config, settings)
+
+
+def _has_unread_rows(config: Config, query: Query) -> bool:
+    tables = map(config.layout.table, query.upstream)
+    return any(pending_work.has_input(config, query.name, table) for table in tables)
 
 
 def _has_table(config: Config, query: Query) -> bool:
@@ -134,14 +140,13 @@ def _has_known_columns(config: Config, query: Query) -> bool:
     return all(registry.has_known_columns(config, config.sources[name]) for name in sources)
 
 
-def poll_source(config: Config, runs: Runs, source: str, report: Reporter) -> None:
-    """Enqueue new input of a source, and archive or reject the files that are due.
+def finish_idle_source(runs: Runs, plan: QueryPlan, report: Reporter) -> None:
+    """Record what the scan of an idle source found, and archive or reject the files that are due.
 
-    Call it only if no batch of the source was interrupted, with the lock on bronze.
+    The caller holds the lock on bronze since before the scan.
     """
-    settings = config.sources[source]
-    last = runs.last_batch(f"bronze.{source}")
-    SOURCE_TYPES[settings.format].poll(config, settings, last, report)
+    if plan.scan:
+        plan.scan.enqueue(runs.last_batch(plan.query), report)
 
 
 def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | None:
@@ -155,10 +160,11 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     with locks.lock_layers(config.layout, layers_in_use(config), command):
         try:
             runs = Runs(config.layout)
-            if not plan_run(config, runs).is_idle:
+            plan = plan_run(config, runs)
+            if not plan.is_idle:
                 return None
-            for source in config.sources:
-                poll_source(config, runs, source, report)
+            for query in plan.queries:
+                finish_idle_source(runs, query, report)
             snapshot = balance.take_snapshot(config, runs)
         except Exception:
             return None

@@ -42,9 +42,9 @@ def test_each_file_is_handed_over_once(home: Home) -> None:
 
 def test_one_process_looks_again_and_again(home: Home) -> None:
     always_on = home.discovery()
-    assert [always_on.poll(), always_on.poll()] == [0, 0]
+    assert [always_on.poll(print), always_on.poll(print)] == [0, 0]
     home.land("a.json")
-    assert [always_on.poll(), always_on.poll()] == [1, 0]
+    assert [always_on.poll(print), always_on.poll(print)] == [1, 0]
     assert home.names() == ["a.json"]
 
 
@@ -103,11 +103,11 @@ def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
     home.change(folders=(str(drop),))
     look = home.discovery()
     for _ in range(2):
-        assert [look.poll(), look.poll()] == [0, 0]
+        assert [look.poll(home.said.append), look.poll(home.said.append)] == [0, 0]
         (said,) = home.said
         assert f"  activity: {drop}: pending: there is no such folder" in said
         drop.mkdir()
-        look.poll()
+        look.poll(home.said.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
         home.said.clear()
@@ -285,16 +285,18 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
     home.take_in("a.json")
     home.land("b.json")
-    has_work = SOURCE_TYPES["json"].has_work
-    assert has_work(home.config, home.source)
+    scan = SOURCE_TYPES["json"].scan(home.config, home.source)
+    assert scan.has_work
     assert home.handed() == [("a.json", 1)], "deciding writes nothing"
-    SOURCE_TYPES["json"].poll(home.config, home.source, 0, print)
+    scan.enqueue(0, print)
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
     checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
     for version in (1, 2):
         (table / f"_delta_log/{version:020}.json").unlink()
     home.land("c.json")
-    assert has_work(home.config, home.source)
+    scan = SOURCE_TYPES["json"].scan(home.config, home.source)
+    assert scan.has_work
+    scan.enqueue(0, print)
     assert home.handed() == []
 
 

@@ -77,7 +77,7 @@ def test_an_older_ledger_after_maintenance(home: Lakehouse) -> None:
     newest = table.rename(home.root / "newest")
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
-    assert SOURCE_TYPES[source.format].has_work(home.config, source)
+    assert SOURCE_TYPES[source.format].scan(home.config, source).has_work
     assert len(counts(home)) == 1  # nothing is queued before the ledger is complete
     home.land("activity", "8.json", row(8))
     expected = indexes(home)

@@ -102,7 +102,7 @@ def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
 
 def look_again(home: Home) -> Entry:
     """As a night does that finds nothing to do; the newest row of the ledger."""
-    SOURCE_TYPES["json"].poll(home.config, home.source, -1, home.said.append)
+    SOURCE_TYPES["json"].scan(home.config, home.source).enqueue(-1, home.said.append)
     return max(home.ledger().values(), key=lambda entry: entry.version)
 
 

@@ -244,8 +244,9 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert run_audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").unlink()
     source = home.config.sources["activity"]
-    assert not SOURCE_TYPES["json"].has_work(home.config, source), "it is not read again"
-    SOURCE_TYPES["json"].poll(home.config, source, 0, print)
+    scan = SOURCE_TYPES["json"].scan(home.config, source)
+    assert not scan.has_work, "it is not read again"
+    scan.enqueue(0, print)
     entry = book(home)["torn.json.gz", 1]
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
     assert not torn.exists()

@@ -26,7 +26,7 @@ def poll_beside(batch: FileBatch) -> None:
     found = Discovery(batch.files.config, batch.files.source)
     found.ledger = batch.files.ledger
     with batch.files.ledger_lock:
-        found.poll()
+        found.poll(print)
 
 
 def is_whole(home: Lakehouse, has_lost_one: bool = False) -> bool:

@@ -73,7 +73,7 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     """Else what was taken in would be told as lost, and whoever went on would read it again."""
     add(config, "a", 0, range(5))
     source = config.sources["event"]
-    assert SOURCE_TYPES["kafka"].has_work(config, source), "no broker is asked"
+    assert SOURCE_TYPES["kafka"].scan(config, source).has_work, "no broker is asked"
     with pytest.raises(UsageError, match=r"its ledger, ops\.topics, lacks"):
         source_type.skip_lost(config, source, "a")
     there = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}

@@ -71,21 +71,15 @@ class ScanResult:
 class Discovery:
     """Scans a source's directories, and enqueues what is new in them."""
 
-    def __init__(
-        self, config: Config, source: SourceConfig, say: Reporter = lambda _: None
-    ) -> None:
-        self._config, self._source, self._say = config, source, say
+    def __init__(self, config: Config, source: SourceConfig) -> None:
+        self._config, self._source = config, source
         self.ledger = Ledger(config.layout, source.name)
 
-    def poll(self) -> int:
+    def poll(self, report: Reporter) -> int:
         """Scan and enqueue; return the number of files enqueued."""
         result = self.scan()
-        self.enqueue(result)
+        self.enqueue(result, report)
         return len(result.new)
-
-    def has_new_files(self) -> bool:
-        """Return whether `poll` would enqueue a file; write nothing."""
-        return bool(self.scan().new)
 
     def scan(self) -> ScanResult:
         """Compare the source's directories and the backfill requests with the ledger."""
@@ -99,19 +93,19 @@ class Discovery:
             requests=requests,
         )
 
-    def enqueue(self, result: ScanResult) -> None:
+    def enqueue(self, result: ScanResult, report: Reporter) -> None:
         """Append the new files to the queue, and write and report the other entries."""
         # The queue comes first. A run that is interrupted here enqueues the files again, and bronze
         # skips what is ingested; in the other order they would be known and never be ingested.
         enqueue_files(self._config.layout, self._source, result.new)
         entries = (*result.changed, *result.gone)
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
-        self._report(changed)
+        self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
             if not os.path.lexists(request.path):
                 path = printable(str(request.path))
-                self._say(f"  {self._source.name}: backfill of {path}: it no longer exists")
+                report(f"  {self._source.name}: backfill of {path}: it no longer exists")
             request.done()
 
     def backlog(self) -> list[File]:
@@ -150,17 +144,17 @@ class Discovery:
             return set()  # they may be in the part of the queue that is still to be read
         return ready
 
-    def _report(self, entries: Iterable[Entry]) -> None:
+    def _report(self, entries: Iterable[Entry], report: Reporter) -> None:
         """Report entries with a reason; of many with the same reason only the first ones."""
         source, counts = self._source.name, Counter[tuple[str, str]]()
         for entry in (entry for entry in entries if entry.why):
             counts[entry.state, str(entry.why)] += 1
             if counts[entry.state, str(entry.why)] <= _SHOWN:
-                self._say(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
+                report(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
         for (state, _), count in counts.items():
             if count > _SHOWN:
                 more = f"and {count - _SHOWN:,} more {state} for the same reason"
-                self._say(f"  {source}: {more} (medallion files --state {state})")
+                report(f"  {source}: {more} (medallion files --state {state})")
 
     def _list_files(self, requests: Iterable[BackfillRequest]) -> Listing:
         """List the source's directories, the requested paths, and pending files of old requests."""

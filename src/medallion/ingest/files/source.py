@@ -44,7 +44,7 @@ class FileSource:
     ) -> None:
         self.spark, self.config, self.settings, self.say = spark, config, source, say
         self.name = f"bronze.{source.name}"
-        self._discovery = Discovery(config, source, say)
+        self._discovery = Discovery(config, source)
         self.ledger = self._discovery.ledger
         self.context = BatchContext(spark, config, source, schema, self.ledger, say)
         self.ledger_lock = self.context.ledger_lock
@@ -70,7 +70,7 @@ class FileSource:
     def poll(self) -> None:
         """Enqueue the new files of the source's directories."""
         with self.ledger_lock:
-            self._discovery.poll()
+            self._discovery.poll(self.say)
 
     def stream(self) -> DataFrame:
         """Return the stream of files in the order in which they were enqueued."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from medallion.config.model import Config, SourceConfig
-from medallion.ingest.files import archive, discovery
+from medallion.ingest.files import archive
 from medallion.ingest.files.content import estimate_unpacked_size
-from medallion.ingest.files.discovery import Discovery, is_lost_file
-from medallion.ingest.source import Backlog, Source, SourceType, Verification
+from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_behind
+from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.state import ledger, pending_work
 from medallion.storage.text import Reporter, counted
 
@@ -32,22 +32,23 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
     )
 
 
-def has_new_files(config: Config, source: SourceConfig) -> bool:
-    """Return whether bronze has files to read, or its ledger to repair; write nothing."""
-    found = Discovery(config, source)
-    if discovery.is_queue_behind(config.layout, source.name) or pending_work.lacks_entries(
-        config, source.name, ledger.ingested_rows(found.ledger.all_versions())
+def scan_files(config: Config, source: SourceConfig) -> SourceScan:
+    """Scan a source's directories, unless bronze has its queue or its ledger to repair."""
+    discovery = Discovery(config, source)
+    rows = ledger.ingested_rows(discovery.ledger.all_versions())
+    if is_queue_behind(config.layout, source.name) or pending_work.lacks_entries(
+        config, source.name, rows
     ):
-        return True  # bronze repairs either when it starts, or refuses, before more is queued
+        return SourceScan(has_work=True)  # bronze repairs either, or refuses, before it enqueues
+    result = discovery.scan()
     intake = config.layout.intake(source.name)
     is_behind = pending_work.has_input(config, f"bronze.{source.name}", intake)
-    return is_behind or found.has_new_files()
 
+    def enqueue(recorded: int, report: Reporter) -> None:
+        discovery.enqueue(result, report)
+        archive.archive_due_files(config, source, discovery.ledger, recorded, report)
 
-def _poll(config: Config, source: SourceConfig, recorded: int, say: Reporter) -> None:
-    found = Discovery(config, source, say)
-    found.poll()
-    archive.archive_due_files(config, source, found.ledger, recorded, say)
+    return SourceScan(is_behind or bool(result.new), enqueue)
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -74,4 +75,4 @@ def _verify(config: Config, source: SourceConfig) -> Verification:
     return verify_files(config, source)
 
 
-FILE_SOURCE = SourceType(_open, _backlog, has_new_files, _poll, _rows_in_ledger, _losses, _verify)
+FILE_SOURCE = SourceType(_open, _backlog, scan_files, _rows_in_ledger, _losses, _verify)

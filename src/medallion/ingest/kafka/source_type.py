@@ -11,7 +11,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
-from medallion.ingest.source import Backlog, Source, SourceType, Verification
+from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.state import pending_work, topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock
@@ -39,21 +39,21 @@ def _list_partitions(
     return partitions
 
 
-def has_new_messages(config: Config, source: SourceConfig) -> bool:
-    """Return whether bronze has messages to read, or its ledger to repair; write nothing.
+def _scan(config: Config, source: SourceConfig) -> SourceScan:
+    """Ask the broker for unread messages, unless bronze has its ledger to repair.
 
     Raises:
         MedallionError: the broker does not answer, or messages are lost.
     """
     progress = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
-        return True  # before offsets are compared: bronze repairs its ledger, or refuses
+        return SourceScan(
+            has_work=True
+        )  # bronze repairs the ledger, or refuses
     partitions = _list_partitions(config, source, progress)
-    # The ledger also records where an empty new partition starts.
-    return (
-        broker.count_waiting(source, partitions, progress) > 0
-        or not partitions.keys() <= progress.keys()
-    )
+    # Bronze records where an empty new partition starts, too.
+    is_new = not partitions.keys() <= progress.keys()
+    return SourceScan(is_new or broker.count_waiting(source, partitions, progress) > 0)
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -140,8 +140,7 @@ def _moved(before: PartitionProgress, now: Partition | None) -> PartitionProgres
 KAFKA_SOURCE = SourceType(
     open=_open,
     backlog=_backlog,
-    has_work=has_new_messages,
-    poll=lambda *_: None,  # bronze itself records where new partitions start
+    scan=_scan,
     rows_in_ledger=_rows_in_ledger,
     losses=_losses,
     verify=_verify,
