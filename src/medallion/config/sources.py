@@ -48,7 +48,6 @@ _SIGN = "one character that is no letter or digit"
 _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
-_PARTITIONS = "a list of columns such as [date, hour], each named once"
 _BOOLEAN, _DURATION = "true or false", values.DURATION
 
 
@@ -84,7 +83,10 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
         record_fields=node.get("record_fields", _paths, f"a list, each {_FIELD_PATH}", []),
         ignore=node.get("ignore", values.texts, "a list of globs of names", list(IGNORED_NAMES)),
-        partition_columns=node.optional("partition_columns", _each(_PARTITION), _PARTITIONS) or (),
+        partition_columns=node.optional(
+            "partition_columns", _strings_like(_PARTITION), "a list of columns such as [date, hour]"
+        )
+        or (),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
