@@ -47,9 +47,7 @@ def _scan(config: Config, source: SourceConfig) -> SourceScan:
     """
     progress = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
-        return SourceScan(
-            has_work=True
-        )  # bronze repairs the ledger, or refuses
+        return SourceScan(has_work=True)  # bronze repairs the ledger, or refuses
     partitions = _list_partitions(config, source, progress)
     # Bronze records where an empty new partition starts, too.
     is_new = not partitions.keys() <= progress.keys()
