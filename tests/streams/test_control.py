@@ -1,16 +1,13 @@
-"""Streams waited for, looked at and stopped; each wait has an end."""
+"""Streams: listed, waited for, and stopped."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion import DataFactory, streams
 from medallion.errors import UsageError
@@ -22,13 +19,13 @@ from medallion.streams.control import keep
 from tests.support.doors import Doors
 
 
-def test_the_life_of_a_stream(doors: Doors) -> None:
+def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     timed = doors.df.withWatermark("at", "10 minutes")
     query = streams.write(timed, "memory", name="doors")
     assert streams.until_stream_is_ready("doors").runId == query.runId
     row = streams.streams()[0]
     assert (row.name, row.id, row.run_id) == ("doors", query.id, query.runId)
-    assert row.state in ("running", "waiting")  # whether it still looks for its first rows
+    assert row.state in ("running", "waiting")  # it polls for its first rows
     assert (row.last_batch, row.watermark) == (None, None)
     assert "Waiting for data" in streams.explain("doors")
     assert streams.exception("doors") is None
@@ -49,7 +46,7 @@ def test_the_life_of_a_stream(doors: Doors) -> None:
     assert streams.stop_all_streams() == []
 
 
-def test_a_stream_that_fails(doors: Doors, tmp_path: Path) -> None:
+def test_exception_of_a_failed_query(doors: Doors, tmp_path: Path) -> None:
     def fail(batch: DataFrame, number: int) -> None:
         raise ValueError(f"no {number} here")
 
@@ -64,12 +61,12 @@ def test_a_stream_that_fails(doors: Doors, tmp_path: Path) -> None:
     assert states["failing"] == "failed: no 0 here"
 
 
-def test_one_that_hangs_does_not_keep_the_others_running(doors: Doors, tmp_path: Path) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+def test_stop_all_streams_beside_one_that_hangs(doors: Doors, tmp_path: Path) -> None:
+    started, resume = threading.Event(), threading.Event()
 
     def hang(batch: DataFrame, number: int) -> None:
-        begun.set()
-        go_on.wait(60)
+        started.set()
+        resume.wait(60)
 
     doors.open("front")
     hanging = streams.write(
@@ -77,90 +74,41 @@ def test_one_that_hangs_does_not_keep_the_others_running(doors: Doors, tmp_path:
     )
     other = streams.write(doors.df, "memory", name="other")
     try:
-        assert begun.wait(60)
+        assert started.wait(60)
         outcomes = {row.name: row for row in streams.stop_all_streams(timeout=5)}
         assert outcomes["other"].is_stopped
         assert not other.isActive
         assert not outcomes["hanging"].is_stopped
         assert "still running after 5 seconds" in outcomes["hanging"].outcome
     finally:
-        go_on.set()
+        resume.set()
     assert streams.await_termination(hanging, timeout=60)
 
 
-def test_what_is_not_there_is_told(doors: Doors) -> None:
+def test_unknown_streams_and_timeouts_are_refused(doors: Doors) -> None:
     streams.write(doors.df, "memory", name="doors")
     with pytest.raises(UsageError, match=r"no stream 'windows' here; there are: .*doors"):
         streams.until_stream_is_ready("windows")
-    streams.write(doors.df, "console")  # which has no name, as what a variable has that is None
-    for nothing in (None, ""):
-        with pytest.raises(UsageError, match=f"no stream {nothing!r} here"):
-            streams.until_stream_is_ready(nothing)  # type: ignore[arg-type]
-    for wrong in (None, "5"):
-        with pytest.raises(UsageError, match=f"above 0, not {wrong!r}"):
-            streams.stop_all_streams(timeout=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, not 0"):
         streams.stop_all_streams(timeout=0)
     with pytest.raises(UsageError, match="timeout must be"):
         streams.await_termination("doors", timeout=float("nan"))
 
 
-class Dead(StreamingQuery):
-    """A query whose thread a fatal Error of Java has ended: Spark calls it active for ever."""
-
-    name, id, runId, isActive, lastProgress = "dead", "1", "2", True, None
-    status = {"message": "Processing new data"}  # noqa: RUF012
-
-    def __init__(self, is_dead: bool = True) -> None:
-        thread = SimpleNamespace(isAlive=lambda: not is_dead)
-        stream = SimpleNamespace(queryExecutionThread=lambda: thread)
-        self._jsq = SimpleNamespace(streamingQuery=lambda: stream)
-
-    def exception(self) -> None:
-        return None
-
-
-@pytest.fixture
-def _a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    context = SimpleNamespace(applicationId="app")
-    monkeypatch.setattr(control, "session", lambda: SimpleNamespace(sparkContext=context))
-
-
-@pytest.mark.usefixtures("_a_session")
-def test_a_stream_whose_thread_has_died_is_not_waited_for() -> None:
-    for wait in (streams.until_stream_is_ready, streams.await_termination):
-        with pytest.raises(StreamError, match="dead failed: its thread in Spark has died"):
-            wait(Dead(), timeout=600)
-
-
-@pytest.mark.usefixtures("_a_session")
-def test_ctrl_c_ends_a_wait_and_no_stream() -> None:
-    """PySpark's handler would cancel all jobs, and every stream with a batch under way fail."""
+def test_ctrl_c_ends_a_wait_and_no_stream(doors: Doors) -> None:
+    """PySpark's handler would cancel all jobs, and so fail every stream."""
     cancelled: list[int] = []
-    running, hangs = Dead(is_dead=False), threading.Event()
-    hanging: Any = SimpleNamespace(runId="run", id="id", name="hangs", stop=hangs.wait)
+    query = streams.write(doors.df, "memory", name="doors")
     with handled(lambda number, _: cancelled.append(number), [signal.SIGINT]):
-        for wait in (
-            lambda: streams.until_stream_is_ready(running, timeout=60),
-            lambda: streams.await_termination(running, timeout=60),
-            lambda: control.stop([hanging], timeout=60),
-        ):
-            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
-            with pytest.raises(KeyboardInterrupt):
-                wait()
-        signal.raise_signal(signal.SIGINT)  # it has its handler again
-    hangs.set()
+        threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            streams.await_termination(query, timeout=60)
+        signal.raise_signal(signal.SIGINT)  # the handler is back
     assert cancelled == [signal.SIGINT]
+    assert query.isActive
 
 
-def test_there_may_be_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "keep", lambda query: query)
-    query: Any = SimpleNamespace(runId="run", id="id", name="doors", stop=lambda: None)
-    (outcome,) = control.stop([query], float("inf"))
-    assert outcome.is_stopped
-
-
-def test_a_clean_up_stops_what_reads_or_writes_below_its_root(
+def test_stop_below_stops_readers_and_writers(
     spark: SparkSession, doors: Doors, tmp_path: Path
 ) -> None:
     root = tmp_path / "a lesson"  # Spark's addresses spell the blank as %20
@@ -182,7 +130,7 @@ def test_a_clean_up_stops_what_reads_or_writes_below_its_root(
     assert not root.exists()
 
 
-def test_nothing_is_removed_below_a_stream_that_does_not_stop(
+def test_clean_up_keeps_files_of_a_running_stream(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "lesson"
@@ -190,7 +138,7 @@ def test_nothing_is_removed_below_a_stream_that_does_not_stop(
     factory.load(source="event")
     events: DataFrame = spark.readStream.schema("action string").json(str(root / "landing/event"))
     query = keep(streams.write(events, "memory", name="stubborn"))
-    monkeypatch.setattr(control, "stop_one", lambda query: "still running")
+    monkeypatch.setattr(control, "stop_within", lambda query, seconds: False)
     with pytest.raises(UsageError, match="stubborn did not stop within 30 seconds"):
         factory.clean_up()
     assert query.isActive

@@ -15,7 +15,9 @@ from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
 from medallion.streams import drawing
 from tests.support.doors import Doors
-from tests.support.screen import RecordingScreen
+from tests.support.screen import RecordingScreen, rows_of
+
+ENDED = "stopped: all available data was processed"
 
 
 @pytest.fixture
@@ -25,107 +27,96 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> RecordingScreen:
     return recording
 
 
-def test_an_aggregation_is_drawn_batch_by_batch_until_its_stream_ends(
+def test_display_of_an_aggregation(
     doors: Doors, screen: RecordingScreen, spark: SparkSession
 ) -> None:
     doors.open("front", "back", "front")
-    doors.open("back", r"\u001b[31mred")
+    doors.open("back")
     counts = doors.df.groupBy("door").count().orderBy("door")
     streams.display(counts, "door_counts", trigger="available-now", bar="count")
-    last = screen.grids[-1]
-    # Both batches together: the sorted whole of it, as the mode complete has it.
-    assert last.rows == (("\x1b[31mred", "1"), ("back", "2"), ("front", "2"))
-    assert last.bars == (1.0, 2.0, 2.0)
-    assert last.right == {1}
-    assert last.title.startswith("door_counts: batch 1, 3 rows, ")
-    assert last.foot == "stopped: it has come to its end"
-    assert spark.table("door_counts").count() == 3
+    # Both batches together: complete mode has all rows in order.
+    assert rows_of(screen.tables[-1]) == [("back", "2", "█" * 32), ("front", "2", "█" * 32)]
+    assert str(screen.tables[-1].title).startswith("door_counts: batch 1, 2 rows, ")
+    assert screen.last_caption == ENDED
+    assert spark.table("door_counts").count() == 2
     assert not spark.streams.active
 
 
-def test_the_newest_rows_are_shown_until_a_table_fills_the_memory(
+def test_display_shows_newest_rows_up_to_a_limit(
     doors: Doors, screen: RecordingScreen, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["medallion.streams.display"], "_MOST_ROWS", 3)
     doors.open("one", "two", "three")
-    screen.room = 2
-    query = streams.display(doors.df.coalesce(1))
-    assert query is not None
-    assert screen.grids[-1].rows == (
-        ("2018-03-02 10:02:33", "two"),
-        ("2018-03-02 10:02:33", "three"),
-    )
-    assert screen.grids[-1].title.startswith(f"{query.name}: batch 0, 3 rows, ")
-    assert screen.grids[-1].foot == "stopped: its table holds 3 rows, all of them in memory"
-    # What has no name cannot be asked, and does not fill the memory either.
+    screen.most_rows = 2
+    streams.display(doors.df.coalesce(1))
+    assert [row[1] for row in rows_of(screen.tables[-1])] == ["two", "three"]
+    assert screen.last_caption == "stopped: its table has 3 rows, all in memory"
+    # Without a name the table cannot be queried, and is removed.
     tables = spark.sql("SHOW TABLES").collect()
     assert not any(table.tableName.startswith("display_") for table in tables)
 
 
-def test_ctrl_c_ends_the_display_and_its_stream_and_no_other(
-    doors: Doors, screen: RecordingScreen
-) -> None:
+def test_display_ends_by_ctrl_c(doors: Doors, screen: RecordingScreen) -> None:
     other = streams.write(doors.df, "memory", name="other")
     before = signal.getsignal(signal.SIGINT)
-    screen.on_draw = lambda: signal.raise_signal(signal.SIGINT) if len(screen.grids) == 1 else None
+    doors.open("front")
+
+    def interrupt() -> None:
+        if len(screen.tables) == 2:  # the first one is drawn before the loop
+            signal.raise_signal(signal.SIGINT)
+
+    screen.on_draw = interrupt
     query = streams.display(doors.df, "doors")
     assert query is not None
-    assert screen.grids[-1].foot == "stopped: interrupted"
+    assert screen.last_caption == "stopped: interrupted"
     assert (query.isActive, other.isActive) == (False, True)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_stream_that_fails_says_why(doors: Doors, screen: RecordingScreen) -> None:
+def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> None:
     doors.open("front")
     broken = doors.df.select(F.raise_error(F.lit("the hinge is gone")))
     with pytest.raises(StreamError, match=r"broken failed: .*the hinge is gone"):
         streams.display(broken, "broken")
-    assert "the hinge is gone" in screen.grids[-1].foot
+    assert "the hinge is gone" in screen.last_caption
 
 
-def test_in_a_notebook_it_goes_on_while_other_cells_run(
-    doors: Doors, screen: RecordingScreen
-) -> None:
+def test_display_continues_beside_other_cells(doors: Doors, screen: RecordingScreen) -> None:
     drawn = threading.Event()
     screen.outlives_the_call, screen.on_draw = True, drawn.set
     first = streams.display(doors.df, "doors")
     assert first is not None
-    assert screen.grids, "the output is that of the cell which called, and not of a later one"
+    assert screen.tables, "the first output is that of the calling cell"
     again = streams.display(doors.df, "doors")  # the cell is run once more
     assert again is not None
     assert (first.isActive, again.isActive) == (False, True)
     doors.open("front")
     again.processAllAvailable()
-    while not any(grid.rows for grid in screen.grids):
-        drawn.clear()
-        assert drawn.wait(60)
     streams.stop_all_streams()
-    while screen.grids[-1].foot != "stopped: it has come to its end":
+    while screen.last_caption != ENDED or not rows_of(screen.tables[-1]):
         drawn.clear()
         assert drawn.wait(60)
 
 
-def test_what_is_no_stream_is_shown_once(spark: SparkSession, screen: RecordingScreen) -> None:
-    frame = spark.sql("SELECT 1 AS n, X'00FF' AS n, NULL AS n, repeat('a', 300) AS long, 2 AS m")
-    assert streams.display(frame, bar="m") is None
-    (grid,) = screen.grids
-    assert grid.headers == ("n", "n", "n", "long", "m")
-    assert grid.rows == (("1", "00FF", "NULL", "a" * 199 + "…", "2"),)
-    assert grid.bars == (2.0,)
+def test_display_of_a_batch_is_drawn_once(spark: SparkSession, screen: RecordingScreen) -> None:
+    assert streams.display(spark.sql("SELECT 1 AS n")) is None
+    assert list(map(rows_of, screen.tables)) == [[("1",)]]
 
 
-def test_what_cannot_be_shown_is_told(doors: Doors, screen: RecordingScreen) -> None:
-    for arguments, told in (
-        ({"bar": "door"}, "bar='door' is not a column of numbers here; there are none"),
-        ({"rows": 0}, "rows must be a whole number above 0, not 0"),
-        ({"rows": 0.5}, "rows must be a whole number above 0, not 0.5"),
-        ({"seconds": "1"}, "seconds must be above 0, not '1'"),
-        ({"seconds": -1}, "seconds must be above 0, not -1"),
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bar": "door"}, "bar='door' is not a column of numbers"),
+        ({"rows": 0}, "rows must be a whole number above 0"),
+        ({"seconds": -1}, "seconds above 0"),
         ({"output_mode": "complete"}, "no streaming aggregations"),
-        ({"trigger": "continuous 1 second"}, "A display takes no trigger continuous: take an"),
-        ({"stream_name": 5}, "`queryName` must be a non-empty string, got '5'"),
+        ({"trigger": "continuous 1 second"}, "cannot use the trigger continuous"),
         ({"stream_name": "my-doors"}, "Invalid view name: my-doors"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            streams.display(doors.df, **arguments)
-    assert screen.grids == []
+    ],
+)
+def test_display_refuses_invalid_arguments(
+    doors: Doors, screen: RecordingScreen, arguments: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        streams.display(doors.df, **arguments)  # type: ignore[arg-type]
+    assert screen.tables == []

@@ -1,4 +1,4 @@
-"""A grid in a terminal and in a notebook: values are shown there, and not obeyed."""
+"""What is drawn in a terminal, a pipe and a notebook."""
 
 from __future__ import annotations
 
@@ -8,67 +8,71 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
+from rich.table import Table
 
+from medallion.errors import UsageError
 from medallion.streams import drawing
-from medallion.streams.drawing import Grid, NotebookScreen, TerminalScreen
-
-GRID = Grid(
-    title="doors\x1b[2J",
-    headers=("door", "n"),
-    rows=(("[red]front[/red]\x07", "4"), ("<b>back</b>\n\u202e", "1"), ("shed", "0")),
-    right=frozenset({1}),
-    bars=(4.0, 1.0, None),
-    foot="ended",
-)
+from medallion.streams.drawing import NotebookScreen, TerminalScreen, draw_table
+from tests.support.screen import rows_of
 
 
-def test_a_terminal_obeys_no_value() -> None:
-    file = StringIO()
-    Console(file=file, width=80).print(GRID)
-    text = file.getvalue()
-    assert text.replace("\n", "").isprintable()
-    for shown in (r"doors\x1b[2J", r"[red]front[/red]\x07", r"<b>back</b>\n\u202e", "ended"):
-        assert shown in text
-    front, back, shed = (next(x for x in text.splitlines() if n in x) for n in ("fr", "ba", "sh"))
+def table_of(title: str, cell: str) -> Table:
+    table = Table("door", title=title)
+    table.add_row(cell)
+    return table
+
+
+def test_draw_table_formats_values_and_bars(spark: SparkSession) -> None:
+    rows = "('[red]front\\u0007', 4, 4D), (NULL, 1, 1D), (repeat('a', 300), 0, double('NaN'))"
+    frame = spark.sql(f"SELECT * FROM VALUES {rows} AS rows(door, n, n)")
+    table = draw_table(frame, 20, None)
+    assert [column.justify for column in table.columns] == ["left", "right", "right"]
+    assert rows_of(table) == [
+        ("[red]front\\x07", "4", "4.0"),
+        ("NULL", "1", "1.0"),
+        ("a" * 199 + "…", "0", "NaN"),
+    ]
+    barred = draw_table(frame.toDF("door", "n", "m"), 20, "m")
     # A quarter of the longest bar, and none where there is no number.
-    assert (front.count("█"), back.count("█"), shed.count("█")) == (32, 8, 0)
+    assert [len(row[-1]) for row in rows_of(barred)] == [32, 8, 0]
+    assert rows_of(draw_table(frame, 1, None, newest=True))[0][1] == "0"
 
 
-def test_a_notebook_obeys_no_value() -> None:
-    html = GRID._repr_mimebundle_((), ())["text/html"]
-    assert r"&lt;b&gt;back&lt;/b&gt;\n\u202e" in html
-    assert "<b>back" not in html
-    assert html.count("█") == 32 + 8
+def test_refuse_invalid_bar_names_numbers(spark: SparkSession) -> None:
+    with pytest.raises(UsageError, match="bar='door' is not a column of numbers; these are n"):
+        drawing.refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
 
 
-def test_a_terminal_draws_over_what_was_there() -> None:
+def test_terminal_screen_redraws_in_place() -> None:
     file = StringIO()
-    console = Console(file=file, force_terminal=True, width=60, height=20)
-    with TerminalScreen(console) as screen:
-        assert screen.room == 14  # the cursor cannot go up beyond the first line
-        screen.draw(GRID)
-        before = file.tell()
-        screen.draw(GRID)
+    screen = TerminalScreen(Console(file=file, force_terminal=True, width=60, height=20))
+    assert screen.most_rows == 14
+    screen.draw(table_of("first", "front"))
+    before = file.tell()
+    screen.draw(table_of("second", "front"))
+    screen.close()
     assert "\x1b[1A" in file.getvalue()[before:]  # the cursor goes up again
 
 
-def test_a_pipe_gets_the_last_one_alone() -> None:
+def test_terminal_screen_in_a_pipe_prints_the_last() -> None:
     file = StringIO()
-    with TerminalScreen(Console(file=file, width=60)) as screen:
-        screen.draw(Grid("first", ("n",), (("1",),)))
-        screen.draw(Grid("second", ("n",), (("2",),)))
+    screen = TerminalScreen(Console(file=file, width=60))
+    screen.draw(table_of("first", "front"))
+    screen.draw(table_of("second", "front"))
+    screen.close()
     assert "first" not in file.getvalue()
     assert file.getvalue().count("second") == 1
-    assert file.getvalue().endswith(" \n")
+    assert file.getvalue().endswith("\n")
 
 
-def test_a_notebook_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Grid] = []
+def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Table] = []
 
-    def display(grid: Grid, display_id: bool) -> Any:
+    def display(table: Table, display_id: bool) -> Any:
         assert display_id
-        shown.append(grid)
+        shown.append(table)
         return SimpleNamespace(update=shown.append)
 
     ipython, module = ModuleType("IPython"), ModuleType("IPython.display")
@@ -76,14 +80,14 @@ def test_a_notebook_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     module.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    with drawing.screen() as screen:
-        assert isinstance(screen, NotebookScreen)
-        screen.draw(GRID)
-        screen.draw(GRID)
-    assert shown == [GRID, GRID]
+    screen, table = drawing.screen(), table_of("doors", "front")
+    assert isinstance(screen, NotebookScreen)
+    screen.draw(table)
+    screen.draw(table)
+    assert shown == [table, table]
 
 
-def test_a_shell_of_ipython_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_screen_of_an_ipython_shell_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     ipython = ModuleType("IPython")
     ipython.get_ipython = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)

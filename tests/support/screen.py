@@ -5,24 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from medallion.streams.drawing import Grid
+from rich.table import Table
+from rich.text import Text
 
 
 @dataclass
 class RecordingScreen:
-    """Every grid that was drawn, in order; `on_draw` is called at each."""
+    """All tables that were drawn, in order; `on_draw` is called at each."""
 
     outlives_the_call: bool = False
-    room: int | None = None
-    grids: list[Grid] = field(default_factory=list)
+    most_rows: int = 2**31
+    tables: list[Table] = field(default_factory=list)
     on_draw: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> RecordingScreen:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Nothing to close."""
-
-    def draw(self, grid: Grid) -> None:
-        self.grids.append(grid)
+    def draw(self, table: Table) -> None:
+        self.tables.append(table)
         self.on_draw()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    @property
+    def last_caption(self) -> str:
+        return str(self.tables[-1].caption)
+
+
+def rows_of(table: Table) -> list[tuple[str, ...]]:
+    """Return the cells of a table as strings, row by row."""
+    columns = [[as_string(cell) for cell in column.cells] for column in table.columns]
+    return list(zip(*columns, strict=True))
+
+
+def as_string(cell: object) -> str:
+    return cell.plain if isinstance(cell, Text) else str(cell)

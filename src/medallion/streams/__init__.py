@@ -1,7 +1,4 @@
-"""Streams by hand: to start, wait for, look at and stop them, in a notebook or a terminal.
-
-Everything here is Spark's own, made safe: each wait has an end, each refusal is one sentence.
-"""
+"""Streaming queries by hand, in a notebook or a terminal: start, show, wait for and stop them."""
 
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError

@@ -1,4 +1,4 @@
-"""Bronze's query while it is on."""
+"""Bronze: polling beside its query."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from medallion.layers.bronze.flow import Bronze
 @pytest.mark.parametrize(
     ("is_active", "is_processing", "polls"), [(True, False, 1), (True, True, 0), (False, False, 0)]
 )
-def test_what_comes_while_a_batch_is_under_way_is_handed_over_at_once_after_it(
-    is_active: bool, is_processing: bool, polls: int
-) -> None:
+def test_poll_waits_for_the_running_batch(is_active: bool, is_processing: bool, polls: int) -> None:
     polled: list[bool] = []
     source = SimpleNamespace(poll=lambda: polled.append(True))
     bronze: Any = SimpleNamespace(
         run=SimpleNamespace(is_active=is_active, is_processing=is_processing),
         _writer=SimpleNamespace(source=source),
     )
-    assert Bronze.poll(bronze) != is_processing  # it is asked again at the next look
+    assert Bronze.poll(bronze) != is_processing  # it is called again soon
     assert len(polled) == polls

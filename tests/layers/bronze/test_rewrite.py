@@ -17,7 +17,7 @@ ORIGIN = {"_source_file": "string"}
 TECHNICAL_NAMES = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at"]
 
 
-def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
+def test_rewrite_rows_moves_values_that_fit(spark: SparkSession) -> None:
     """Long to double, date to timestamp, a struct with one more field, and a new column."""
     rows: list[tuple[Any, ...]] = [
         (1, None, None, None, None, None, "a", None),
@@ -34,8 +34,8 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
         "n", "if(n = 1, date'2026-05-01', null) as day", "user", *frame.columns[3:]
     )
     now = {"n": "double", "day": "timestamp", "user": "struct<x:long,y:string>", "new": "boolean"}
-    found = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
-    assert [*found["a"].asDict()] == [
+    rewritten = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
+    assert [*rewritten["a"].asDict()] == [
         *now,
         "_rescued_data",
         "_corrupt_record",
@@ -44,7 +44,7 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
     ]
     values = {
         key: (row.n, str(row.day), row.user and tuple(row.user), row.new, row._rescued_data)
-        for key, row in found.items()
+        for key, row in rewritten.items()
     }
     assert values == {
         "a": (1.0, "2026-05-01 00:00:00", None, None, None),
@@ -53,10 +53,10 @@ def test_recast_moves_values_that_fit(spark: SparkSession) -> None:
         "d": (None, "None", None, None, None),
         "e": (float(2**60), "None", (5, None), None, '{"other":"é"}'),
     }
-    assert found["d"]._corrupt_record == "{broken"
+    assert rewritten["d"]._corrupt_record == "{broken"
 
 
-def test_recast_keeps_digits_beyond_the_microsecond(spark: SparkSession) -> None:
+def test_rewrite_rows_keeps_digits_beyond_microseconds(spark: SparkSession) -> None:
     """In both directions: of a string that becomes a time, and of a time that becomes a string."""
     nine, other = "2026-05-01T10:00:00.123456789Z", "2026-05-01T10:00:01.1234567Z"
     rows = [
@@ -72,16 +72,18 @@ def test_recast_keeps_digits_beyond_the_microsecond(spark: SparkSession) -> None
         *("cast(null as string) as _corrupt_record", "now() as _ingested_at"),
     )
     now = {"at": "timestamp", "end": "string", "start": "timestamp", "_full_times": "string"}
-    found = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
+    rewritten = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
     short = "2026-05-01T10:00:00.123456Z"
-    assert {name: row.end for name, row in found.items()} == {"a": nine, "b": short, "c": short}
-    assert [found[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
-    full = {name: row._full_times and json.loads(row._full_times) for name, row in found.items()}
+    assert {name: row.end for name, row in rewritten.items()} == {"a": nine, "b": short, "c": short}
+    assert [rewritten[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
+    full = {
+        name: row._full_times and json.loads(row._full_times) for name, row in rewritten.items()
+    }
     assert full == {"a": {"at": nine, "start": other}, "b": None, "c": {"start": nine}}
-    assert [row._rescued_data for row in found.values()] == [None] * 3
+    assert [row._rescued_data for row in rewritten.values()] == [None] * 3
 
 
-def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
+def test_rewrite_rows_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
     rows = [
         ("1.25", None, None, "a"),
         ("99999999.99", None, '{"tag":"x","n":7}', "b"),
@@ -92,9 +94,9 @@ def test_recast_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
         rows, "price string, _corrupt_record string, _rescued_data string, _source_file string"
     ).selectExpr("cast(price as decimal(10,2)) as price", "* except (price)", "now() _ingested_at")
     now = {"price": "decimal(12,4)", "n": "long"}
-    found = rewrite_rows(frame, now, ORIGIN, is_typed=True)
-    assert found.columns == ["price", "n", *TECHNICAL_NAMES]
-    assert {r._source_file: (str(r.price), r.n, r._rescued_data) for r in found.collect()} == {
+    rewritten = rewrite_rows(frame, now, ORIGIN, is_typed=True)
+    assert rewritten.columns == ["price", "n", *TECHNICAL_NAMES]
+    assert {r._source_file: (str(r.price), r.n, r._rescued_data) for r in rewritten.collect()} == {
         "a": ("1.2500", None, None),
         "b": ("99999999.9900", 7, '{"tag":"x"}'),
         "c": ("1.2345", None, '{"n":2.5}'),

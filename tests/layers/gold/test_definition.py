@@ -1,4 +1,4 @@
-"""Definitions of gold tables: the part that fails at a row is found."""
+"""Definitions of gold tables: the part that fails at a row is named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OLDEST, NEWEST = 1 - 2**63, 2**63 - 1
 
 
 @pytest.mark.parametrize(
-    ("made", "micros", "part"),
+    ("definition", "micros", "part"),
     [
         (RIGHT, NOW, None),
         (replace(RIGHT, where=NUMBER), NOW, "where"),
@@ -37,16 +37,16 @@ OLDEST, NEWEST = 1 - 2**63, 2**63 - 1
         (replace(COUNTS, session=MINUTES, window=None), NEWEST, "session"),
     ],
 )
-def test_the_part_that_fails_is_named(
-    spark: SparkSession, made: Any, micros: int, part: str | None
+def test_failing_part_is_named(
+    spark: SparkSession, definition: Any, micros: int, part: str | None
 ) -> None:
     at = f"timestamp_micros({micros}) as"
     rows = {
         "event": spark.range(1).selectExpr(f"{at} event_at", "'a' as device", "'x' as action"),
         "activity": spark.range(1).selectExpr(f"{at} recorded_at", "'a' as device", "1 as x"),
     }
-    sources = tuple(rows) if isinstance(made, Join) else ("event",)
-    table = GoldTable("t", sources, made, "append")
+    sources = tuple(rows) if isinstance(definition, Join) else ("event",)
+    table = GoldTable("t", sources, definition, "append")
     some = {source: rows[source] for source in sources}
-    told = failing_part(spark, load({}, PROJECT), table, some)
-    assert (told or "its nothing fails").split()[1] == (part or "nothing")
+    reason = failing_part(spark, load({}, PROJECT), table, some)
+    assert (reason or "its nothing fails").split()[1] == (part or "nothing")

@@ -27,11 +27,11 @@ def columns(spark: SparkSession, sql: str, mode: OutputMode = "complete") -> lis
         "activity": stream.selectExpr("timestamp as recorded_at", "cast(value as string) device"),
     }
     table = GoldTable("t", ("event", "activity"), Statement(Path("x.sql"), sql), mode)
-    made = Statement(Path("x.sql"), sql)
-    return transform.statement_rows(spark, table, made, rows).columns
+    statement = Statement(Path("x.sql"), sql)
+    return transform.statement_rows(spark, table, statement, rows).columns
 
 
-def test_supported_statements(spark: SparkSession) -> None:
+def test_statement_rows_supported(spark: SparkSession) -> None:
     assert columns(spark, COUNTS) == ["device", "n"]
     assert columns(spark, f"with c as ({COUNTS}) select n from c where n > 1") == ["n"]
     windows = (
@@ -81,7 +81,7 @@ def test_supported_statements(spark: SparkSession) -> None:
         ("", "Syntax error"),
     ],
 )
-def test_unsupported_statements_are_refused(spark: SparkSession, sql: str, words: str) -> None:
+def test_statement_rows_unsupported(spark: SparkSession, sql: str, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         columns(spark, sql)
     assert str(error.value).startswith("x.sql: ")
@@ -114,7 +114,7 @@ RIGHT = (
         "version() > '4'",
     ],
 )
-def test_nondeterministic_sql_is_refused(spark: SparkSession, condition: str) -> None:
+def test_refuse_nondeterministic(spark: SparkSession, condition: str) -> None:
     stream = spark.readStream.format("rate").load()
     stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
     for right in RIGHT:
@@ -125,11 +125,11 @@ def test_nondeterministic_sql_is_refused(spark: SparkSession, condition: str) ->
         )
 
 
-def test_join_keys_of_different_types(spark: SparkSession) -> None:
+def test_joined_refuses_keys_of_different_types(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "at")
     config = load({}, PROJECT)
-    made = Join("inner", {"one": "other"}, Duration.parse("1 hour"), None, None, {"one": "one"})
-    table = GoldTable("pairs", ("event", "activity"), made, "append")
+    join = Join("inner", {"one": "other"}, Duration.parse("1 hour"), None, None, {"one": "one"})
+    table = GoldTable("pairs", ("event", "activity"), join, "append")
 
     def joined(one: str, other: str) -> list[str]:
         event = stream.selectExpr("at as event_at", f"{one} as one")
@@ -137,20 +137,22 @@ def test_join_keys_of_different_types(spark: SparkSession) -> None:
         return gold_rows(spark, config, table, {"event": event, "activity": activity}).columns
 
     assert joined("value", "value") == joined("value", "int(value)") == ["one"]
-    for one, other, told in (
+    for one, other, message in (
         ("string(value)", "value", r"event\.one \(string\) with activity\.other \(bigint\)"),
         ("value", "double(value)", r"\(bigint\) with .* \(double\)"),
     ):
-        with pytest.raises(ConfigError, match=rf"pipeline\.yaml: gold\.pairs\.join\.on .*{told}"):
+        with pytest.raises(
+            ConfigError, match=rf"pipeline\.yaml: gold\.pairs\.join\.on .*{message}"
+        ):
             joined(one, other)
 
 
-def test_groups_need_complete_mode(spark: SparkSession) -> None:
+def test_statement_rows_groups_need_complete_mode(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match="output_mode: complete"):
         columns(spark, COUNTS, "append")
 
 
-def test_other_inputs_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_statement_rows_refuses_other_inputs(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(1).write.parquet(str(tmp_path / "rows"))
     with pytest.raises(ConfigError, match="silver tables only"):
         columns(spark, f"select id from parquet.`{tmp_path / 'rows'}`", "append")

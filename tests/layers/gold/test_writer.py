@@ -56,7 +56,7 @@ def write(lakehouse: Lakehouse, rows: list[tuple[str, str | None, str]]) -> None
     write_deltalake(lakehouse.config.layout.table("silver.event"), table, mode="append")
 
 
-def test_touched_groups_are_recomputed(spark: SparkSession, tmp_path: Path) -> None:
+def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Path) -> None:
     """With windows, without, and without groups; a batch that runs twice counts once."""
     lakehouse = Lakehouse(spark, tmp_path / "größe 50% #1")
     config = lakehouse.config
@@ -65,10 +65,10 @@ def test_touched_groups_are_recomputed(spark: SparkSession, tmp_path: Path) -> N
     everything = otherwise(replace(actions, name="everything"), group_by=())
     gold = [windows, actions, everything]
     for table in gold:
-        made = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
+        rows = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
         path = config.layout.table(f"gold.{table.name}")
         delta_tables.create_table(
-            path, made.schema.json(), config.maintain.properties(table_specs.TableSpec())
+            path, rows.schema.json(), config.maintain.properties(table_specs.TableSpec())
         )
     none = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])

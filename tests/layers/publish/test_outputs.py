@@ -62,7 +62,7 @@ def rows_of(tmp_path: Path, batch: str) -> list[tuple[Any, ...]]:
     return sorted((values(json.loads(line)) for line in lines(tmp_path, batch)), key=str)
 
 
-def test_a_complete_batch_is_not_written_again(changes: DataFrame, tmp_path: Path) -> None:
+def test_files_output_skips_a_complete_batch(changes: DataFrame, tmp_path: Path) -> None:
     output = files_output(tmp_path, "json")
     assert output.last_batch == -1
     output.write(changes, 12)
@@ -71,7 +71,6 @@ def test_a_complete_batch_is_not_written_again(changes: DataFrame, tmp_path: Pat
     assert rows_of(tmp_path, "00000012") == sorted(ROWS, key=str)
     assert {json.loads(line)["at"] for line in lines(tmp_path, "00000012")} == {AT}
     assert [path.name for path in (tmp_path / "publish/t").iterdir()] == ["00000012"]
-    assert not (tmp_path / "publish/t/00000012/_SUCCESS").exists()
     for other in ("00000099.done", "notes"):
         (tmp_path / "publish/t" / other).mkdir()
     assert output.last_batch == 12
@@ -79,7 +78,7 @@ def test_a_complete_batch_is_not_written_again(changes: DataFrame, tmp_path: Pat
     assert (output.last_batch, list((tmp_path / "publish").iterdir())) == (-1, [])
 
 
-def test_a_batch_without_manifest_is_written_again(
+def test_files_output_rewrites_a_batch_without_manifest(
     changes: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = files_output(tmp_path, "json")
@@ -98,37 +97,26 @@ def test_a_batch_without_manifest_is_written_again(
     assert output.last_batch == 1
 
 
-def test_a_directory_of_an_older_release_is_complete(changes: DataFrame, tmp_path: Path) -> None:
-    """It has no manifest, but Spark's _SUCCESS, which today's directories lack."""
-    directory = tmp_path / "publish/t/00000003"
-    changes.write.json(str(directory))
-    output = files_output(tmp_path, "json")
-    assert output.last_batch == 3
-    before = sorted(directory.iterdir())
-    output.write(changes.limit(1), 3)
-    assert sorted(directory.iterdir()) == before
-
-
-def test_csv_has_a_header_and_no_nested_values(changes: DataFrame, tmp_path: Path) -> None:
+def test_files_output_csv(changes: DataFrame, tmp_path: Path) -> None:
     output = files_output(tmp_path, "csv")
     flat = {"device": "string", "total": "bigint"}
     assert output.definition(flat) == {"format": "csv"}
     with pytest.raises(UsageError, match="CSV cannot represent the nested columns all, most"):
         output.definition({**flat, "all": "array<string>", "most": "map<string,bigint>"})
-    text = """ a "b", c\\ """
-    odd = changes.limit(1).withColumn("device", F.lit(text)).withColumn("total", F.lit(9))
+    odd_device = """ a "b", c\\ """
+    odd = changes.limit(1).withColumn("device", F.lit(odd_device)).withColumn("total", F.lit(9))
     output.write(changes.where("device is not null").unionByName(odd).coalesce(1), 0)
-    found = list(csv.DictReader(lines(tmp_path, "00000000")))
-    assert [row["device"] for row in found if row["total"] == "9"] == [text]
-    assert sorted(map(values, found[:-1]), key=str) == sorted(ROWS[:3], key=str)
-    assert {row["local"] for row in found} == {AT.removesuffix("Z")}
+    rows = list(csv.DictReader(lines(tmp_path, "00000000")))
+    assert [row["device"] for row in rows if row["total"] == "9"] == [odd_device]
+    assert sorted(map(values, rows[:-1]), key=str) == sorted(ROWS[:3], key=str)
+    assert {row["local"] for row in rows} == {AT.removesuffix("Z")}
 
 
-def test_messages_of_a_key_are_in_order(changes: DataFrame) -> None:
-    found = change_messages(changes, ["device"]).collect()
-    assert {row["key"] for row in found} == {'{"device":"a"}', '{"device":null}'}
-    told = [json.loads(row["value"]) for row in found if row["key"] == '{"device":"a"}']
-    assert [values(row) for row in told] == [ROWS[2], ROWS[1], ROWS[0]]
+def test_change_messages_of_a_key_are_in_order(changes: DataFrame) -> None:
+    rows = change_messages(changes, ["device"]).collect()
+    assert {row["key"] for row in rows} == {'{"device":"a"}', '{"device":null}'}
+    of_a = [json.loads(row["value"]) for row in rows if row["key"] == '{"device":"a"}']
+    assert [values(row) for row in of_a] == [ROWS[2], ROWS[1], ROWS[0]]
     without = [json.loads(row["value"]) for row in change_messages(changes, []).collect()]
     assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
     assert {row["local"] for row in without} == {AT.removesuffix("Z")}
@@ -136,17 +124,17 @@ def test_messages_of_a_key_are_in_order(changes: DataFrame) -> None:
     assert {row["key"] for row in change_messages(changes, []).collect()} == {None}
 
 
-def test_a_recreated_topic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its readers would take the changes from now on for the whole table."""
-    asked = SimpleNamespace(topic_id="one")
-    monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": asked}))
+def test_topic_output_refuses_a_recreated_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers would take the next changes for the complete table."""
+    topic_description = SimpleNamespace(topic_id="one")
+    monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": topic_description}))
     sent = MagicMock()
     monkeypatch.setattr(outputs, "change_messages", sent)
     topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())
     assert topic.definition({}) == {"topic": "counts", "topic id": "one"}
     nothing: Any = None
     topic.write(nothing, 0)
-    asked.topic_id = "two"
+    topic_description.topic_id = "two"
     with pytest.raises(MedallionError, match="topic counts was recreated while this query"):
         topic.write(nothing, 1)
     sent.assert_called_once()

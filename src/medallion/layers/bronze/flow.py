@@ -167,8 +167,11 @@ class Bronze(Flow):
         }
 
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:
-        """Return the lines that Spark counted in each batch from `first` on, if the table's log has
-        the same number: on a cluster, Spark counts twice what it computes twice."""
+        """Return the lines that Spark counted in each batch from `first` on.
+
+        A batch is left out if the table's log has another number: on a cluster, Spark counts a row
+        twice if it computes it twice.
+        """
         lines = self._writer.lines if self._writer else {}
         for batch in list(lines):  # a batch may be adding to it
             if batch < first:

@@ -48,7 +48,7 @@ def rewrite_rows(
     if is_typed:
         return _rewrite_typed(rows, schema, origin)
     before = {field.name: type_ddl(field.dataType) for field in rows.schema if field.name in schema}
-    changed = [name for name, kind in before.items() if schema[name] != kind]
+    changed = [name for name, type_ in before.items() if schema[name] != type_]
     old = rows.select(*(F.col(quote_identifier(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
@@ -100,8 +100,8 @@ def _full_times(gone: list[str]) -> Column:
     Args:
         gone: columns that were timestamps, and are now strings with all digits.
     """
-    kind, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
-    then, now = F.from_json(_before(FULL_TIMES), kind), F.from_json(FULL_TIMES, kind)
+    map_type, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
+    then, now = F.from_json(_before(FULL_TIMES), map_type), F.from_json(FULL_TIMES, map_type)
     kept = F.map_filter(then, lambda name, _: ~name.isin(gone))
     both = F.map_concat(F.coalesce(kept, none), F.coalesce(now, none))
     return F.nullif(F.to_json(both), F.lit("{}"))
@@ -126,7 +126,7 @@ def _is_rescued(name: str) -> Column:
 def _rewrite_typed(
     rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]
 ) -> DataFrame:
-    """Return the same for typed columns: each value keeps its type, and all its digits."""
+    """Return the rows of typed columns: each value keeps its type, and all its digits."""
     own = [field for field in rows.schema if field.name in schema]
     typed = [
         F.col(quote_identifier(field.name)).alias(
@@ -137,8 +137,8 @@ def _rewrite_typed(
     others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
     kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
     parsed = parse_typed_rows(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
-    texts = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
-    moved = {name: _cast_exactly(texts[name], kind) for name, kind in schema.items()}
+    rescued = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
+    moved = {name: _cast_exactly(rescued[name], type_) for name, type_ in schema.items()}
     names = F.array_compact(
         F.array(*(F.when(value.isNotNull(), name) for name, value in moved.items()))
     )
@@ -158,19 +158,19 @@ def _rewrite_typed(
     )
 
 
-def _cast_exactly(text: Column, kind: str) -> Column:
-    """Cast the JSON of a rescued value; null if the result is not exactly the same value."""
-    wanted = T.DataType.fromDDL(kind)
-    value = text.try_cast(kind)
+def _cast_exactly(json: Column, type_: str) -> Column:
+    """Cast the JSON of a rescued value; return null if the result is not exactly the same value."""
+    wanted = T.DataType.fromDDL(type_)
+    value = json.try_cast(type_)
     match wanted:
         case T.StringType():
-            return text
+            return json
         case T.FloatType() | T.DoubleType():
             return value
         case T.DecimalType():
-            return F.when(text.rlike(rf"\A-?[0-9]+([.][0-9]{{0,{wanted.scale}}}0*)?\z"), value)
+            return F.when(json.rlike(rf"\A-?[0-9]+([.][0-9]{{0,{wanted.scale}}}0*)?\z"), value)
         case T.IntegralType():
-            return F.when(text.rlike(r"\A-?[0-9]+\z"), value)
+            return F.when(json.rlike(r"\A-?[0-9]+\z"), value)
         case T.BooleanType():
-            return F.when(text.isin("true", "false"), value)
-    return F.lit(None).cast(kind)
+            return F.when(json.isin("true", "false"), value)
+    return F.lit(None).cast(type_)

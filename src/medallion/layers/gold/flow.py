@@ -115,7 +115,7 @@ class Gold(Flow):
         reader = self.spark.readStream.format("delta")
         is_join = isinstance(self.table.definition, Join)
         if is_join:
-            # The first batch reads each table whole, so that none of its rows is late.
+            # The first batch reads the complete tables, so that none of its rows is late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
         streams = {}
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
@@ -137,8 +137,10 @@ class Gold(Flow):
             return None
 
     def _interrupted_rows(self) -> dict[str, DataFrame]:
-        """Return the rows of the interrupted batch by source; all rows of a version that it has
-        read in part."""
+        """Return the rows of the interrupted batch by source.
+
+        If it has read a version in part, return all rows of that version.
+        """
         batch, rows = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
             start, end = (

@@ -161,8 +161,10 @@ def joined(
 
 
 def _refuse_different_types(name: str, rows: Mapping[str, DataFrame], join: Join) -> None:
-    """Raise ConfigError if join keys have different types: Spark's cast would fail at the first
-    value that is not a number, or match two different numbers."""
+    """Raise ConfigError if join keys have different types.
+
+    Spark's cast would fail at a value that is not a number, or match two different numbers.
+    """
     (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
     for one, two in join.on.items():
         if one not in left or two not in right:  # Spark reports it

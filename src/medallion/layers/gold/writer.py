@@ -19,8 +19,10 @@ from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
 
 
 def refuse_unmergeable(name: str, rows: DataFrame) -> None:
-    """Raise ConfigError if a group's row depends on other groups, or a group has several rows or
-    none: recomputed alone, it would differ from the whole table."""
+    """Raise ConfigError if a group that is recomputed alone would differ from the table's.
+
+    That is if its row depends on other groups, or if a group has several rows or none.
+    """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
         raise ConfigError(

@@ -128,8 +128,10 @@ class Publish(Flow):
             raise self._cannot_resume(f"it was published with {changed} so far")
 
     def _refuse_lower_versions(self, now: Mapping[str, str]) -> None:
-        """Raise UsageError if the topic's messages have higher versions than the table, which is
-        older now or another one: readers would take new messages for old ones."""
+        """Raise UsageError if the topic's messages have higher versions than the table.
+
+        The table was replaced or restored then, and readers would skip new messages as old ones.
+        """
         then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
         is_lower = self._reads_other_table() or pending_work.has_read_more(

@@ -35,8 +35,6 @@ _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 _NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them
 _BATCH_NAME = re.compile(r"\d{8,}")
-# Written by Spark into the directories of releases without manifests, which appeared complete.
-_SUCCESS = "_SUCCESS"
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -137,9 +135,8 @@ class FilesOutput:
 
     def remove_all(self) -> None:
         """Remove all batches. The manifests go first: no reader sees a part of a batch as valid."""
-        for mark in (MANIFEST, _SUCCESS):
-            for file in self._directory.glob(f"*/{mark}"):
-                file.unlink()
+        for manifest in self._directory.glob(f"*/{MANIFEST}"):
+            manifest.unlink()
         if self._directory.exists():
             shutil.rmtree(self._directory)
 
@@ -148,7 +145,7 @@ class FilesOutput:
 
 
 def _is_complete(directory: Path) -> bool:
-    return any((directory / mark).exists() for mark in (MANIFEST, _SUCCESS))
+    return (directory / MANIFEST).exists()
 
 
 class TopicOutput:
