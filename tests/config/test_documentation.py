@@ -1,4 +1,4 @@
-"""The example that docs/configuration.md begins with is taken as it stands there."""
+"""The examples of the documentation are valid, and the reference is that of the code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from textwrap import dedent
 from medallion.config.loader import load
 from medallion.quality.suites import read_suite, suite_path
 from tests.support import PROJECT
+from tools import reference
 
 
 def test_a_source_its_rules_and_a_table_of_gold(tmp_path: Path) -> None:
@@ -28,3 +29,8 @@ def test_a_source_its_rules_and_a_table_of_gold(tmp_path: Path) -> None:
         ("future_event_time", "quarantine"),
         ("amount_above_0", "quarantine"),
     ]
+
+
+def test_reference_is_up_to_date() -> None:
+    """Run .venv/bin/python tools/reference.py if this fails."""
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page()

@@ -36,7 +36,7 @@ _NUMBER = r"(\*|[1-9][0-9]*)"
 _MASTER = re.compile(
     rf"local(\[{_NUMBER}(, *[1-9][0-9]*)?\])?|local-cluster\[[0-9, ]+\]|yarn|(spark|k8s)://\S+"
 )
-_CHOICES = {
+CHOICES = {
     "protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
 }
@@ -205,7 +205,7 @@ def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
     given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
     given_fields = {LOGIN[key]: value for key, value in given.items() if value}
     for key, name in LOGIN.items():
-        if (choices := _CHOICES.get(name)) and given_fields.get(name, choices[0]) not in choices:
+        if (choices := CHOICES.get(name)) and given_fields.get(name, choices[0]) not in choices:
             raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
     login = Login(**given_fields)
     if login.protocol.startswith("SASL_") != bool(login.username and login.password):

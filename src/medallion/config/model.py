@@ -129,8 +129,7 @@ class ReaderOptions:
         escape: The character before a quote within a field; by default quotes are doubled.
         encoding: The encoding of the files, such as `latin-1`, `windows-1252` or `utf-16`.
         comment: Lines that start with this character are left out.
-        null_value: A field that is null, such as `NULL`; an empty field always is. The key is
-            `nullValue`.
+        null_value: A field that is null, such as `NULL`; an empty field always is.
     """
 
     delimiter: str = ","

@@ -57,7 +57,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     node.allow_only(*_keys(file_format))
     source = SourceConfig(
         name=name,
-        schema=_schema(node),
+        schema=node.get("schema", _schema, f"infer, or {_COLUMNS}", "infer"),
         hints=node.optional("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
@@ -150,10 +150,8 @@ def _size(node: Node, key: str, default: str) -> int:
     return node.get(key, values.size, f"a size such as '{default}'", default)
 
 
-def _schema(node: Node) -> Mapping[str, str] | None:
-    if node.value.get("schema", "infer") == "infer":
-        return None
-    return node.get("schema", values.schema_of, f"infer, or {_COLUMNS}")
+def _schema(value: Any) -> Mapping[str, str] | None:
+    return None if value == "infer" else values.schema_of(value)
 
 
 def _lookup(source: Node) -> LookupConfig | None:
