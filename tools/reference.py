@@ -70,8 +70,8 @@ names it. Examples are in [configuration.md](configuration.md).
 | type | {", ".join(f"`{name}`" for name in TYPES)}, `struct<...>`, `array<...>` |
 | name of a table, source or column | lower-case letters, digits and `_`; a letter first |
 
-Keys that change how files are read, such as `options`, apply to files that are not ingested yet; the rows
-of bronze stay as they are. [What to run after a change](configuration.md#when-settings-change)
+Keys that change how files are read, such as `options`, apply to files that are not ingested yet;
+the rows of bronze stay as they are: [what to run after a change](operations.md#settings-change).
 """
 
 
