@@ -124,7 +124,7 @@ FILE_SYSTEM_CALLS = {
     "inspect": 1,
     "runtime": 20,
     "cli": 3,
-    "factory": 43,
+    "factory": 24,
 }
 OS_CALLS = {
     *("access", "chmod", "fsync", "link", "listdir", "lstat", "makedirs", "mkdir", "open"),

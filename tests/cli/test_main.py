@@ -405,7 +405,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     shown = capsys.readouterr()
     assert "gold.device_totals: cannot be read" in shown.out.splitlines()
     assert "balanced" not in shown.out
-    assert [line.partition(" is damaged")[0] for line in shown.err.splitlines()] == [
+    assert [line.partition(" is corrupt")[0] for line in shown.err.splitlines()] == [
         f"medallion: {told[name]}" for name in ("ops.files", "gold.device_totals")
     ]
     assert main.main(["nightly", "--json"]) == 1
@@ -413,12 +413,12 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
 
     assert main.main(["report", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert [line.partition(" is damaged")[0] for line in document["unreadable"]] == [
+    assert [line.partition(" is corrupt")[0] for line in document["unreadable"]] == [
         told[name] for name in ("ops.files", "quarantine.activity", "gold.device_totals")
     ]
     assert document["sources"]["event"]["bronze_rows"] == 2
     page = Path(document["page"]).read_text(encoding="utf-8")
-    assert page.count("is damaged or cut short") == 3
+    assert page.count("is corrupt or truncated") == 3
     assert "<h3>gold.device_totals: cannot be read</h3>" in page
     assert "<h3>gold.device_counts: 0 rows</h3>" in page
 

@@ -131,7 +131,7 @@ def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
     newest.write_bytes(b"")
     report = lakehouse.night()
     (told,) = report.errors
-    assert told.startswith(f"quarantine.activity: {newest} is damaged or cut short")
+    assert told.startswith(f"quarantine.activity: {newest} is corrupt or truncated")
     assert (report.balances, report.exit_status) == ({}, 1)
     assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
     newest.write_bytes(whole)

@@ -1,4 +1,4 @@
-"""A second opinion on landed files: recounts them from their bytes, by rules written anew."""
+"""Counts landed files again from their bytes, by rules of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN = {
 
 @dataclass
 class Recount:
-    """The figures of a source's folder, and the rows that would reach silver."""
+    """The figures of a source's directory, and the rows of silver."""
 
     figures: Counter[str] = field(default_factory=Counter)
     invalid_by_rule: Counter[str] = field(default_factory=Counter)
@@ -32,10 +32,10 @@ class Recount:
 
     def times(self) -> dict[int, list[datetime]]:
         """The event times of each batch, in the order of landing."""
-        found: dict[int, list[datetime]] = defaultdict(list)
+        times: dict[int, list[datetime]] = defaultdict(list)
         for batch, moment, _ in self.silver:
-            found[batch].append(moment)
-        return found
+            times[batch].append(moment)
+        return times
 
 
 def _moment(source: str, row: dict[str, Any]) -> datetime | None:
@@ -85,25 +85,21 @@ def _key(source: str, row: dict[str, Any]) -> tuple[Any, ...] | None:
 
 def _lines(folder: Path, count: Recount) -> Iterator[tuple[int, str]]:
     for path in sorted(folder.iterdir()):
-        found = re.fullmatch(rf"{folder.name}-(\d{{6}})-\d{{5}}\.json", path.name)
-        assert found, path
+        match = re.fullmatch(rf"{folder.name}-(\d{{6}})-\d{{5}}\.json", path.name)
+        assert match, path
         data = path.read_bytes().decode()
         assert data.endswith("\n")
         count.figures["files"] += 1
         for line in data[:-1].split("\n"):
             if line.strip():
                 count.figures["lines"] += 1
-                yield int(found[1]), line
+                yield int(match[1]), line
             else:
                 count.figures["blank_lines"] += 1
 
 
-def _all_missing(source: str) -> tuple[str, ...]:
-    return tuple(rule for rule in _broken_rules(source, {}))
-
-
 def recount_folder(folder: Path) -> Recount:
-    """Count everything again that the factory tells."""
+    """Count all figures of the factory again."""
     source, count = folder.name, Recount()
     seen: set[tuple[Any, ...]] = set()
     latest: dict[int, datetime] = {}
@@ -114,7 +110,7 @@ def recount_folder(folder: Path) -> Recount:
             row = None
         if not isinstance(row, dict):
             count.figures["malformed"] += 1
-            count.quarantine.update(("malformed_line", *_all_missing(source)))
+            count.quarantine.update(("malformed_line", *_broken_rules(source, {})))
             continue
         unknown = row.keys() - KNOWN[source]
         count.figures["unknown_fields"] += bool(unknown)
@@ -146,5 +142,5 @@ def recount_folder(folder: Path) -> Recount:
 
 @pytest.fixture
 def recount() -> Callable[[Path], Recount]:
-    """Recounts a source's folder in a landing zone."""
+    """Return a function that counts a source's directory again."""
     return recount_folder

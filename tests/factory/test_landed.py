@@ -1,4 +1,4 @@
-"""Every figure of what was landed is found again in the files."""
+"""The figures of landed files equal those of an independent count."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Recounter = Callable[[Path], Any]
         (3, 60, 12_000, 6),
     ],
 )
-def test_dirty_figures_are_found_again(
+def test_dirty_figures_equal_the_count(
     tmp_path: Path, recount: Recounter, batches: int, files: int, rows: int, seed: int
 ) -> None:
     landing = tmp_path / "landing"
@@ -59,7 +59,6 @@ def test_dirty_figures_are_found_again(
         assert one.lines == batches * rows
         assert one.batches == batches
         assert sum(one.invalid_by_rule.values()) == one.invalid
-        assert sum(one.duplicates_by_origin.values()) == one.duplicates
         assert one.expected_silver + one.expected_quarantined + one.duplicates == (one.lines)
 
 
@@ -67,7 +66,6 @@ def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", seed=3, dirty=True).land(2, files=3, rows=20_000)
     for one in landed.values():
         assert all(getattr(one, name) > 0 for name in FIGURES)
-        assert set(one.duplicates_by_origin) == {"same_file", "same_batch", "earlier_batch"}
         assert one.expected_silver > 0.95 * one.lines
     assert set(landed["activity"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_device",
@@ -91,7 +89,7 @@ def test_a_clean_landing_is_clean(tmp_path: Path, recount: Recounter, rows: int)
                                    "unknown_fields": 0}  # fmt: skip
 
 
-def test_clean_lines_look_like_the_real_ones(tmp_path: Path) -> None:
+def test_clean_lines_look_like_the_sample(tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     DataFactory(landing).land(rows=2000)
     for source, shape in (("activity", ACTIVITY_LINE), ("event", EVENT_LINE)):
@@ -101,7 +99,7 @@ def test_clean_lines_look_like_the_real_ones(tmp_path: Path) -> None:
             assert [line for line in lines if not shape.fullmatch(line)] == []
 
 
-def test_the_rows_are_of_many_kinds(tmp_path: Path, recount: Recounter) -> None:
+def test_rows_vary(tmp_path: Path, recount: Recounter) -> None:
     landing = tmp_path / "landing"
     DataFactory(landing, seed=1).land(rows=40_000, files=2)
     activity = [row for _, _, row in recount(landing / "activity").silver]
@@ -119,7 +117,7 @@ def test_the_rows_are_of_many_kinds(tmp_path: Path, recount: Recounter) -> None:
 
 
 @pytest.mark.parametrize(("files", "rows"), [(1, 500), (6, 9000), (2, 40)])
-def test_time_goes_on_and_disorder_stays_small(
+def test_time_increases_with_little_disorder(
     tmp_path: Path, recount: Recounter, files: int, rows: int
 ) -> None:
     landing = tmp_path / "landing"
@@ -134,7 +132,7 @@ def test_time_goes_on_and_disorder_stays_small(
                 latest = max(latest, moment)
 
 
-def test_large_batches_last_longer(
+def test_large_batches_cover_more_time(
     tmp_path: Path, recount: Recounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RATES, "event", 2)
@@ -147,21 +145,21 @@ def test_large_batches_last_longer(
 def test_crowded_events_stay_unique(
     tmp_path: Path, recount: Recounter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many events a second as there ever are, in files of two seconds."""
+    """At the maximum rate, in files of two seconds."""
     monkeypatch.setattr("medallion.factory.plan.SHORTEST_SPAN", 1)
     landing = tmp_path / "landing"
     DataFactory(landing).land(files=20, rows=200 * 40, source="event")
     assert recount(landing / "event").figures["duplicates"] == 0
 
 
-def test_the_json_begins_with_the_contract(tmp_path: Path) -> None:
+def test_json_starts_with_the_contract(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land()
     document = landed_json(landed)
     assert list(document) == ["activity", "event"]
     assert list(document["event"])[:7] == list(FIGURES[:7])
 
 
-def test_the_table_names_every_figure(tmp_path: Path) -> None:
+def test_text_names_every_figure(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
     table = landed_text(landed).splitlines()
     assert table[0].split() == ["activity", "event"]

@@ -175,11 +175,11 @@ def test_missing_data_files_are_a_finding(layer: str, is_cut: bool, home: Home) 
         file.unlink()
     found = run_audit(config)
     (told,) = found.findings
-    gone = f"1 data file gone, or cut short, such as {file.name}"
+    gone = f"1 data file missing or truncated, such as {file.name}"
     again = f", or move {table} away and run medallion refresh silver.activity"
     assert told == (
-        f"{layer}.activity: the table at {table} cannot be read ({gone}): put its files back from "
-        f"a copy{again if layer != 'bronze' else ''}."
+        f"{layer}.activity: the table at {table} cannot be read ({gone}): restore the "
+        f"table's files from a copy{again if layer != 'bronze' else ''}."
     )
     assert not found.is_balanced
     assert found.balances["event"].bronze_rows == 3
@@ -235,7 +235,7 @@ def test_an_unreadable_run_history_is_a_finding(home: Home) -> None:
     newest.write_text("{")
     rows(config, "bronze.old", 1, n="long")
     found = run_audit(config, everything=True)
-    assert found.findings[0].startswith(f"ops.runs: {newest} is damaged or cut short")
+    assert found.findings[0].startswith(f"ops.runs: {newest} is corrupt or truncated")
     assert found.notes[0].startswith("bronze.old: no source of that name is configured")
     assert not found.is_balanced
 

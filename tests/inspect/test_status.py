@@ -152,7 +152,7 @@ def damage(config: Config, table: str) -> str:
     """Truncate a table's newest commit; return the start of the error."""
     newest = max((config.layout.table(table) / "_delta_log").glob("*.json"))
     newest.write_bytes(b"")
-    return f"{table}: {newest} is damaged or cut short"
+    return f"{table}: {newest} is corrupt or truncated"
 
 
 def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:

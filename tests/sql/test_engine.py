@@ -76,7 +76,7 @@ def test_only_the_tables_that_are_named_are_opened(root: str, tmp_path: Path) ->
     write(tmp_path, "gold.sound", "SELECT 1 AS n")
     assert query(str(tmp_path), "SELECT n FROM gold.sound").rows == [(1,)]
     with pytest.raises(
-        MedallionError, match=r"^gold\.broken: [^\n]+json is damaged or cut short: "
+        MedallionError, match=r"^gold\.broken: [^\n]+json is corrupt or truncated: "
     ):
         query(str(tmp_path), "SELECT * FROM gold.broken")
 

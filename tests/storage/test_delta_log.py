@@ -1,4 +1,4 @@
-"""What a table's log says of single commits."""
+"""Rows, files and transactions of single commits of a table's log."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from medallion.storage import delta_log
 
 def append(table: Path, rows: int, transaction: int | None = None) -> None:
     txn = [Transaction("query", transaction)] if transaction is not None else []
-    made = duckdb.connect().sql(f"select * from range({rows}) t(n)")
+    numbers = duckdb.connect().sql(f"select * from range({rows}) t(n)")
     properties = CommitProperties(app_transactions=txn)
-    write_deltalake(table, made, mode="append", commit_properties=properties)
+    write_deltalake(table, numbers, mode="append", commit_properties=properties)
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def table(tmp_path: Path) -> Path:
     return table
 
 
-def test_rows_that_versions_added(table: Path) -> None:
+def test_rows_added(table: Path) -> None:
     assert delta_log.rows_added(table, 0, 4) == 4321
     assert delta_log.rows_added(table, 1, 2) == 320
     assert delta_log.rows_added(table, 3, 2) == 0
     assert delta_log.rows_added(table, 4, 5) is None  # there is no version 5
 
 
-def test_files_that_versions_added(table: Path) -> None:
+def test_added_files(table: Path) -> None:
     files = delta_log.added_files(table, 1, 4)
     assert len(files) == 3
     assert duckdb.read_parquet([str(file) for file in files]).shape[0] == 4320
@@ -45,8 +45,8 @@ def test_files_that_versions_added(table: Path) -> None:
         delta_log.added_files(table, 4, 5)
 
 
-def test_from_where_on_rows_can_be_read(table: Path) -> None:
-    """What is only compacted is not read, and so its files may be gone."""
+def test_first_readable_version(table: Path) -> None:
+    """Files of a compaction add no rows, so they may be missing."""
     assert delta_log.first_readable_version(table) == 0
     delta_log.added_files(table, 1, 1)[0].unlink()
     assert delta_log.first_readable_version(table) == 2
@@ -59,7 +59,7 @@ def test_from_where_on_rows_can_be_read(table: Path) -> None:
     assert delta_log.first_readable_version(table / "none") == 0
 
 
-def test_rows_of_transactions(table: Path) -> None:
+def test_rows_by_transaction(table: Path) -> None:
     assert delta_log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
     assert delta_log.rows_by_transaction(table, "query", 8) == {8: 4000}
     assert delta_log.rows_by_transaction(table, "other", 0) == {}

@@ -1,4 +1,4 @@
-"""Tables made and asked without a JVM: their properties, their rows, their versions."""
+"""Delta tables without a JVM: properties, rows and versions."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ NUMBERS = TableSpec({"n": "long"})
         ("ops.runs", False),
     ],
 )
-def test_only_what_streams_read_keeps_its_log(tmp_path: Path, name: str, is_streamed: bool) -> None:
+def test_tables_that_streams_read_keep_their_log(
+    tmp_path: Path, name: str, is_streamed: bool
+) -> None:
     delta_tables.create_table(
         tmp_path / "t",
         delta_tables.schema_json({"n": "long"}),
         table_specs.table_spec(name).properties(),
     )
-    found = DeltaTable(tmp_path / "t").metadata().configuration
-    assert found["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
-    assert found["delta.logRetentionDuration"] == "interval 1 day"
-    assert found["delta.checkpointInterval"] == "10"
-    assert ("delta.dataSkippingNumIndexedCols" in found) == name.startswith("bronze.")
+    properties = DeltaTable(tmp_path / "t").metadata().configuration
+    assert properties["delta.enableExpiredLogCleanup"] == ("false" if is_streamed else "true")
+    assert properties["delta.logRetentionDuration"] == "interval 1 day"
+    assert properties["delta.checkpointInterval"] == "10"
+    assert ("delta.dataSkippingNumIndexedCols" in properties) == name.startswith("bronze.")
 
 
-def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_create_table_keeps_a_table(tmp_path: Path) -> None:
     records.append_records(tmp_path, NUMBERS, [{"n": 1}])
     delta_tables.create_table(
         tmp_path,
@@ -51,7 +53,7 @@ def test_a_table_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     assert delta_tables.column_names(tmp_path) == {"n"}
 
 
-def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+def test_a_missing_table_has_no_rows(tmp_path: Path) -> None:
     none = tmp_path / "none"
     assert (delta_tables.column_names(none), delta_tables.select_rows(none, "count(*)")) == (
         set(),
@@ -62,13 +64,13 @@ def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_question_of_a_table(tmp_path: Path) -> None:
+def test_select_rows(tmp_path: Path) -> None:
     records.append_records(tmp_path, NUMBERS, [{"n": 1}, {"n": 2}])
     records.append_records(tmp_path, NUMBERS, [{"n": 4}])
     assert delta_tables.select_rows(tmp_path, "n", "where n > 1 order by n") == [(2,), (4,)]
 
 
-def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
+def test_select_added_rows(tmp_path: Path) -> None:
     table = tmp_path / "größe 50% #1, it's {a*?}" / "t"
     records.append_records(table, NUMBERS, [{"n": 1}])
     records.append_records(table, NUMBERS, [{"n": 2}, {"n": 4}])
@@ -78,7 +80,7 @@ def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
     assert delta_tables.select_rows(table, "count(*)", "", joined, files=files) == [(1,)]
     (first,) = delta_tables.data_files(table, at=1)
     DeltaTable(table).optimize.compact()
-    assert delta_tables.select_added_rows(table, 3, "n") == []  # they were there before
+    assert delta_tables.select_added_rows(table, 3, "n") == []
     with pytest.raises(FileNotFoundError):
         delta_tables.select_added_rows(table, 4, "n")
     first.write_bytes(b"PAR1")
@@ -86,8 +88,7 @@ def test_a_question_of_what_one_version_added(tmp_path: Path) -> None:
         delta_tables.select_added_rows(table, 1, "n")
 
 
-def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Path) -> None:
-    """As a table has them whose columns were put in another order in pipeline.yaml."""
+def test_select_rows_matches_columns_by_name(tmp_path: Path) -> None:
     records.append_records(tmp_path / "t", NUMBERS, [{"n": 1}])
     files = []
     for at, sql in enumerate(("select 1 as n, 'a' as name", "select 'b' as name, 2 as n")):
@@ -97,14 +98,13 @@ def test_columns_of_files_in_another_order_are_known_by_their_names(tmp_path: Pa
     assert found == [(1, "a"), (2, "b")]
 
 
-def test_files_of_a_table_are_where_it_says(tmp_path: Path) -> None:
-    """delta-rs spells them as a URI does, whatever the folders are named."""
+def test_data_files_with_odd_directory_names(tmp_path: Path) -> None:
     table = tmp_path / "größe 50% #1" / "t"
     records.append_records(table, NUMBERS, [{"n": 1}])
     assert delta_tables.data_files(table) == list(table.glob("*.parquet"))
 
 
-def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -> None:
+def test_rows_written(tmp_path: Path) -> None:
     for rows in (2, 3, 5):  # versions 1, 2 and 3
         records.append_records(tmp_path, NUMBERS, [{"n": n} for n in range(rows)])
     assert delta_tables.rows_written(tmp_path, after=0) == 10
@@ -115,7 +115,7 @@ def test_rows_written_are_those_of_the_commits_after_a_version(tmp_path: Path) -
     assert delta_tables.rows_written(tmp_path, after=0) == 10
 
 
-def test_a_table_is_opened_once_for_each_state_of_its_log(tmp_path: Path) -> None:
+def test_open_table_is_cached_until_the_log_changes(tmp_path: Path) -> None:
     table, other = tmp_path / "table", tmp_path / "other"
     records.append_records(table, NUMBERS, [{"n": 1}])
     records.append_records(other, NUMBERS, [{"n": 7}])
@@ -123,12 +123,11 @@ def test_a_table_is_opened_once_for_each_state_of_its_log(tmp_path: Path) -> Non
     assert delta_tables.open_table(table) is first
     records.append_records(table, NUMBERS, [{"n": 2}])
     assert (first.version(), delta_tables.table_version(table)) == (1, 2)
-    # Another table in its place, of as many versions as the first one had.
+    # Another table at the same path, with as many versions.
     shutil.rmtree(table)
     other.rename(table)
     assert delta_tables.select_rows(table, "n") == [(7,)]
     assert delta_tables.table_id(table) != str(first.metadata().id)
-    # And one whose log is damaged after it was read.
     (table / "_delta_log/00000000000000000000.json").write_text("{")
-    with pytest.raises(MedallionError, match=r"0\.json is damaged"):
+    with pytest.raises(MedallionError, match=r"0\.json is corrupt"):
         delta_tables.table_version(table)

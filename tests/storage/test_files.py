@@ -1,4 +1,4 @@
-"""What is written down is on the disk, whole, before anybody goes on."""
+"""Atomic writes: the complete file is on the disk when the call returns."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ import pytest
 from medallion.storage import files
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_write_atomic_replaces_a_file(tmp_path: Path) -> None:
     files.write_atomic(tmp_path / "a.json", "one")
     files.write_atomic(tmp_path / "a.json", "two")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "two"
 
 
-def test_write_if_absent_keeps_a_file(tmp_path: Path) -> None:
-    assert files.write_if_absent(tmp_path / "a.json", "one")
-    assert not files.write_if_absent(tmp_path / "a.json", "two")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-    assert (tmp_path / "a.json").read_text() == "one"
-
-
 @pytest.mark.parametrize(("fails_for", "number"), [("f", errno.EINVAL), ("d", errno.EIO)])
-def test_a_disk_need_not_know_how_to_sync_a_folder(
+def test_write_atomic_tolerates_disks_without_directory_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_for: str, number: int
 ) -> None:
-    def fails(handle: int, kind: str, number: int) -> None:
-        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-        if is_folder == (kind == "d"):
+    def fails(handle: int, file_type: str, number: int) -> None:
+        is_directory = stat.S_ISDIR(os.fstat(handle).st_mode)
+        if is_directory == (file_type == "d"):
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, "d", errno.EINVAL))
@@ -43,10 +36,10 @@ def test_a_disk_need_not_know_how_to_sync_a_folder(
         files.write_atomic(tmp_path / "a.json", "two")
 
 
-def test_the_bytes_are_on_disk_before_the_name_is(
+def test_write_atomic_syncs_content_before_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Power fails: a name without its bytes would be an empty file in the place of a good one."""
+    """A power failure must not leave an empty file in place of a good one."""
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -60,7 +53,7 @@ def test_the_bytes_are_on_disk_before_the_name_is(
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
-    folder = tmp_path / "plans"
-    folder.mkdir()
-    files.write_atomic(folder / "plan.json", "{}")
+    directory = tmp_path / "plans"
+    directory.mkdir()
+    files.write_atomic(directory / "plan.json", "{}")
     assert steps == ["sync .plan.json.tmp", ".plan.json.tmp becomes plan.json", "sync plans"]

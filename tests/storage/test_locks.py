@@ -1,4 +1,4 @@
-"""One writer a layer, whatever becomes of the file that says so."""
+"""One writer process per layer, even if the lock file is deleted."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def layout(tmp_path: Path) -> Layout:
 
 
 @contextmanager
-def another(layout: Layout) -> Iterator[subprocess.Popen[str]]:
-    """A process that holds silver."""
+def other_process(layout: Layout) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that holds the lock of silver."""
     command = [sys.executable, "-c", HOLD, str(layout.root)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
@@ -50,31 +50,33 @@ def another(layout: Layout) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_layer_has_one_writer(layout: Layout) -> None:
-    with another(layout) as process:
-        told = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
+    with other_process(layout) as process:
+        message = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
         with (
-            pytest.raises(UsageError, match=told),
+            pytest.raises(UsageError, match=message),
             locks.lock_layers(layout, ["bronze", "silver"], "nightly"),
         ):
             pass
         assert locks.lock_holder(layout, "silver") == f"medallion stream, pid {process.pid}"
-        assert locks.lock_holder(layout, "bronze") is None  # what was held by then is free again
+        assert locks.lock_holder(layout, "bronze") is None
         with locks.lock_layers(layout, ["bronze", "gold"], "run"):
             assert locks.lock_holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
 
 
-def test_an_onlooker_that_is_set_aside_while_it_looks_is_waited_for(layout: Layout) -> None:
+def test_lock_layers_waits_for_a_process_that_asks(layout: Layout) -> None:
     with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
     with layout.lock("silver").open() as file:
-        fcntl.flock(file, fcntl.LOCK_SH)  # as whoever asks for the holder does
-        goes_on = Timer(1, lambda: fcntl.flock(file, fcntl.LOCK_UN))
-        goes_on.start()
+        fcntl.flock(file, fcntl.LOCK_SH)  # as lock_holder does
+        release = Timer(0.2, lambda: fcntl.flock(file, fcntl.LOCK_UN))
+        release.start()
         with locks.lock_layers(layout, ["silver"], "nightly"):
-            goes_on.join()
+            release.join()
 
 
-def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_layers_refuses_a_disk_without_locks(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
 
@@ -82,26 +84,25 @@ def test_a_disk_without_locks_is_told(layout: Layout, monkeypatch: pytest.Monkey
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    told = r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
-    with pytest.raises(UsageError, match=told), locks.lock_layers(layout, ["silver"], "nightly"):
+    message = (
+        r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
+    )
+    with pytest.raises(UsageError, match=message), locks.lock_layers(layout, ["silver"], "nightly"):
         pass
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=message):
         locks.lock_holder(layout, "silver")
-    with pytest.raises(UsageError, match="cannot be locked"), (layout.root / "state.json").lock():
-        pass
 
 
-def test_it_ends_with_the_process_however_that_ends(layout: Layout) -> None:
-    with another(layout) as process:
+def test_lock_layers_after_the_holder_was_killed(layout: Layout) -> None:
+    with other_process(layout) as process:
         process.send_signal(signal.SIGKILL)
         process.wait()
         with locks.lock_layers(layout, ["silver"], "nightly"):
             pass
 
 
-def test_a_folder_of_locks_that_is_deleted_admits_nobody(layout: Layout) -> None:
-    """Whoever tidies up takes what looks like leftovers, and not the tables."""
-    with another(layout):
+def test_lock_layers_after_a_clean_up_of_other_directories(layout: Layout) -> None:
+    with other_process(layout):
         for folder in layout.root.glob("_*"):
             shutil.rmtree(folder)
         with (
@@ -111,10 +112,9 @@ def test_a_folder_of_locks_that_is_deleted_admits_nobody(layout: Layout) -> None
             pass
 
 
-def test_a_lock_that_is_deleted_between_its_opening_and_its_taking(
+def test_lock_file_deleted_between_open_and_lock(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that is locked then has no name, and the next process would lock another one."""
     flock, files = fcntl.flock, list[IO[str]]()
 
     def deleted_first(file: IO[str], how: int) -> None:

@@ -46,8 +46,7 @@ def rows(layout: Layout, table: str = "ops.runs") -> list[tuple[object, ...]]:
     return delta_tables.select_rows(layout.table(table), "number, writer, n", "order by number, n")
 
 
-def test_two_processes_append_update_and_compact_at_once(layout: Layout) -> None:
-    """Bronze's process compacts, several times, while the other one writes the same tables."""
+def test_two_processes_append_update_and_compact(layout: Layout) -> None:
     writers = [("one", "bronze"), ("two", "gold")]
     commands = [[sys.executable, "-c", WRITE, str(layout.root), *each] for each in writers]
     processes = [subprocess.Popen(command) for command in commands]
@@ -89,7 +88,7 @@ def test_a_commit_that_keeps_failing_is_reported(
 
 
 def test_delta_rs_still_doubles_rows_by_two_stale_compactions(layout: Layout) -> None:
-    """The reason for bronze's lock; if this fails, delta-rs has mended it, and so can we."""
+    """The reason for bronze's lock: if this fails, delta-rs was fixed, and the lock can go."""
     for n in range(3):
         append(layout, n)
     table = layout.table("ops.runs")

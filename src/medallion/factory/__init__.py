@@ -1,7 +1,7 @@
-"""The data factory. Standard library alone, so that landing files starts at once."""
+"""Test data with known defects, and the sample files. It needs no Spark."""
 
 from medallion.factory.landing import DataFactory
 from medallion.factory.plan import Landed
-from medallion.factory.unread import refuse_unread
+from medallion.factory.sample import refuse_unread
 
 __all__ = ["DataFactory", "Landed", "refuse_unread"]

@@ -1,118 +1,125 @@
-"""The root of a lesson, which may be removed again, and the given files that it lands."""
+"""Lessons: given files that land one by one, on a root that is deleted afterwards."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
 from medallion.factory.plan import Landed, StateFile
-from medallion.factory.writing import hidden
-from medallion.storage import files as small_files
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH, REASON_SUFFIX, Layout
+from medallion.storage.paths import LAYERS, PUBLISH, REASON_SUFFIX, Layout, StoragePath
 
-_MADE = re.compile(r"(\w+)-(\d{6})-\d{5}\.json")
+_MARK = "lesson"
+_GENERATED = re.compile(r"\w+-\d{6}-\d{5}\.json")
 
 
 @dataclass(frozen=True)
 class CleanedUp:
-    """What a clean-up stopped, removed, and left because nobody knows whose it is."""
+    """The streams that a clean-up stopped, and the directories that it deleted."""
 
     stopped: tuple[str, ...] = ()
     removed: tuple[Path, ...] = ()
-    left: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
-        """A line for each of the three that there is."""
-        told = {
-            "stopped": self.stopped,
-            "removed": self.removed,
-            "left, as no lesson made it": self.left,
-        }
-        lines = [f"{what}: {', '.join(map(str, these))}" for what, these in told.items() if these]
+        """Return one line for each of the two that is not empty."""
+        parts = {"stopped": self.stopped, "removed": self.removed}
+        lines = [f"{name}: {', '.join(map(str, each))}" for name, each in parts.items() if each]
         return "\n".join(lines) or "nothing to clean up"
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """The root above a landing zone, as the place of a lesson."""
+def given_files(directory: Path, source: str | None) -> dict[str, list[Path]]:
+    """Return the files to land by source, in their order.
 
-    landing: Path
-    state: StateFile
+    Args:
+        directory: has one directory per source.
+        source: only this source; None for all.
 
-    @property
-    def root(self) -> Path:
-        """Where the lesson's tables and checkpoints lie."""
-        return self.landing.parent
+    Raises:
+        UsageError: there are no files (of that source).
+    """
+    directories = sorted(directory.iterdir()) if directory.is_dir() else []
+    files = {p.name: _visible_files(p) for p in directories if p.is_dir() and _visible_files(p)}
+    if not files or source not in (None, *files):
+        known = ", ".join(files) or "none"
+        raise UsageError(f"{directory}: no files to land; the folders of sources are {known}.")
+    return {name: files[name] for name in files if source in (None, name)}
 
-    @property
-    def _mark(self) -> Path:
-        return self.state.path.with_name("lesson")
 
-    def begin(self) -> None:
-        """Note that a lesson began here, where nothing but folders was before."""
-        if not any(path.is_file() for path in self.root.rglob("*")):
-            self._mark.parent.mkdir(parents=True, exist_ok=True)
-            small_files.write_atomic(self._mark, "")
+def land_given(
+    landing: StoragePath, files: Mapping[str, list[Path]], everything: bool
+) -> dict[str, Landed]:
+    """Land the next of the given files of each source.
 
-    def clean_up(self, timeout: float) -> CleanedUp:
-        """Stop the streams below the root, and remove what a lesson made there.
+    Args:
+        landing: the landing zone.
+        files: all given files by source.
+        everything: land all that are left.
 
-        Raises:
-            UsageError: the root held files before the lesson began, another process writes there,
-                or a stream does not stop within `timeout` seconds. Nothing is removed then.
-        """
-        layout = Layout(self.root)
-        if not set(layout.internal_directories()) - set(self._shared):
-            return CleanedUp()
-        if not self._mark.exists():
+    Raises:
+        UsageError: the landing zone has another file of that name.
+    """
+    state, landed = StateFile(landing.parent), dict[str, Landed]()
+    if not any(path.is_file() for path in landing.parent.rglob("*")):
+        (state.directory / _MARK).write_atomic("")
+    for source, given in files.items():
+        left = [file for file in given if file.name not in state.load(source).given]
+        for file in left if everything else left[:1]:
+            content, path = file.read_bytes(), landing / source / file.name
+            if path.exists() and path.read_bytes() != content:
+                raise UsageError(
+                    f"{path} exists already, and was not landed from {file.parent}: move it away, "
+                    "or land on a new root."
+                )
+            path.write_atomic(content)
+            before = state.load(source)
+            state.save(source, replace(before, given=(*before.given, file.name)))
+            lines = sum(bool(line.strip()) for line in content.splitlines())
+            landed[source] = landed.get(source, Landed()) + Landed(1, lines, batches=1)
+    return landed
+
+
+def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
+    """Stop the streams below a lesson's root, and delete what the lesson wrote there.
+
+    Raises:
+        UsageError: nothing is deleted, for the reasons that `DataFactory.clean_up` lists.
+    """
+    layout = Layout(landing.parent)
+    state = StateFile(layout.root)
+    if not landing.exists() and not layout.internal_directories():
+        return CleanedUp()
+    if not (state.directory / _MARK).exists():
+        raise UsageError(
+            f"{layout.root} had files before the first load() of a data factory, so that it is not "
+            "a lesson's: clean_up() deletes nothing there."
+        )
+    with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
+        zones = (landing, layout.archive(""), layout.rejected(""))
+        if other := sorted(_other_files(zones, state)):
             raise UsageError(
-                f"{self.root} held files before the first load() of a data factory, so they are "
-                "not a lesson's: clean_up() removes nothing there."
+                f"{other[0]} is not the lesson's: move it away, or delete {layout.root} yourself."
             )
-        with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
-            stopped = _stop_streams(self.root, timeout)
-            landed = list(self._landed())
-            for file in landed:
-                file.unlink()
-            # The mark goes last, so that a clean-up that was cut off can be done again.
-            memory = self.state.path.parent
-            ours = set(layout.internal_directories()) - set(self._shared)
-            folders = sorted(ours, key=lambda folder: (folder == memory, folder))
-            for folder in folders:
-                folder.delete_prefix()
-        for place in (self.landing, *self._shared):
-            for each in (*place.glob("*"), place):
-                _remove_empty(each)
-        _remove_empty(self.root)
-        left = (path for path in self.root.rglob("*") if path.is_file())
-        return CleanedUp(stopped, (*landed, *folders), tuple(sorted(left)))
+        stopped = _stop_streams(layout.root, timeout)
+        # The mark goes last: an interrupted clean-up can be repeated.
+        directories = [landing, *layout.internal_directories()]
+        directories.sort(key=lambda directory: directory == state.directory)
+        for directory in directories:
+            directory.delete_prefix()
+    if not any(layout.root.iterdir()):
+        layout.root.delete_prefix()
+    return CleanedUp(stopped, tuple(directories))
 
-    @property
-    def _shared(self) -> tuple[Path, ...]:
-        """Where files lie that have landed, whoever landed them."""
-        layout = Layout(self.root)
-        return layout.archive(""), layout.rejected("")
 
-    def _landed(self) -> Iterator[Path]:
-        """The files that the factory landed, where they lie now, and why they were rejected."""
-        moved = (file for place in self._shared for file in _files_below(place))
-        files = sorted((*self.landing.glob("*/*"), *moved))
-        progress = {name: self.state.load(name) for name in {file.parent.name for file in files}}
-        for file in files:
-            source = file.parent.name
-            known = progress[source]
-            shown = file.name.removeprefix(".").removesuffix(".tmp")
-            if Layout(self.root).is_reason_file(file):
-                shown = shown.removesuffix(REASON_SUFFIX)
-            made = _MADE.fullmatch(shown)
-            is_made = made and made[1] == source and int(made[2]) <= known.last
-            if file.is_file() and (is_made or shown in known.given):
+def _other_files(zones: Iterable[Path], state: StateFile) -> Iterator[Path]:
+    """Yield files that no factory landed."""
+    for zone in zones:
+        for file in (path for path in zone.rglob("*") if path.is_file()):
+            name = file.name.removeprefix(".").removesuffix(".tmp").removesuffix(REASON_SUFFIX)
+            if not _GENERATED.fullmatch(name) and name not in state.load(file.parent.name).given:
                 yield file
 
 
@@ -121,86 +128,20 @@ def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:
         return ()
     from medallion.streams.control import stop_below
 
-    found = stop_below(root, timeout)
-    if running := [stream.name for stream in found if not stream.is_stopped]:
+    streams = stop_below(root, timeout)
+    if running := [stream.name for stream in streams if not stream.is_stopped]:
         raise UsageError(
             f"{', '.join(running)} did not stop within {timeout:g} seconds, and reads or writes "
-            f"below {root}: nothing was removed; try again when its batch has ended."
+            f"below {root}: nothing was deleted. Try again after its batch."
         )
-    return tuple(stream.name for stream in found)
+    return tuple(stream.name for stream in streams)
 
 
-def _files_below(place: Path) -> Iterator[Path]:
-    """What lies in its folders; behind a link are somebody else's."""
-    for folder in () if place.is_symlink() else place.glob("*"):
-        if not folder.is_symlink():
-            yield from folder.glob("*")
+def _visible_files(directory: Path) -> list[Path]:
+    files = (p for p in directory.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    return sorted(files, key=lambda file: _natural_order(file.name))
 
 
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
-@dataclass(frozen=True)
-class GivenFiles:
-    """The files of a folder as the batches of a lesson: a file of each source is a batch."""
-
-    folder: Path
-    landing: Path
-    state: StateFile
-
-    def land(self, source: str | None, everything: bool) -> dict[str, Landed]:
-        """Land the next file of each source, or of one, or all that are left: each whole, and once.
-
-        Raises:
-            UsageError: the folder is not there, or has no files (of that source); or another file
-                of a name is in the landing zone.
-        """
-        found, result = self._found(source), dict[str, Landed]()
-        with self.state.locked():
-            for name, files in found.items():
-                landed = self.state.load(name).given
-                left = [file for file in files if file.name not in landed]
-                for file in left if everything else left[:1]:
-                    result[name] = result.get(name, Landed()) + self._land(file, name)
-        return result
-
-    def _found(self, source: str | None) -> dict[str, list[Path]]:
-        folders = self.folder.iterdir() if self.folder.is_dir() else ()
-        found = {p.name: _files(p) for p in sorted(folders) if p.is_dir() and _files(p)}
-        if not found:
-            raise UsageError(
-                f"{self.folder}: no files to land; they lie there in a folder a source."
-            )
-        if source is None:
-            return found
-        if source not in found:
-            raise UsageError(f"{self.folder}: no files of {source!r}, only of {', '.join(found)}.")
-        return {source: found[source]}
-
-    def _land(self, file: Path, source: str) -> Landed:
-        place = self.landing / source / file.name
-        # The same one is there where a run was cut off before it was noted.
-        if place.exists() and not small_files.have_same_bytes(file, place):
-            raise UsageError(
-                f"{place} is there already, and was not landed from {self.folder}: move it away, "
-                "or land on a new root."
-            )
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, hidden(place))
-        hidden(place).replace(place)
-        before = self.state.load(source)
-        self.state.save(source, replace(before, given=(*before.given, file.name)))
-        with file.open("rb") as lines:
-            return Landed(files=1, lines=sum(bool(line.strip()) for line in lines), batches=1)
-
-
-def _files(folder: Path) -> list[Path]:
-    files = (p for p in folder.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    return sorted(files, key=lambda file: _order(file.name))
-
-
-def _order(name: str) -> list[tuple[str, int]]:
-    """file2 before file10."""
+def _natural_order(name: str) -> list[tuple[str, int]]:
+    """Return a sort key that puts file2 before file10."""
     return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]

@@ -1,59 +1,69 @@
-"""The sample files, landed once into a lakehouse that has never had any."""
+"""The sample files, landed once, and whether a source reads what the factory lands."""
 
 from __future__ import annotations
 
-import shutil
-from collections import Counter
+from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from medallion.config.model import Config
-from medallion.factory.plan import SOURCE_NAMES
-from medallion.factory.unread import is_read
-from medallion.factory.writing import hidden
+from medallion.config.values import matches_pattern
+from medallion.errors import UsageError
+from medallion.factory.plan import SOURCE_NAMES, BatchPlan, batch_files
 from medallion.storage import delta_tables
 
+if TYPE_CHECKING:
+    from medallion.config.model import Config, SourceConfig
+
 FILES = Path(__file__).with_name("sample_files")
-"""A folder a source. In the project it is a link to data/sample; a wheel has the files."""
+"""One directory per source. In the project it is a link to data/sample; a wheel has the files."""
 
 
 def land(config: Config) -> dict[str, int]:
-    """Copy the sample into landing; files by source, none if it was ever filled or nobody reads.
+    """Copy the sample into landing unless the root was ever filled; return the files by source.
 
-    None is shown before all are there: cut off by a full disk, say, the next call begins anew. One
-    that was cut off while they were shown is ended.
+    A landing that was interrupted is completed.
     """
-    files = read_by(config)
-    found = {config.layout.landing(name) / f.name: f for name in files for f in files[name]}
-    left = [place for place in found if hidden(place).exists()]
-    if not left or left[0] == next(iter(found)):  # the first one is shown first
-        if _was_filled(config):
-            return {}
-        for place, file in found.items():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, hidden(place))
-        left = [*found]
-    for place in left:
-        hidden(place).replace(place)
-    return Counter(place.parent.name for place in left)
+    files = {config.layout.landing(s) / f.name: f for s, fs in read_by(config).items() for f in fs}
+    if _has_other_files(config, files):
+        return {}
+    missing = [path for path in files if not path.exists()]
+    for path in missing:
+        path.write_atomic(files[path].read_bytes())
+    names = [path.parent.name for path in missing]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
 def read_by(config: Config) -> dict[str, list[Path]]:
-    """The files of the sample that a source of the configuration takes in, by source."""
+    """Return the files of the sample that a source of the configuration reads, by source."""
     files = {name: sorted((FILES / name).glob("*.json")) for name in SOURCE_NAMES}
-    read = {n: [f for f in fs if is_read(config.sources, n, f.name)] for n, fs in files.items()}
+    read = {n: [f for f in fs if _is_read(config.sources, n, f.name)] for n, fs in files.items()}
     return {name: files for name, files in read.items() if files}
 
 
-def _was_filled(config: Config) -> bool:
-    """Whether anything ever came: what was rejected, or has no rows, only the ledger tells of. What
-    has a hidden name is still to come, as after a call of this module that was cut off."""
+def refuse_unread(sources: Mapping[str, SourceConfig], source: str | None) -> None:
+    """Raise UsageError if no source reads the files that would land, of one source or of all."""
+    files = {n: batch_files(BatchPlan(n, 1, 1, False, 1, 1), None)[0].name for n in SOURCE_NAMES}
+    read = [name for name, file in files.items() if _is_read(sources, name, file)]
+    if unread := [n for n in SOURCE_NAMES if n not in read and source in (None, n)]:
+        other = f"use --source {read[0]}" if read else "land files of your own sources"
+        missing = f"no source {unread[0]} of JSON lines that reads {files[unread[0]]}"
+        raise UsageError(f"pipeline.yaml has {missing}: {other}.")
+
+
+def _is_read(sources: Mapping[str, SourceConfig], name: str, file: str) -> bool:
+    """Return True if a source of that name reads JSON lines of that file name."""
+    source = sources.get(name)
+    if source is None or source.format != "json" or source.multi_line:
+        return False
+    return matches_pattern(file, source.pattern)
+
+
+def _has_other_files(config: Config, sample: Container[Path]) -> bool:
+    """Return True if files other than the sample's landed, or any file was ever ingested."""
     layout = config.layout
-    return bool(delta_tables.row_count(layout.table("ops.files"))) or any(
-        delta_tables.row_count(layout.table(f"bronze.{name}"))
-        or any(
-            file.is_file() and not file.name.startswith(".")
-            for place in source.folders_in(layout)
-            for file in place.rglob("*")
-        )
-        for name, source in config.sources.items()
+    return delta_tables.row_count(layout.table("ops.files")) > 0 or any(
+        file.is_file() and not file.name.startswith(".") and file not in sample
+        for source in config.sources.values()
+        for directory in source.folders_in(layout)
+        for file in directory.rglob("*")
     )

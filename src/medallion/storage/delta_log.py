@@ -1,4 +1,9 @@
-"""A Delta table's log read commit by commit, as its protocol writes it."""
+"""A Delta table's log, read commit by commit in the format of its protocol.
+
+Every commit of a query carries a transaction: the query's id (the application) and the number of
+the batch. Functions that need commits which the log no longer has raise FileNotFoundError, unless
+they say otherwise.
+"""
 
 from __future__ import annotations
 
@@ -13,65 +18,65 @@ _FEED = "delta.enableChangeDataFeed"
 
 
 def committed_version(table: Path, application: str, transaction: int) -> int | None:
-    """The version that one idempotent write of an application made; None where it made none."""
-    for version, found, _ in _transactions(table, application):
-        if found <= transaction:
-            return version if found == transaction else None
+    """Return the version that has a transaction of an application; None if there is none."""
+    for version, number, _ in _transactions(table, application):
+        if number <= transaction:
+            return version if number == transaction else None
     return None
 
 
 def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int]]:
-    """Version and transaction of the idempotent writes after one, whoever made them."""
-    for version, found, _ in _transactions(table):
-        if found <= transaction:
+    """Yield version and number of transactions after one, of all applications, newest first."""
+    for version, number, _ in _transactions(table):
+        if number <= transaction:
             return
-        yield version, found
+        yield version, number
 
 
 def rows_by_transaction(table: Path, application: str | None, first: int) -> dict[int, int]:
-    """The rows that each idempotent write of an application, or of all, added from one transaction
-    on."""
+    """Return the rows that each transaction added.
+
+    Args:
+        table: its directory.
+        application: only transactions of this application; None for all.
+        first: the first transaction.
+    """
     rows = dict[int, int]()
-    for _, transaction, actions in _transactions(table, application):
-        if transaction < first:
+    for _, number, actions in _transactions(table, application):
+        if number < first:
             break
-        rows.setdefault(transaction, _rows(actions))  # the newest of that number
+        rows.setdefault(number, _row_count(actions))  # the newest of that number
     return rows
 
 
 def newest_transaction(table: Path, application: str | None = None) -> int:
-    """The number of the last idempotent write of an application, or of whoever made the last one;
-    -1 where there was none."""
-    return next((found for _, found, _ in _transactions(table, application)), -1)
+    """Return the number of the last transaction, of an application or of any; -1 if none."""
+    return next((number for _, number, _ in _transactions(table, application)), -1)
 
 
 def newest_application(table: Path) -> str | None:
-    """Who made the last idempotent write that the log has; None where there is none."""
+    """Return the application of the last transaction in the log; None if there is none."""
     for _, _, actions in _transactions(table):
         return next(str(action["txn"]["appId"]) for action in actions if "txn" in action)
     return None
 
 
 def rows_added(table: Path, first: int, last: int) -> int | None:
-    """The rows that versions `first` to `last` added; None where the log does not say all."""
+    """Return the rows that versions `first` to `last` added; None if the log lacks one of them."""
     try:
-        return sum(_rows(_actions(table, version)) for version in range(first, last + 1))
+        return sum(_row_count(_actions(table, version)) for version in range(first, last + 1))
     except FileNotFoundError:
         return None
 
 
 def added_files(table: Path, first: int, last: int) -> list[Path]:
-    """The data files with rows that versions `first` to `last` added.
-
-    Raises:
-        FileNotFoundError: the log does not have all of these versions any more.
-    """
+    """Return the data files with rows that versions `first` to `last` added."""
     versions = range(first, last + 1)
     return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
 
 
 def are_readable(table: Path, versions: Iterable[int]) -> bool:
-    """Whether the rows that these versions added can still be read one by one."""
+    """Return True if the rows that these versions added can still be read version by version."""
     try:
         return all(file.exists() for v in versions for file in added_files(table, v, v))
     except FileNotFoundError:
@@ -79,10 +84,10 @@ def are_readable(table: Path, versions: Iterable[int]) -> bool:
 
 
 def first_readable_version(table: Path) -> int:
-    """The first version from which on the rows of all that follow can still be read; the one after
-    the newest, where not even those can.
+    """Return the first version from which on all added rows can be read version by version.
 
-    A commit stays in the log after its files were put together with others, and removed.
+    It is the version after the newest if not even that one can. A commit stays in the log after its
+    files were compacted and removed.
     """
     first = _newest(table) + 1
     while first > 0 and are_readable(table, [first - 1]):
@@ -91,17 +96,13 @@ def first_readable_version(table: Path) -> int:
 
 
 def change_feed_files(table: Path, first: int, last: int) -> list[Path]:
-    """The files in which versions `first` to `last` say what they changed.
-
-    Raises:
-        FileNotFoundError: the log does not have all of these versions any more.
-    """
+    """Return the files of the change data feed of versions `first` to `last`."""
     actions = (action for v in range(first, last + 1) for action in _actions(table, v))
     return [table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action]
 
 
 def has_changes(table: Path, first: int) -> bool:
-    """Whether versions from `first` on say of any change, or are not all there to be asked."""
+    """Return True if a version from `first` on changed rows, or is no longer in the log."""
     try:
         return any(_changed(_actions(table, v)) for v in range(first, _newest(table) + 1))
     except FileNotFoundError:
@@ -109,13 +110,12 @@ def has_changes(table: Path, first: int) -> bool:
 
 
 def has_complete_change_feed(table: Path, first: int) -> bool:
-    """Whether all that versions from `first` on have changed can still be read: they have a feed,
-    and the files that it names are there."""
+    """Return True if the changes of all versions from `first` on can still be read."""
     try:
         for version in range(first, _newest(table) + 1):
             actions = _actions(table, version)
-            kept = [a["metaData"]["configuration"].get(_FEED) for a in actions if "metaData" in a]
-            if any(value != "true" for value in kept):
+            feeds = [a["metaData"]["configuration"].get(_FEED) for a in actions if "metaData" in a]
+            if any(feed != "true" for feed in feeds):
                 return False
             if not all((table / unquote(path)).exists() for path in _changed(actions)):
                 return False
@@ -125,10 +125,10 @@ def has_complete_change_feed(table: Path, first: int) -> bool:
 
 
 def has_more_changes(table: Path, version: int, files: int) -> bool:
-    """Whether a version says of more changes than its first files do, of which there are so many.
+    """Return True if a version has more files of changes than the first `files`.
 
-    They are those of its feed, or, where a commit has none, the files that it adds or removes.
-    (Source: DeltaSourceCDCSupport of Delta.)
+    They are those of its feed or, in a commit without one, the files that it adds or removes
+    (DeltaSourceCDCSupport in Delta's source). True if the log lacks the version.
     """
     try:
         return files < len(_changed(_actions(table, version)))
@@ -136,8 +136,19 @@ def has_more_changes(table: Path, version: int, files: int) -> bool:
         return True
 
 
+def commit_files(table: Path) -> dict[int, Path]:
+    """Return the commits in a table's log by version."""
+    files = (table / "_delta_log").glob("*.json")
+    return {int(file.stem): file for file in files if file.stem.isdigit()}
+
+
+def commit_file(table: Path, version: int) -> Path:
+    """Return the path of a version's commit."""
+    return table / "_delta_log" / f"{version:020}.json"
+
+
 def _changed(actions: Actions) -> list[str]:
-    """The files in which a commit's changes are."""
+    """Return the files that contain a commit's changes."""
     feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
     data = (action.get("add") or action.get("remove") or {} for action in actions)
     return feed or [file["path"] for file in data if file.get("dataChange")]
@@ -146,23 +157,17 @@ def _changed(actions: Actions) -> list[str]:
 def _transactions(
     table: Path, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:
-    """Version, transaction and actions of the writes of an application, or of all, newest first."""
+    """Yield version, number and actions of each transaction, newest first."""
     for version in range(_newest(table), -1, -1):
         try:
-            text = commit_file(table, version).read_text(encoding="utf-8")
+            content = commit_file(table, version).read_text(encoding="utf-8")
         except FileNotFoundError:
             return
-        if '"txn"' in text:
-            actions = _parsed(text)
+        if '"txn"' in content:
+            actions = _parse(content)
             for txn in (action["txn"] for action in actions if "txn" in action):
                 if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
-
-
-def commit_files(table: Path) -> dict[int, Path]:
-    """The commits that are in a table's log, by their versions."""
-    found = (table / "_delta_log").glob("*.json")
-    return {int(file.stem): file for file in found if file.stem.isdigit()}
 
 
 def _newest(table: Path) -> int:
@@ -170,23 +175,18 @@ def _newest(table: Path) -> int:
 
 
 def _actions(table: Path, version: int) -> Actions:
-    return _parsed(commit_file(table, version).read_text(encoding="utf-8"))
+    return _parse(commit_file(table, version).read_text(encoding="utf-8"))
 
 
-def commit_file(table: Path, version: int) -> Path:
-    """Where the commit of a version lies, or would."""
-    return table / "_delta_log" / f"{version:020}.json"
-
-
-def _parsed(text: str) -> Actions:
-    return [json.loads(line) for line in text.split("\n") if line]
+def _parse(content: str) -> Actions:
+    return [json.loads(line) for line in content.split("\n") if line]
 
 
 def _added(actions: Actions) -> list[dict[str, Any]]:
-    """The files with rows that are new to the table: what is only compacted is not."""
+    """Return the added files whose rows are new: compaction only rewrites rows."""
     adds = (action["add"] for action in actions if "add" in action)
     return [add for add in adds if add["dataChange"]]
 
 
-def _rows(actions: Actions) -> int:
+def _row_count(actions: Actions) -> int:
     return sum(int(json.loads(add["stats"])["numRecords"]) for add in _added(actions))

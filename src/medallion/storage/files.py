@@ -8,7 +8,7 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from stat import S_ISREG
@@ -27,12 +27,10 @@ class FileInfo(NamedTuple):
     Attributes:
         size: bytes.
         modified_at: microseconds since 1970, truncated to the millisecond, as Spark reports it.
-        tag: the version that an object store assigns; None on a disk.
     """
 
     size: int
     modified_at: int
-    tag: str | None = None
 
 
 def file_info(path: Path) -> FileInfo | None:
@@ -58,53 +56,21 @@ def temporary_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.tmp")
 
 
-def write_atomic(file: Path, data: str | bytes, *, if_absent: bool = False) -> None:
+def write_atomic(file: Path, data: str | bytes) -> None:
     """Write a file so that readers see the complete new content or the old one, even after a crash.
 
-    Args:
-        file: the path; its directory must exist.
-        data: the content; strings are encoded as UTF-8.
-        if_absent: never replace a file.
-
-    Raises:
-        FileExistsError: `if_absent` is set and there is a file already.
+    The file's directory must exist. Strings are encoded as UTF-8.
     """
     unfinished = temporary_path(file)
     try:
         unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
         # Without this, a power failure could leave the new name with an empty file.
         sync(unfinished)
-        if if_absent:
-            _rename_if_absent(unfinished, file)
-        else:
-            unfinished.replace(file)
+        unfinished.replace(file)
     except OSError:
         unfinished.unlink(missing_ok=True)
         raise
     sync(file.parent)
-
-
-def _rename_if_absent(unfinished: Path, file: Path) -> None:
-    """Give a written file its name unless another one has it, which raises FileExistsError."""
-    try:
-        os.link(unfinished, file)  # unlike a rename, a link never replaces a file
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP):
-            raise
-        if file.exists():  # a disk without hard links: the caller's lock excludes other writers
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file)) from None
-        unfinished.replace(file)
-    else:
-        unfinished.unlink()
-
-
-def write_if_absent(file: Path, text: str) -> bool:
-    """Create a small file atomically; return False, and change nothing, if it exists."""
-    try:
-        write_atomic(file, text, if_absent=True)
-    except FileExistsError:
-        return False
-    return True
 
 
 def sync(path: Path) -> None:
@@ -211,25 +177,6 @@ def delete_tree(directory: Path) -> None:
         directory.unlink()
     elif directory.exists():
         shutil.rmtree(directory)
-
-
-@contextmanager
-def lock_file(path: Path) -> Iterator[None]:
-    """Wait until no other process or thread holds the lock of a path, and hold it.
-
-    The lock is a file `.<name>.lock` beside the path, which may itself be moved or deleted.
-
-    Raises:
-        UsageError: the file system has no locks.
-    """
-    lock = path.with_name(f".{path.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a") as file:
-        if try_flock(file, fcntl.LOCK_EX) and is_same_file(file, lock):
-            yield
-            return
-    with lock_file(path):
-        yield
 
 
 def try_flock(file: IO[str], operation: int) -> bool:

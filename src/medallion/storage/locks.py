@@ -16,7 +16,7 @@ from medallion.storage import clock
 from medallion.storage.files import is_same_file, try_flock
 from medallion.storage.paths import Layout
 
-_TRIES, _PAUSE = 1000, 0.01
+_TRIES, _PAUSE = 50, 0.01  # seconds
 _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
 _held: set[Path] = set()  # the lock files that this process holds
 
@@ -39,10 +39,10 @@ def _lock_layer(layout: Layout, layer: str, command: str) -> Iterator[None]:
     path = layout.lock(layer)
     with _locked_file(path) as file:
         if file is None:
-            who, since = _holder(path)
+            holder, start = _holder(path)
             raise UsageError(
-                f"{layer} of {layout.root} is being written by {who}{since}; wait until it ends, "
-                "or stop it."
+                f"{layer} of {layout.root} is being written by {holder}{start}; wait until it "
+                "ends, or stop it."
             )
         file.truncate(0)
         started = clock.format_time(clock.now_micros())
@@ -62,17 +62,16 @@ def is_held_here(layout: Layout, layer: str) -> bool:
 
 @contextmanager
 def _locked_file(path: Path) -> Iterator[IO[str] | None]:
-    """Yield the locked file, or None if another process writes. Wait for processes that only ask
-    who holds the lock."""
+    """Yield the locked file, or None if another process holds it for half a second.
+
+    A process that asks for the holder has the lock for a moment only.
+    """
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+", encoding="utf-8") as file:
-            if try_flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                if is_same_file(file, path):
-                    yield file
-                    return
-            elif not try_flock(file, _SHARED):  # so it is a writer that holds it
-                break
+            if try_flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB) and is_same_file(file, path):
+                yield file
+                return
         time.sleep(_PAUSE)
     yield None
 
@@ -80,25 +79,23 @@ def _locked_file(path: Path) -> Iterator[IO[str] | None]:
 def lock_holder(layout: Layout, layer: str) -> str | None:
     """Return the command that writes a layer now, with its pid.
 
-    None if there is none, or if the lock may not be read: whoever may not read it mostly may not
-    read the layer's tables either, which is reported there.
+    None if there is none, or if the lock cannot be read; the layer's tables mostly cannot either,
+    which is reported there.
     """
     path = layout.lock(layer)
     try:
         with path.open(encoding="utf-8") as file:
-            # Refused while a process writes, and no hindrance to others that ask.
             if try_flock(file, _SHARED):
                 return None
-        found = _holder(path)
+        return _holder(path)[0]
     except (FileNotFoundError, PermissionError):
         return None
-    return found[0]
 
 
 def _holder(path: Path) -> tuple[str, str]:
-    """Return the command that locked a file, with its pid, and its start as far as it is known."""
+    """Return the command that locked a file with its pid, and its start."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        holder = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:  # locked, but not written yet
         return "medallion", ""
-    return f"medallion {found['command']}, pid {found['pid']}", f", started {found['started']}"
+    return f"medallion {holder['command']}, pid {holder['pid']}", f", started {holder['started']}"

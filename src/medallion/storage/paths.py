@@ -1,11 +1,11 @@
-"""Paths below one root: what is stored where, and the operations on a stored file."""
+"""Paths below one root: what is where, and the operations on a file."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PosixPath
 
@@ -27,16 +27,16 @@ SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 _UNSUPPORTED = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 REASON_SUFFIX = ".reason.txt"
-"""Ends the name of a file that says why the file beside it was rejected."""
+"""Ends the name of a file with the reason why the file beside it was rejected."""
 
 _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 class StoragePath(PosixPath):
-    """A file or directory below the root, with the operations that an object store offers as well.
+    """A file or directory below the root: the seam between the package and the file system.
 
-    The one seam between the package and the file system. Today every path is on a local disk, and
-    other methods of `Path` work; new code should use those defined here alone.
+    Every path is on a local disk today, and other methods of `Path` work. New code uses the methods
+    defined here, which an object store offers as well.
     """
 
     __slots__ = ()
@@ -56,34 +56,10 @@ class StoragePath(PosixPath):
                     if entry.is_file(follow_symlinks=False):
                         yield entry.name, files.info_from_stat(entry.stat(follow_symlinks=False))
 
-    def list_directories(self) -> list[StoragePath]:
-        """Return the directories in this one, in the order of names; links are left out."""
-        try:
-            with os.scandir(self) as entries:
-                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return [self / name for name in names]
-
-    def file_info(self) -> FileInfo | None:
-        """Return the state of this regular file, or None if there is none."""
-        return files.file_info(self)
-
-    def read_range(self, start: int, length: int) -> bytes:
-        """Return up to `length` bytes from byte `start` on."""
-        with self.open("rb") as file:
-            file.seek(start)
-            return file.read(length)
-
-    def write_atomic(self, data: str | bytes, *, if_absent: bool = False) -> None:
-        """Write this file atomically and durably; its directory is created.
-
-        Args:
-            data: the content; strings are encoded as UTF-8.
-            if_absent: raise FileExistsError instead of replacing a file.
-        """
+    def write_atomic(self, data: str | bytes) -> None:
+        """Write this file atomically and durably; its directory is created."""
         self.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(self, data, if_absent=if_absent)
+        files.write_atomic(self, data)
 
     def delete(self, if_unchanged: FileInfo | None = None) -> bool:
         """Delete this file, if it is there.
@@ -114,29 +90,6 @@ class StoragePath(PosixPath):
         """
         return files.move_file(self, target, if_unchanged)
 
-    @contextmanager
-    def local_copy(self) -> Iterator[Path]:
-        """Yield a local path with this file's content, for libraries that need one."""
-        yield self
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Wait for the lock of this path, and hold it against other processes and threads."""
-        return files.lock_file(self)
-
-    def sync(self) -> None:
-        """Wait until this file's content, or this directory's names, survive a power failure."""
-        files.sync(self)
-
-    @property
-    def uri(self) -> str:
-        """The address for both engines."""
-        return self.absolute().as_uri()
-
-    @property
-    def storage_options(self) -> Mapping[str, str]:
-        """What delta-rs needs to reach this path: nothing on a local disk."""
-        return {}
-
 
 def layer_of(name: str) -> str:
     """Return the layer of a table or a query: the first part of its name."""
@@ -157,17 +110,16 @@ DirectoryIdentity = tuple[int, int] | str  # device and inode, or the path if it
 
 
 def directory_identity(directory: Path) -> DirectoryIdentity:
-    """Return what identifies a directory through whatever links or mounts it is reached."""
+    """Return what identifies a directory, by whatever links or mounts it is reached."""
     try:
-        found = directory.stat()
+        status = directory.stat()
     except OSError:
         return str(resolved_path(directory))
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def unsupported_path_reason(path: str | Path) -> str | None:
     """Return why no Delta table can be stored at or below a path; None if one can be."""
-    # Links are followed; a path with a NUL has none.
     if not _UNSUPPORTED.search(str(path)) and not _UNSUPPORTED.search(os.path.realpath(path)):
         return None
     return (
@@ -222,13 +174,11 @@ class Layout:
         return self.root / "_schemas" / source
 
     def relative(self, path: str | Path) -> str:
-        """Return a path as tables store it: relative to the root if below it, so that a root can
-        be moved."""
+        """Return a path as tables store it: relative to the root if it is below it."""
         return str(path).removeprefix(f"{self.root}/")
 
     def normalize(self, name: str) -> str:
-        """Return a path or pattern as tables store it, through whatever links it leads below the
-        root: tables identify a file by its path."""
+        """Return a path or pattern as tables store it, also if it leads below the root by links."""
         path, root = without_dotdot(self.root / name), directory_identity(self.root)
         above = next((each for each in path.parents if directory_identity(each) == root), None)
         return str(path.relative_to(above)) if above else name

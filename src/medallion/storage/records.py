@@ -108,13 +108,13 @@ def upsert_records(
     same = " and ".join(f"old.{key} = new.{key}" for key in keys)
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
-        _add_columns(delta, columns)
         (
             delta.merge(
                 _arrow(columns, rows),
                 same,
                 source_alias="new",
                 target_alias="old",
+                merge_schema=True,  # a table of an earlier release lacks columns
                 commit_properties=properties,
             )
             .when_matched_update_all()
@@ -153,17 +153,6 @@ def _commit(
                 time.sleep(random.uniform(0, _LONGEST_PAUSE))
         if not spec.is_streamed:
             _compact(table, delta)
-
-
-def _add_columns(delta: DeltaTable, columns: Columns) -> None:
-    """Add the columns that a table of an earlier release lacks."""
-    from deltalake import Field
-    from deltalake.schema import PrimitiveType
-
-    known = {field.name for field in delta.schema().fields}
-    missing = {name: data_type for name, data_type in columns.items() if name not in known}
-    if missing:
-        delta.alter.add_columns([Field(n, PrimitiveType(t)) for n, t in missing.items()])
 
 
 def _compact(table: Path, written: DeltaTable) -> None:

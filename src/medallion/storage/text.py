@@ -1,30 +1,30 @@
-"""Text as people write and read it."""
+"""Strings for users: counts, one-line text, reasons of errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Reporter = Callable[[str], None]
-"""Tells people of progress, a line at a time."""
+"""Prints one line of progress."""
 
 
 def counted(number: int, what: str) -> str:
-    """`1 row`, `2,000 rows`."""
+    """Return a number with its noun: `1 row`, `2,000 rows`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def error_reason(error: Exception) -> str:
-    """What an error says, without the number and the path of what the system refused."""
+    """Return an error's message, without the number and path of an error of the system."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def printable(text: str) -> str:
-    """One line of text, with control characters, escapes and line breaks spelled out."""
+    """Return text in one line, with control characters and line breaks as escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def reject_nan(name: str) -> None:
-    """Raise ValueError for NaN and Infinity: for Python's parser, which takes them for JSON."""
+    """Raise ValueError for NaN and Infinity, which Python's JSON parser would accept."""
     raise ValueError(f"{name} is not JSON")

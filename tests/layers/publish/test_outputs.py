@@ -84,7 +84,7 @@ def test_files_output_rewrites_a_batch_without_manifest(
     output = files_output(tmp_path, "json")
     output.write(changes, 0)
     with monkeypatch.context() as crash:
-        crash.setattr(files, "write_if_absent", fail)
+        crash.setattr(files, "write_atomic", fail)
         with pytest.raises(OSError, match="full"):
             output.write(changes, 1)
     directory = tmp_path / "publish/t/00000001"

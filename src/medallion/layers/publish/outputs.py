@@ -131,7 +131,7 @@ class FilesOutput:
         for path in (*directory.iterdir(), directory, self._directory, self._directory.parent):
             files.sync(path)
         names = sorted(p.name for p in directory.iterdir() if p.name.startswith("part-"))
-        files.write_if_absent(directory / MANIFEST, json.dumps({"files": names, "rows": rows}))
+        files.write_atomic(directory / MANIFEST, json.dumps({"files": names, "rows": rows}))
 
     def remove_all(self) -> None:
         """Remove all batches. The manifests go first: no reader sees a part of a batch as valid."""
