@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from textwrap import dedent
 
 from medallion.config.loader import load
 from medallion.quality.suites import read_suite, suite_path
@@ -12,23 +11,63 @@ from tests.support import PROJECT
 from tools import reference
 
 
-def test_a_source_its_rules_and_a_table_of_gold(tmp_path: Path) -> None:
-    text = (PROJECT / "docs/configuration.md").read_text(encoding="utf-8")
-    steps = text[text.index("## Add a source") : text.index("That is all.")]
-    blocks = re.findall(r"^ *```(\w+)\n(.*?)^ *```", steps, re.DOTALL | re.MULTILINE)
-    source, rules, gold = (dedent(block) for _, block in blocks)
-    (tmp_path / "pipeline.yaml").write_text(source + gold)
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each code block of a page."""
+    text = (PROJECT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
+    examples = dict(blocks("getting-started.md"))
+    (tmp_path / "pipeline.yaml").write_text(examples["yaml"])
     suite = suite_path(tmp_path, "silver.sales")
     suite.parent.mkdir(parents=True)
-    suite.write_text(rules)
+    suite.write_text(examples["json"])
 
     config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
     assert (list(config.sources), list(config.gold)) == (["sales"], ["sales_by_day"])
     assert [(one.name, one.on_failure) for one in read_suite(tmp_path, "silver.sales")] == [
         ("missing_event_time", "quarantine"),
         ("future_event_time", "quarantine"),
-        ("amount_above_0", "quarantine"),
+        ("missing_amount", "quarantine"),
     ]
+    header = examples["csv"].splitlines()[0].split(",")
+    sql = " ".join(config.sources["sales"].silver.values())
+    assert [field for field in header if not re.search(rf"\b{field}\b", sql)] == []
+
+
+def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
+    """The sources are those of the project."""
+    gold = next(text for _, text in blocks("configuration.md") if text.startswith("gold:"))
+    sources = (PROJECT / "conf/pipeline.yaml").read_text().split("\ngold:")[0]
+    (tmp_path / "gold").mkdir()
+    (tmp_path / "gold/open_devices.sql").write_text("SELECT device FROM silver.event")
+    (tmp_path / "pipeline.yaml").write_text(f"{sources}\n{gold}")
+    tables = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).gold
+    assert list(tables) == [
+        *("model_counts", "device_sessions", "open_devices", "recordings_near_opens"),
+    ]
+
+
+def test_links_of_pages_lead_somewhere() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]
+    broken = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        if not link.startswith("http") and not leads_somewhere(page, link)
+    ]
+    assert broken == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Return whether a relative link names an existing file, and a heading of it."""
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    if not target.exists() or not anchor:
+        return target.exists()
+    headings = re.findall(r"^#+ (.+)", target.read_text(encoding="utf-8"), re.MULTILINE)
+    return anchor in {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 def test_reference_is_up_to_date() -> None:

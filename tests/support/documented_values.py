@@ -1,6 +1,6 @@
 """A model of what silver may make of a value, which shares nothing with the code under test.
 
-It knows the documented conversions (`docs/configuration.md`, "What a value is") and the types of
+It knows the documented conversions (`docs/values.md`) and the types of
 bronze's columns: a value is in silver as one of those that the model gives, or, where it says so,
 its row is in quarantine under the rule of its field.
 """

@@ -112,7 +112,7 @@ def test_another_file_after_the_same_one_is_a_namesake_still(home: Home) -> None
 
 @pytest.mark.parametrize("case", ["off", "delete", "between"])
 def test_the_same_file_that_overwrites_what_it_is_not_held_against(home: Home, case: str) -> None:
-    """As docs/configuration.md says; without allow_overwrites it is another one of its name."""
+    """Without allow_overwrites it is another file of the same name."""
     is_allowed = home.source.allow_overwrites
     if case == "off":
         file = home.land("a.json", '{"x": 1}\n', age=3600)
