@@ -37,17 +37,17 @@ def main() -> int:
             world = worlds.popleft()
             steps = min(of_a_world, options.steps - world * of_a_world)
             done = results.of_a_world()
-            told = place.walk(done, (options.seed, world), steps, options.aim)
+            output = place.walk(done, (options.seed, world), steps, options.aim)
             results.add(done)
-            found.extend([f"seed {options.seed}, world {world}: {told}"] if told else [])
+            found.extend([f"seed {options.seed}, world {world}: {output}"] if output else [])
             minutes = (time.monotonic() - started) / 60
             print(
                 f"world {world}: {results.steps} steps in all, {minutes:.0f} minutes, killed at "
                 f"{len(results.killed)} places",
                 flush=True,
             )
-            if told:
-                print(told, flush=True)
+            if output:
+                print(output, flush=True)
             processes = sum(place.child.starts for place in places)
             text = _report(options, results, found, processes, minutes)
             options.report.write_text(text, encoding="utf-8")
@@ -146,8 +146,8 @@ def _report(
         *results.lines(),
     ]
     if found:
-        told = [f"- {each.splitlines()[0]}" for each in found]
-        lines += ["", "## Not made good", "", *told]
+        output = [f"- {each.splitlines()[0]}" for each in found]
+        lines += ["", "## Not made good", "", *output]
     return "\n".join(lines) + "\n"
 
 

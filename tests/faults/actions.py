@@ -33,7 +33,7 @@ class Outcome:
     """How a step ended: `done`, `refused` (a sentence), `crashed` (no sentence) or `killed`."""
 
     how: str
-    told: str = ""
+    output: str = ""
     sites: list[str] = field(default_factory=list)
     struck: str | None = None
 
@@ -56,17 +56,17 @@ class Actor:
         note = Path(step["note"]) if step.get("note") else None
         shift = float(step.get("clock", 0))
         self.watch.begin(self.root, Strike(**asked) if asked else None, note)
-        how, told = "done", ""
+        how, output = "done", ""
         try:
             with patch("time.time", lambda: _TIME() + shift), self._one_session():
                 getattr(self, f"_{step['do']}")(**step.get("with", {}))
         except MedallionError as error:
-            how, told = "refused", str(error)
+            how, output = "refused", str(error)
         except Exception as error:
-            how, told = "crashed", f"{type(error).__name__}: {error}"
+            how, output = "crashed", f"{type(error).__name__}: {error}"
         finally:
             self.watch.end()
-        return Outcome(how, told, self.watch.sites, self.watch.struck)
+        return Outcome(how, output, self.watch.sites, self.watch.struck)
 
     @contextmanager
     def _one_session(self) -> Iterator[None]:
@@ -130,5 +130,5 @@ class Actor:
     def _audit(self) -> None:
         found = run_audit(self.config(), everything=True)
         if not found.is_balanced:
-            told = [*found.findings, *(f"{name}: {b}" for name, b in found.balances.items())]
-            raise MedallionError("; ".join(told))
+            output = [*found.findings, *(f"{name}: {b}" for name, b in found.balances.items())]
+            raise MedallionError("; ".join(output))

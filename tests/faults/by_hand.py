@@ -31,8 +31,8 @@ def finish(world: World) -> None:
     write(root, "gold/by_action", world.actions().items(), "action", "total")
     published = root / "publish/by_action/00000000"
     published.mkdir(parents=True, exist_ok=True)
-    told = {"_change_type": "insert", "_commit_version": 1}
-    lines = [{"action": action, "total": n, **told} for action, n in world.actions().items()]
+    output = {"_change_type": "insert", "_commit_version": 1}
+    lines = [{"action": action, "total": n, **output} for action, n in world.actions().items()]
     (published / "part.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     (published / "_files.json").write_text(json.dumps({"files": ["part.json"]}))
 

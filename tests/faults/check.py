@@ -74,12 +74,12 @@ def _differ(what: str, found: int, expected: int) -> list[str]:
 
 def _unlike(what: str, found: Counter[Any], expected: Counter[Any]) -> list[str]:
     missing, more = expected - found, found - expected
-    told = []
+    output = []
     for name, some in (("missing", missing), ("too many", more)):
         if some:
             examples: list[tuple[Hashable, int]] = sorted(some.items(), key=repr)[:3]
-            told.append(f"{what}: {some.total()} {name}, such as {examples}")
-    return told
+            output.append(f"{what}: {some.total()} {name}, such as {examples}")
+    return output
 
 
 def _files(world: World) -> list[str]:

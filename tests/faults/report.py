@@ -68,7 +68,7 @@ class Results:
         """The writes that a command made."""
         self.sites.setdefault(command, set()).update(sites)
 
-    def told(self, sentence: str) -> None:
+    def output(self, sentence: str) -> None:
         """A run was refused in a sentence that named a command, and the command helped."""
         words = sentence.partition("medallion refresh")
         self.remedies["medallion refresh" if words[1] else "medallion run"] += 1

@@ -24,7 +24,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def test_all_is_well(world: World) -> None:
+def test_an_intact_lakehouse_passes(world: World) -> None:
     assert differences(world) == []
     assert min(world.broken, world.duplicates, len(world.refused)) > 0
     assert world.lines == world.broken + world.duplicates + world.silver().total()
@@ -34,35 +34,35 @@ def test_a_row_too_few_or_too_many(world: World) -> None:
     rows = list(world.silver().elements())
     for wrong in (rows[1:], [*rows, rows[0]]):
         write(world.root, "silver/event", wrong, "event_at", "device", "action")
-        (told,) = differences(world)
-        assert told.startswith("silver: 1 ")
+        (output,) = differences(world)
+        assert output.startswith("silver: 1 ")
     write(world.root, "silver/event", rows, "event_at", "device", "action")
     write(world.root, "bronze/event", [(n,) for n in range(world.lines - 1)], "n")
-    (told,) = differences(world)
-    assert told == f"bronze: {world.lines - 1} where {world.lines} belong"
+    (output,) = differences(world)
+    assert output == f"bronze: {world.lines - 1} where {world.lines} belong"
 
 
-def test_a_count_that_is_wrong_or_there_twice(world: World) -> None:
+def test_a_wrong_or_doubled_count(world: World) -> None:
     actions = list(world.actions().items())
     wrong = [(actions[0][0], actions[0][1] + 1), *actions[1:]]
     write(world.root, "gold/by_action", wrong, "action", "total")
-    assert [told[:22] for told in differences(world)] == ["gold.by_action: 1 too "]
+    assert [output[:22] for output in differences(world)] == ["gold.by_action: 1 too "]
     write(world.root, "gold/by_action", [*actions, actions[0]], "action", "total")
-    assert any(told.startswith("rows of gold.by_action: 4") for told in differences(world))
+    assert any(output.startswith("rows of gold.by_action: 4") for output in differences(world))
 
 
-def test_a_file_that_is_gone_or_changed(world: World) -> None:
+def test_a_missing_or_changed_file(world: World) -> None:
     archived = sorted((world.root / "archive/event").iterdir())
     archived[0].unlink()
     archived[1].write_bytes(b"{}")
-    (told,) = differences(world)
-    assert f"files gone: {archived[0].name}#1, {archived[1].name}" in told
+    (output,) = differences(world)
+    assert f"files gone: {archived[0].name}#1, {archived[1].name}" in output
 
 
 @pytest.mark.parametrize(
     "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "storage.files.write_atomic: os.rename")]
 )
-def test_each_write_can_be_kept_from_happening(tmp_path: Path, strike: Strike) -> None:
+def test_each_write_can_be_prevented(tmp_path: Path, strike: Strike) -> None:
     """The second of two files, and then the rename of the second: by number, and by place."""
     watch = install()
     watch.begin(tmp_path, strike)

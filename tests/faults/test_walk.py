@@ -26,7 +26,7 @@ def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> W
     return Walk(root, conf, act, Random(seed), Results(), can_kill, can_kill)
 
 
-def test_nothing_is_lost_whatever_happens(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_walk_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = a_walk(tmp_path, actor.act)
     walk.go(4)
@@ -67,7 +67,7 @@ def test_the_walk_itself(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "told"),
+    ("last", "output"),
     [
         (Outcome("crashed", "KeyError: 'x'"), "an undisturbed run crashed"),
         (Outcome("hung", "no answer"), "an undisturbed run hung"),
@@ -75,16 +75,16 @@ def test_the_walk_itself(tmp_path: Path, seed: int) -> None:
         (Outcome("refused", "medallion refresh gold.by_action."), "it does not come to rest"),
     ],
 )
-def test_what_a_walk_does_not_let_pass(tmp_path: Path, last: Outcome, told: str) -> None:
+def test_a_walk_fails_for_unexpected_outcomes(tmp_path: Path, last: Outcome, output: str) -> None:
     by_hand = ByHand()
     by_hand.last = last
     walk = by_hand.walk = a_walk(tmp_path, by_hand)
     walk.world.land()
-    with pytest.raises(LostError, match=told):
+    with pytest.raises(LostError, match=output):
         walk.rest()
 
 
-def test_a_walk_finds_a_row_that_is_lost(tmp_path: Path) -> None:
+def test_a_walk_finds_a_lost_row(tmp_path: Path) -> None:
     by_hand = ByHand()
     walk = by_hand.walk = a_walk(tmp_path, by_hand)
     for _ in range(5):

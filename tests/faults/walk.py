@@ -127,7 +127,7 @@ class Walk:
             self._note(str(fault))
         was_hit = outcome.struck or "kill_after" in step or "squeeze" in step
         if outcome.how == "hung" or (outcome.how == "crashed" and not was_hit):
-            raise LostError(self._told(f"{step} crashed: {outcome.told}"))
+            raise LostError(self._with_log(f"{step} crashed: {outcome.output}"))
         return outcome
 
     def rest(self) -> None:
@@ -139,13 +139,13 @@ class Walk:
                 break
             self._follow(outcome)
         else:
-            raise LostError(self._told(f"it does not come to rest: {outcome.told}"))
+            raise LostError(self._with_log(f"it does not come to rest: {outcome.output}"))
         found = differences(self.world)
         if found:
-            raise LostError(self._told("; ".join(found)))
+            raise LostError(self._with_log("; ".join(found)))
         audit = self._do({"do": "audit"})
         if audit.how != "done":
-            raise LostError(self._told(f"the tables are right, and audit says: {audit.told}"))
+            raise LostError(self._with_log(f"the tables are right, and audit says: {audit.output}"))
         self.results.checks += 1
         self.results.settle()
 
@@ -166,12 +166,12 @@ class Walk:
 
     def _follow(self, outcome: Outcome) -> None:
         """Do as the sentence says."""
-        remedy = _REMEDY.search(outcome.told)
+        remedy = _REMEDY.search(outcome.output)
         if outcome.how != "refused":
-            raise LostError(self._told(f"an undisturbed run {outcome.how}: {outcome.told}"))
+            raise LostError(self._with_log(f"an undisturbed run {outcome.how}: {outcome.output}"))
         if not remedy:
-            raise LostError(self._told(f"no remedy is named: {outcome.told}"))
-        self.results.told(outcome.told)
+            raise LostError(self._with_log(f"no remedy is named: {outcome.output}"))
+        self.results.output(outcome.output)
         verb, what = remedy.groups()
         given = {"table": what.rstrip(".")} if verb == "refresh" else {"layer": what}
         self._to_its_end({"do": verb, "with": given})
@@ -182,12 +182,12 @@ class Walk:
         if step["do"] == "backfill" and outcome.how == "done":
             self.asked.remove(step["with"]["path"])
         asked = {key: value for key, value in step.items() if key != "strike"}
-        self.log.append(f"{asked} -> {outcome.how} {outcome.struck or ''} {outcome.told[:300]}")
+        self.log.append(f"{asked} -> {outcome.how} {outcome.struck or ''} {outcome.output[:300]}")
         return outcome
 
     def _note(self, fault: str, what: str = "") -> None:
         self.results.fault(fault)
         self.log.append(f"{fault} {what}")
 
-    def _told(self, what: str) -> str:
+    def _with_log(self, what: str) -> str:
         return "\n".join([what, "The last steps:", *self.log[-25:]])

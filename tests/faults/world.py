@@ -56,7 +56,7 @@ class World:
         return self._show(folder or self.landing, name, content)
 
     def land_namesake(self) -> Path | None:
-        """Another file under the name of one that is taken in: it must be told, and stay."""
+        """Another file under the name of one that is taken in: it must be output, and stay."""
         there = {file.name for file in self.landing.glob("*")}
         archive = self.root / "archive/event"
         names = sorted({f.name for f in archive.glob("*.json")} - there) if archive.is_dir() else []
@@ -81,7 +81,7 @@ class World:
         draw = self.random.random()
         if draw < 0.05:
             return ""
-        line, event = self._told(draw)
+        line, event = self._next_line(draw)
         if counts:
             self.lines += 1
             if event:
@@ -90,7 +90,7 @@ class World:
                 self.broken += 1
         return line
 
-    def _told(self, draw: float) -> tuple[str, Event | None]:
+    def _next_line(self, draw: float) -> tuple[str, Event | None]:
         if draw < 0.12:
             return self.random.choice(("{not json", '{"id": "p", "ts": "2018-03-02"}', "[]")), None
         known = [event for event in self.events if event[1]]

@@ -80,7 +80,7 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     assert take_snapshot(config, Runs(config.layout)).balances == {"activity": even}
 
 
-def test_rows_that_wait_for_a_silver_that_has_never_run(config: Config) -> None:
+def test_rows_that_wait_for_a_first_silver_run(config: Config) -> None:
     """Bronze's older commits are not kept for it, and maintenance removes them."""
     append(config, "bronze.activity", 5, 5, 3)
     record(config, "bronze.activity", rows_in=13)

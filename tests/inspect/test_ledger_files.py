@@ -62,7 +62,7 @@ def test_files_that_wait_for_more_than_a_day(home: Home) -> None:
     assert (found.pending, found.has_failures) == (6, True)
 
 
-def test_what_waits_stays_reported_and_acknowledged(home: Home) -> None:
+def test_waiting_files_stay_acknowledged(home: Home) -> None:
     """A poll enters it again each time, with the same reason."""
     home.land(".a.json", age=100)
     home.poll()
@@ -116,7 +116,7 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     assert render_runs.attention_warnings(second)[0] == render_runs.attention_errors(first)[0]
 
 
-def test_ten_are_named_and_the_others_counted(home: Home) -> None:
+def test_ten_files_are_named_the_others_counted(home: Home) -> None:
     for number in range(13):
         enter(home, f"{number:02}", state=REJECTED, code="unreadable", hours=20 - number)
     found = ledger_files.find_attention(home.config)

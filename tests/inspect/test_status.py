@@ -81,8 +81,8 @@ def test_tables_that_wait_for_a_rebuild(config: Config) -> None:
     left = ("gold.device_totals",)
     config.layout.refresh_plan.parent.mkdir(parents=True)
     refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=left))
-    told = {one.query: one.error for one in query_statuses(config) if one.error}
-    assert told == dict.fromkeys(
+    expected = {one.query: one.error for one in query_statuses(config) if one.error}
+    assert expected == dict.fromkeys(
         left, "waits to be rebuilt: the next `medallion nightly` completes the refresh"
     )
 
@@ -90,9 +90,11 @@ def test_tables_that_wait_for_a_rebuild(config: Config) -> None:
 def test_a_damaged_plan_is_reported_by_silver_and_gold(config: Config) -> None:
     config.layout.refresh_plan.parent.mkdir(parents=True)
     config.layout.refresh_plan.write_text("{")
-    told = {one.query: one.error or "" for one in query_statuses(config)}
-    assert [name for name, error in told.items() if "plan.json is damaged" in error] == QUERIES[2:]
-    assert told["bronze.event"] == ""
+    expected = {one.query: one.error or "" for one in query_statuses(config)}
+    assert [name for name, error in expected.items() if "plan.json is damaged" in error] == QUERIES[
+        2:
+    ]
+    assert expected["bronze.event"] == ""
 
 
 def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> None:
@@ -159,15 +161,15 @@ def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:
     record(config, "silver.activity", rows_in=5)
     for table, count in (("bronze.activity", 3), ("bronze.event", 4)):
         add_rows(config, table, count)
-    told = damage(config, "bronze.activity")
+    expected = damage(config, "bronze.activity")
     found = {one.query: one for one in query_statuses(config)}
     assert [n for n, one in found.items() if not one.is_known] == [*QUERIES[:1], "silver.activity"]
     assert found["bronze.activity"].state == "unknown"
     assert found["bronze.activity"].backlog, "files wait all the same"
-    assert str(found["bronze.activity"].error).startswith(told.partition(": ")[2])
+    assert str(found["bronze.activity"].error).startswith(expected.partition(": ")[2])
     broken = found["silver.activity"]
     assert (broken.rows_in, broken.waiting_rows) == (5, None)
-    assert str(broken.error).startswith(f"backlog unknown: {told}")
+    assert str(broken.error).startswith(f"backlog unknown: {expected}")
     assert found["silver.event"].waiting_rows == 4
     offsets = config.layout.checkpoint("silver.event") / "offsets"
     checkpoints.done(config.layout, "silver.event", 0, version=1)
@@ -205,10 +207,10 @@ def test_missing_permission_is_reported_by_its_queries(
 def test_a_damaged_record_hides_no_backlog(home: Home, config: Config) -> None:
     home.land("a.json", "x" * 100)
     record(config, "bronze.activity")
-    told = damage(config, "ops.runs")
+    expected = damage(config, "ops.runs")
     found = query_statuses(config)
     assert {(one.state, one.is_known) for one in found} == {("unknown", False)}
-    assert all(str(one.error).startswith(f"last run unknown: {told}") for one in found)
+    assert all(str(one.error).startswith(f"last run unknown: {expected}") for one in found)
     assert found[0].backlog
     assert found[0].backlog.bytes == 100
 

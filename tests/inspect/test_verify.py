@@ -144,7 +144,7 @@ def add_again(config: Config, name: str) -> int:
     return rows
 
 
-def told(found: Audit, *parts: str) -> bool:
+def has_finding(found: Audit, *parts: str) -> bool:
     """Return whether one of the findings has all of these parts."""
     assert not found.is_balanced
     return any(all(part in finding for part in parts) for finding in found.findings)
@@ -170,19 +170,21 @@ def test_a_copy_of_the_lakehouse_has_no_findings(config: Config) -> None:
 def test_a_row_deleted_from_bronze(config: Config) -> None:
     table(config, "bronze.activity").delete('"Index" = 7')
     found = run_audit(config, everything=True)
-    assert told(found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze")
+    assert has_finding(
+        found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze"
+    )
 
 
 def test_a_bronze_commit_written_twice(config: Config) -> None:
     assert add_again(config, "bronze.event") == 1
     found = run_audit(config, everything=True)
-    assert told(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
+    assert has_finding(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
 
 
 def test_a_file_missing_from_the_ledger(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
     found = run_audit(config, everything=True)
-    assert told(found, "bronze has 2 rows of landing/event/1.json", "ledger")
+    assert has_finding(found, "bronze has 2 rows of landing/event/1.json", "ledger")
 
 
 @pytest.mark.parametrize(
@@ -198,21 +200,21 @@ def test_a_file_missing_from_the_ledger(config: Config) -> None:
 )
 def test_a_changed_archived_file(config: Config, break_: Callable[[Path], Any], why: str) -> None:
     break_(config.layout.archive("event") / "2.json.gz")
-    assert told(run_audit(config, everything=True), "event", "2.json.gz", why)
+    assert has_finding(run_audit(config, everything=True), "event", "2.json.gz", why)
 
 
 def test_a_rejected_file_that_is_gone(config: Config) -> None:
     (config.layout.rejected("event") / "torn.json.gz").unlink()
     found = run_audit(config, everything=True)
-    assert told(found, "landing/event/torn.json.gz was rejected", "not there any more")
+    assert has_finding(found, "landing/event/torn.json.gz was rejected", "not there any more")
     assert run_audit(config).findings == ()  # without --deep nobody looks
 
 
 def test_rows_doubled_in_silver(config: Config) -> None:
     assert add_again(config, "silver.event") == 1
     found = run_audit(config, everything=True)
-    assert told(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
-    assert told(found, "silver has 2 rows with the key", "'action': 'close'")
+    assert has_finding(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
+    assert has_finding(found, "silver has 2 rows with the key", "'action': 'close'")
 
 
 def test_changed_keys_are_a_note_until_a_refresh(config: Config) -> None:
@@ -234,11 +236,11 @@ def test_a_row_doubled_in_quarantine(config: Config) -> None:
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
     found = run_audit(config, everything=True)
-    assert told(
+    assert has_finding(
         found,
         "activity/1.json has 1 row in silver or quarantine that bronze does not have as often",
     )
-    assert told(found, "silver.event: it cannot be verified: quarantine.event: ")
+    assert has_finding(found, "silver.event: it cannot be verified: quarantine.event: ")
 
 
 def test_a_changed_key_in_silver(config: Config) -> None:
@@ -246,8 +248,8 @@ def test_a_changed_key_in_silver(config: Config) -> None:
     table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
     found = run_audit(config, everything=True)
     place = "activity: landing/activity/1.json has 1 row in"
-    assert told(found, f"{place} silver or quarantine that bronze does not have as often")
-    assert told(found, f"{place} bronze that neither", "refresh silver.activity")
+    assert has_finding(found, f"{place} silver or quarantine that bronze does not have as often")
+    assert has_finding(found, f"{place} bronze that neither", "refresh silver.activity")
     assert len(found.findings) == 2
 
 
@@ -256,8 +258,8 @@ def test_a_changed_origin_in_quarantine(config: Config) -> None:
     broken = {"_source_file": "'landing/activity/0.json'"}
     table(config, "quarantine.activity").update(broken)
     found = run_audit(config, everything=True)
-    assert told(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
-    assert told(found, "activity: landing/activity/1.json has 1 row in bronze that neither")
+    assert has_finding(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
+    assert has_finding(found, "activity: landing/activity/1.json has 1 row in bronze that neither")
 
 
 def test_an_interrupted_refresh_is_not_verified(
@@ -269,7 +271,9 @@ def test_an_interrupted_refresh_is_not_verified(
     refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
     table(config, "quarantine.activity").delete()
     found = run_audit(config, everything=True)
-    assert told(found, "silver.activity: a refresh was interrupted", "the next run completes it")
+    assert has_finding(
+        found, "silver.activity: a refresh was interrupted", "the next run completes it"
+    )
     assert not any("that neither silver" in finding for finding in found.findings)
 
 
@@ -300,12 +304,12 @@ def test_changed_gold_rows(with_gold: Config) -> None:
     table(with_gold, "gold.newest").update({"d": "'another'"})
     found = run_audit(with_gold, everything=True)
     for name, count in differing.items():
-        assert told(found, f"gold.{name}: it differs from silver in {count} group")
+        assert has_finding(found, f"gold.{name}: it differs from silver in {count} group")
     assert len(found.findings) == len(differing)
     assert found.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
     found = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
-    assert told(found, "gold.rests: it differs from silver in 1 group")
+    assert has_finding(found, "gold.rests: it differs from silver in 1 group")
 
 
 def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
@@ -317,7 +321,9 @@ def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
     found = run_audit(replace(with_gold, gold=gold), everything=True)
     notes = [note.split(":")[0] for note in found.notes if "not verified" in note]
     assert notes == ["gold.device_totals"]
-    assert told(found, "gold.axes: not verified: it failed (its disk is full) and has not read")
+    assert has_finding(
+        found, "gold.axes: not verified: it failed (its disk is full) and has not read"
+    )
 
 
 def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
@@ -331,9 +337,9 @@ def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
     names = ("device_totals", "action_counts", "all_events")
     gold = {name: with_gold.gold[name] for name in names}
     *unreadable, differing = run_audit(replace(with_gold, gold=gold), everything=True).findings
-    for told, name, file in zip(unreadable, names, (cut, gone), strict=False):
-        assert told.startswith(f"gold.{name}: it cannot be verified: ")
-        assert file.name in told
+    for expected, name, file in zip(unreadable, names, (cut, gone), strict=False):
+        assert expected.startswith(f"gold.{name}: it cannot be verified: ")
+        assert file.name in expected
     assert len(unreadable) == 2
     assert differing == ALL_DIFFERS
 
@@ -375,4 +381,4 @@ def test_file_versions_with_equal_times(lakehouse: Lakehouse) -> None:
     assert (found.balances["event"].bronze_rows, found.findings) == (3, ())
     DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
     found = run_audit(lakehouse.config, everything=True)
-    assert told(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")
+    assert has_finding(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")

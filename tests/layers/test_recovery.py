@@ -43,13 +43,13 @@ def written(table: Path, batch: int, query: str = "one") -> Path:
     return table
 
 
-def test_a_whole_checkpoint_is_left_alone(checkpoint: Path) -> None:
+def test_an_intact_checkpoint_is_left_alone(checkpoint: Path) -> None:
     assert recovery.repair_checkpoint(checkpoint, ()) is None
     assert checkpoints.last_planned(checkpoint) == 3
     assert checkpoints.corrupt_part(checkpoint.with_name("none")) is None
 
 
-def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) -> None:
+def test_a_corrupt_plan_without_writes_is_removed(checkpoint: Path) -> None:
     plan = checkpoint / "offsets/3"
     plan.write_text('v1\n{"batchWat')
     names = ("2.crc", "3.crc", "4.0a.tmp", ".4.0a.tmp.crc")
@@ -63,7 +63,7 @@ def test_a_torn_plan_that_has_written_nothing_is_made_again(checkpoint: Path) ->
     assert [file.exists() for file in hidden] == [True, False, False, False, False]
 
 
-def test_what_is_left_of_a_first_plan_goes(checkpoint: Path) -> None:
+def test_remnants_of_a_first_plan_are_removed(checkpoint: Path) -> None:
     """Spark begins no query beside it; its id is as good as new if it is whole."""
     for log in ("offsets", "commits"):
         for file in (checkpoint / log).iterdir():
@@ -78,7 +78,7 @@ def test_what_is_left_of_a_first_plan_goes(checkpoint: Path) -> None:
         assert {file.name for file in checkpoint.rglob("*")} <= {"offsets", "commits", "metadata"}
 
 
-def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
+def test_a_corrupt_plan_with_writes_is_not_repaired(checkpoint: Path) -> None:
     """Other rows might be in the batch of that number, and would be taken for written."""
     plan = checkpoint / "offsets/3"
     plan.write_text("")
@@ -88,7 +88,7 @@ def test_a_torn_plan_that_has_written_is_not(checkpoint: Path) -> None:
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=2)
 
 
-def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
+def test_a_corrupt_commit_is_removed(checkpoint: Path) -> None:
     (checkpoint / "offsets/3").unlink()
     (checkpoint / "commits/2").write_text("v1")
     assert recovery.repair_checkpoint(checkpoint, ()) is None
@@ -97,18 +97,18 @@ def test_a_torn_end_is_written_again(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["offsets/2", "metadata"])
-def test_what_cannot_be_made_again_is_told(checkpoint: Path, part: str) -> None:
+def test_an_unrepairable_part_is_returned(checkpoint: Path, part: str) -> None:
     (checkpoint / part).write_text("v1\n")
     assert recovery.repair_checkpoint(checkpoint, ()) == checkpoint / part
 
 
-def test_batches_on_record_that_the_checkpoint_has_not(checkpoint: Path) -> None:
+def test_recorded_batches_that_the_checkpoint_lacks(checkpoint: Path) -> None:
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=3)
     with pytest.raises(UsageError, match=r"silver.a cannot continue.* medallion refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=4)
 
 
-def test_a_batch_that_is_not_on_record_counts_once_it_has_written(checkpoint: Path) -> None:
+def test_a_batch_is_unrecorded_once_it_has_written(checkpoint: Path) -> None:
     table = checkpoint.with_name("table")
 
     def found() -> list[bool]:
@@ -123,34 +123,7 @@ def test_a_batch_that_is_not_on_record_counts_once_it_has_written(checkpoint: Pa
     assert found() == [True, True, False]
 
 
-def test_batches_that_are_not_on_record_and_cannot_be_put_there(checkpoint: Path) -> None:
-    """The record was lost, and Spark keeps a hundred plans."""
-    bronze = checkpoint.with_name("bronze")
-    for batch in range(7):
-        written(bronze, batch)
-
-    def refused(recorded: int) -> bool:
-        try:
-            recovery.refuse_unrecorded("silver.a", checkpoint, recorded, bronze)
-        except UsageError as error:
-            told = f"its batches {recorded + 1} to 2 are not recorded, and their input is gone"
-            return told in str(error)
-        return False
-
-    assert not any(map(refused, (-1, 0, 1, 2)))
-    # The first batch has read the table at version 4, the others the versions from 5 on.
-    DeltaTable(bronze).create_checkpoint()
-    for version in range(6):
-        (bronze / f"_delta_log/{version:020}.json").unlink()
-        whole = [recorded for recorded in (-1, 0, 1, 2) if not refused(recorded)]
-        assert whole == {4: [0, 1, 2], 5: [2]}.get(version, [-1, 0, 1, 2])
-    shutil.rmtree(bronze)
-    (checkpoint / "offsets/0").unlink()
-    # The next one begins where that batch ended.
-    assert [refused(recorded) for recorded in (-1, 0, 1)] == [True, True, False]
-
-
-def test_a_batch_whose_rows_are_gone(checkpoint: Path) -> None:
+def test_a_batch_whose_rows_are_removed(checkpoint: Path) -> None:
     """They were put together with others, and the record of their batch was lost."""
     bronze = checkpoint.with_name("bronze")
     for batch in range(5):
@@ -166,7 +139,7 @@ def test_a_batch_whose_rows_are_gone(checkpoint: Path) -> None:
             read_batch_rows(nobody, bronze, checkpoint, number)
 
 
-def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
+def test_rows_without_their_checkpoint(checkpoint: Path) -> None:
     table = written(checkpoint.with_name("table"), 2)
     shutil.rmtree(checkpoint)
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table.with_name("none"),), recorded=-1)
@@ -174,7 +147,7 @@ def test_rows_whose_checkpoint_is_gone(checkpoint: Path) -> None:
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=-1)
 
 
-def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> None:
+def test_a_checkpoint_of_another_table(checkpoint: Path) -> None:
     """The table was moved away, or an older copy of the checkpoint was put back."""
     table = written(checkpoint.with_name("table"), 3)
     assert recovery.find_mismatch(checkpoint, (table,)) is None
@@ -197,7 +170,7 @@ def test_a_checkpoint_and_a_table_that_are_not_each_others(checkpoint: Path) -> 
     assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 
 
-def test_who_only_looks_is_told_what_is_torn(checkpoint: Path) -> None:
+def test_readers_report_a_corrupt_part(checkpoint: Path) -> None:
     (checkpoint / "offsets/2").write_text("v1\n{")
     with pytest.raises(
         MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"

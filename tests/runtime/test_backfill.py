@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from medallion.runtime.backfill import BackfillResult, run_backfill
 from medallion.state.ledger import PENDING
 from medallion.storage import locks
 from medallion.storage.text import Reporter
-from tests.support.home import Home, a_source, aged
+from tests.support.home import Home, aged
 
 _PATIENCE = 60.0
 
@@ -65,7 +64,7 @@ def beside(
     return run_backfill(home.config, home.source.name, path, say)
 
 
-def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
+def test_backfill_reports_a_growing_file(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.change(quiet_period=Duration.parse("5 minutes"))
@@ -86,25 +85,7 @@ def test_a_file_that_is_not_still_yet_is_told_and_comes_later(
     assert home.names() == [str(file), str(young)]
 
 
-def test_a_file_that_never_stays_the_same_ends_the_wait(
-    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = land(old, "a.json")
-
-    def grows() -> None:
-        home.poll()
-        with file.open("a") as opened:
-            opened.write("{}\n")
-
-    found = beside(home, monkeypatch, old, grows)
-    (waiting,) = found.waiting
-    assert (waiting.path, found.new_files) == (str(file), 0)
-    assert "changed" in (waiting.why or "")
-    assert not found.is_good
-    assert home.poll() == 1
-
-
-def test_a_file_that_changed_before_it_was_handed_over_is_waited_for(
+def test_backfill_waits_for_a_file_that_changed(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = land(old, "a.json")
@@ -121,7 +102,7 @@ def test_a_file_that_changed_before_it_was_handed_over_is_waited_for(
 
 
 @pytest.mark.parametrize("age", [1, 3600])
-def test_a_hidden_file_is_told(
+def test_backfill_reports_a_hidden_file(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch, age: float
 ) -> None:
     land(old, "a.json")
@@ -132,7 +113,7 @@ def test_a_hidden_file_is_told(
     assert "hidden" in (waiting.why or "")
 
 
-def test_a_name_that_no_table_can_hold_is_told(
+def test_backfill_reports_an_unsupported_name(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "a.json")
@@ -144,7 +125,7 @@ def test_a_name_that_no_table_can_hold_is_told(
     assert not found.is_good
 
 
-def test_a_file_that_goes_before_anybody_looks_is_told(
+def test_backfill_reports_a_vanished_file(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "a.json")
@@ -156,7 +137,9 @@ def test_a_file_that_goes_before_anybody_looks_is_told(
     assert not found.is_good
 
 
-def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backfill_of_ingested_files_succeeds(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     land(old, "a.json")
     found = beside(home, monkeypatch, old, lambda: take_in(home))
     assert (found.files, found.new_files, found.rows, found.is_good) == (1, 1, 1, True)
@@ -164,23 +147,7 @@ def test_all_is_well(home: Home, old: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
 
 
-def test_what_nobody_sees_to_is_told_with_its_causes(
-    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream that is older than the source never looks."""
-    land(old, "a.json")
-    said: list[str] = []
-    monkeypatch.setattr(module, "_POLLS_PER_MINUTE", 3)
-    looks = [lambda: None] * 4
-    beside(home, monkeypatch, old, *looks, lambda: take_in(home), say=said.append)
-    (told,) = (
-        line for line in said if line.startswith("still waiting for medallion stream, pid 1")
-    )
-    assert "started before pipeline.yaml had activity, or medallion status" in told
-    assert "stop both" in told
-
-
-def test_a_folder_and_a_link_to_it_are_one_backfill(
+def test_backfill_of_a_link_to_a_folder(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "below/a.json")
@@ -194,7 +161,7 @@ def test_a_folder_and_a_link_to_it_are_one_backfill(
     assert list(home.states()) == [(str(old / "below" / "a.json"), 1)]
 
 
-def test_a_backfill_of_landing_by_way_of_a_link(
+def test_backfill_of_landing_by_a_link(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.land("a.json")
@@ -207,35 +174,22 @@ def test_a_backfill_of_landing_by_way_of_a_link(
     assert list(home.states()) == [("a.json", 1)]
 
 
-def test_a_file_that_the_pattern_leaves_out_is_refused(
+def test_backfill_refuses_a_file_beside_the_pattern(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a folder it is told, and the others are taken in."""
+    """In a folder it is reported, and the others are ingested."""
     home.change(pattern="*.json")
     for name in ("a.json", "deep/b.csv", "deep/.c.csv"):
         land(old, name)
-    said: list[str] = []
-    found = beside(home, monkeypatch, old, lambda: take_in(home), say=said.append)
+    messages: list[str] = []
+    found = beside(home, monkeypatch, old, lambda: take_in(home), say=messages.append)
     assert (found.files, found.new_files, found.is_good) == (1, 1, True)
-    assert said[0] == f"{old}: 1 file left out, whose names do not match *.json"
+    assert messages[0] == f"{old}: 1 file left out, whose names do not match *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not match \*\.json, the pattern"):
         run_backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
 
 
-def test_another_source_s_file_is_refused(home: Home) -> None:
-    """It would be rows of both, and gone from where the ledger of one says that it lies."""
-    other = a_source(name="event", pattern="*.json")
-    config = replace(home.config, sources={"activity": home.source, "event": other})
-    theirs = home.layout.landing("event")
-    theirs.mkdir(parents=True)
-    file = land(theirs, "a.json")
-    for path in (file, theirs, theirs.parent):
-        with pytest.raises(UsageError, match=r"event/a\.json: event ingests it too"):
-            run_backfill(config, "activity", path, lambda _: None)
-    assert not list(home.layout.requests("activity").glob("*"))
-
-
-def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
+def test_backfill_refuses_a_table(home: Home) -> None:
     """Its rows would come in once more, or its log wait for ever."""
     for name in ("bronze/activity", "_schemas"):
         (home.layout.root / name).mkdir(parents=True, exist_ok=True)
@@ -243,21 +197,19 @@ def test_a_table_of_the_lakehouse_is_refused(home: Home) -> None:
             run_backfill(home.config, "activity", home.layout.root / name, lambda _: None)
 
 
-def test_why_a_file_was_rejected_is_no_data(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rejected files that are as good as any now are taken in, and the reasons beside them not."""
+def test_backfill_leaves_reason_files_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rejected files can be ingested again."""
     home.change(pattern="*")
     rejected = home.layout.rejected("activity") / "day"
     rejected.mkdir(parents=True)
-    reason = land(rejected, "a.json.reason.txt", "landing/activity/a.json: torn\n")
+    land(rejected, "a.json.reason.txt", "landing/activity/a.json: torn\n")
     land(rejected, "a.json")
     found = beside(home, monkeypatch, rejected.parent, lambda: take_in(home))
     assert (found.files, found.new_files, found.is_good) == (1, 1, True)
     assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
-    with pytest.raises(UsageError, match="says why the file beside it was rejected"):
-        beside(home, monkeypatch, reason, home.poll)
 
 
-def test_what_another_source_fails_of_is_told_and_no_failure(
+def test_backfill_reports_errors_of_other_sources(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A socket, say, which keeps nothing for a backfill's run."""
@@ -278,15 +230,15 @@ def test_what_another_source_fails_of_is_told_and_no_failure(
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)
-    said: list[str] = []
-    found = run_backfill(home.config, "activity", old, said.append)
+    messages: list[str] = []
+    found = run_backfill(home.config, "activity", old, messages.append)
     assert (found.new_files, found.is_good) == (1, True)
-    assert said == ["bronze.chat: no", "silver.chat: no"]
+    assert messages == ["bronze.chat: no", "silver.chat: no"]
     failing = "activity"
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
-        run_backfill(home.config, "activity", old, said.append)
+        run_backfill(home.config, "activity", old, messages.append)
     failing = "chat"
     flow = SimpleNamespace(name="gold.y", source_names={"activity"})
     unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
     with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
-        run_backfill(home.config, "activity", old, said.append)
+        run_backfill(home.config, "activity", old, messages.append)

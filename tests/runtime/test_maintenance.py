@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -21,7 +22,6 @@ from medallion.runtime import maintenance
 from medallion.runtime.maintenance import (
     MaintenanceResult,
     TableChanges,
-    UnreadVersion,
     unread_versions,
 )
 from medallion.spark.checkpoints import last_planned
@@ -32,6 +32,7 @@ from tests.support.home import Home
 from tests.support.runs import record
 
 MANY = 30
+DAY = 24 * 3600
 BRONZE = "bronze.activity"
 BEATEN = f"{BRONZE}: CommitFailedError: Failed to commit transaction"
 
@@ -108,7 +109,7 @@ def put_back(file: Path, seconds: float) -> None:
     os.utime(file, (then, then))
 
 
-def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None:
+def test_small_files_are_compacted_and_removed(config: Config) -> None:
     path = append(config)
     read_until(config, path)
     small = files(path)
@@ -126,7 +127,7 @@ def test_many_small_files_become_one_and_the_old_ones_go(config: Config) -> None
     assert BRONZE not in again.tables  # nothing to do is nothing done
 
 
-def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
+def test_compaction_adds_no_waiting_row(config: Config) -> None:
     path = append(config)
     version = delta_tables.table_version(path)
     assert maintenance.compact_small_files(path, config.maintain) == MANY
@@ -134,7 +135,7 @@ def test_compacting_adds_no_row_to_what_waits(config: Config) -> None:
     assert delta_tables.row_count(path) == MANY
 
 
-def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
+def test_few_or_large_files_are_not_compacted(config: Config) -> None:
     path = append(config, times=9)
     assert maintenance.compact_small_files(path, config.maintain) == 0
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
@@ -143,7 +144,7 @@ def test_few_files_and_large_ones_are_left_alone(config: Config) -> None:
     assert delta_tables.table_version(path) == 18
 
 
-def test_what_a_stream_has_not_read_stays(config: Config) -> None:
+def test_files_that_a_stream_has_not_read_stay(config: Config) -> None:
     """Silver has read up to version 20: ten commits are still to be read."""
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
@@ -160,7 +161,7 @@ def test_what_a_stream_has_not_read_stays(config: Config) -> None:
     assert not small & files(path)
 
 
-def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> None:
+def test_old_commits_are_removed_unless_unread(config: Config) -> None:
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
     silver_has_read(config, MANY - 1)
@@ -176,7 +177,7 @@ def test_old_commits_go_unless_one_that_is_needed_is_as_old(config: Config) -> N
     assert delta_tables.earliest_version(path) == min(commits(path))
 
 
-def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: Config) -> None:
+def test_orphaned_files_are_removed_after_a_week(config: Config) -> None:
     path = append(config, times=3)
     read_until(config, path)
     left, fresh = path / "part-left.parquet", path / "part-fresh.parquet"
@@ -192,7 +193,7 @@ def test_writes_that_were_cut_off_are_removed_when_they_are_a_week_old(config: C
     assert rows(path) == [0, 1, 2]
 
 
-def test_checksums_go_with_their_files(config: Config) -> None:
+def test_checksums_of_removed_files_are_removed(config: Config) -> None:
     """Hadoop writes one beside each file, which no other program knows of."""
     path = append(config, times=3)
     there = next(path.glob("*.parquet")).name
@@ -207,7 +208,14 @@ def test_checksums_go_with_their_files(config: Config) -> None:
     assert [file.exists() for file in (*kept, *gone)] == [True] * 3 + [False] * 2
 
 
-def test_what_is_still_to_be_published_stays(config: Config) -> None:
+def changes_of(table: Path, version: int) -> Path:
+    """Return the file of the change feed that a version names."""
+    lines = delta_log.commit_file(table, version).read_text().splitlines()
+    (path,) = (action["cdc"]["path"] for action in map(json.loads, lines) if "cdc" in action)
+    return table / str(path)
+
+
+def test_unpublished_changes_stay(config: Config) -> None:
     """An output has read up to the second of five updates, a week and a day ago."""
     totals = load({}, PROJECT).gold["device_totals"]
     published = replace(totals, output_mode="update", outputs={"files": ToFiles("json")})
@@ -221,21 +229,21 @@ def test_what_is_still_to_be_published_stays(config: Config) -> None:
     for batch in range(2):
         checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
     record(config, table, table_version=delta_tables.table_version(path), last_batch=0)
-    feed = {v: set(delta_log.change_feed_files(path, v, v)) for v in updated}
-    assert all(len(files) == 1 for files in feed.values())
-    for folder in (path, path / "_change_data"):
-        age(folder, 8 * 24 * 3600)
+    feed = {v: changes_of(path, v) for v in updated}
+    age(path, 8 * DAY)
+    for version, file in feed.items():
+        put_back(file, (8 if version >= 5 else 10) * DAY)
     assert maintain(config).notes == ()
     left = set((path / "_change_data").iterdir())
-    assert left == set().union(*(feed[version] for version in (4, 5, 6, 7)))
+    assert left == {feed[version] for version in (5, 6, 7)}
     # What a rebuilt table's commit took away is read from the files themselves.
     assert all(file.exists() for file in delta_log.added_files(path, 4, 7))
-    config = replace(config, gold={"device_totals": totals})  # nobody reads them any more
+    config = replace(config, gold={"device_totals": totals})  # they have no reader any more
     maintain(config)
     assert not list((path / "_change_data").iterdir())
 
 
-def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
+def test_missing_properties_are_set(config: Config) -> None:
     path = append(config, times=1, table="gold.device_totals")
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     wanted = table_specs.TableSpec().properties("2 days")
@@ -247,7 +255,7 @@ def test_an_older_table_gets_the_properties_of_its_spec(config: Config) -> None:
     assert delta_tables.table_version(path) == version
 
 
-def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) -> None:
+def test_a_running_query_keeps_its_properties(config: Config) -> None:
     """A batch that is under way would fail of it. By a policy that it has not, nothing goes."""
     path = append(config)
     read_until(config, path)
@@ -256,7 +264,7 @@ def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) 
     found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     notes = [note for note in found.notes if note.startswith(BRONZE)]
     assert len(notes) == 1
-    assert "a run that starts puts them right" in notes[0]
+    assert "the next start sets them" in notes[0]
     assert found.tables[BRONZE] == TableChanges(compacted_files=MANY)
     assert DeltaTable(path).metadata().configuration == table_specs.BRONZE.properties()
     assert [
@@ -269,7 +277,7 @@ def test_a_table_gets_no_other_properties_while_its_query_is_on(config: Config) 
     assert [note for note in found.notes if note.startswith(BRONZE)] == []
 
 
-def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
+def test_nothing_is_removed_during_a_refresh(config: Config) -> None:
     path = append(config)
     read_until(config, path)
     (config.layout.root / "_refresh").mkdir()
@@ -282,7 +290,7 @@ def test_nothing_is_removed_while_a_table_is_rebuilt(config: Config) -> None:
     assert not (config.layout.root / "_refresh").exists()
 
 
-def test_commits_that_are_gone_are_not_looked_for(config: Config) -> None:
+def test_removed_commits_are_no_obstacle(config: Config) -> None:
     """A query whose first batch is its last may read from anywhere, as far as the log goes back."""
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
@@ -296,7 +304,7 @@ def test_commits_that_are_gone_are_not_looked_for(config: Config) -> None:
     assert [note for note in found.notes if note.startswith(BRONZE)] == []
 
 
-def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> None:
+def test_a_corrupt_table_stops_no_other(config: Config) -> None:
     path = append(config)
     read_until(config, path)
     broken = append(config, times=1, table="quarantine.activity")
@@ -306,7 +314,7 @@ def test_a_table_that_cannot_be_maintained_stops_no_other(config: Config) -> Non
     assert found.tables[BRONZE].compacted_files == MANY
 
 
-def test_a_table_that_may_not_be_read_stops_no_other(config: Config, nobodys: Home) -> None:
+def test_missing_permission_stops_no_other(config: Config, nobodys: Home) -> None:
     config = replace(config, layout=nobodys.layout)
     read_until(config, append(config))
     (append(config, times=1, table="quarantine.activity") / "_delta_log").chmod(0)
@@ -315,7 +323,7 @@ def test_a_table_that_may_not_be_read_stops_no_other(config: Config, nobodys: Ho
     assert found.tables[BRONZE].compacted_files == MANY
 
 
-def test_who_is_beaten_to_a_commit_comes_again(
+def test_a_commit_conflict_is_no_note_beside_a_stream(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a query that is nothing to tell; and a checksum may go while it is looked at."""
@@ -343,7 +351,7 @@ def test_who_is_beaten_to_a_commit_comes_again(
     assert maintain(config).notes == ()
 
 
-def test_the_records_are_maintained_while_nobody_writes_them(
+def test_maintenance_locks_the_record_tables(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Silver's process may put a run on record while bronze's maintains: its commit would fail."""
@@ -370,29 +378,17 @@ def test_the_records_are_maintained_while_nobody_writes_them(
     assert not delta_tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
 
-def test_who_is_far_behind_is_named(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "MOST_VERSIONS", 20)
-    append(config)
-    record(config, BRONZE, table_version=MANY, last_batch=0)
-    silver_has_read(config, 5)
-    found = maintain(config)
-    # 25 commits, that of the compaction itself, and one of new properties
-    told = "bronze.activity: nothing is removed, for silver.activity has 27 versions still to read"
-    assert told in found.notes
-    assert found.tables[BRONZE] == TableChanges(compacted_files=MANY)
-
-
-def test_by_hand_leaves_what_another_process_writes(config: Config) -> None:
+def test_layers_of_other_processes_are_left_out(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
     with locks.lock_layers(config.layout, ["silver"], "stream"):
         found = maintenance.maintain_unlocked_layers(config)
-    told = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
-    assert found.notes == (f"silver: left to {told}",)
+    expected = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
+    assert found.notes == (f"silver: left to {expected}",)
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
     assert locks.lock_holder(config.layout, "bronze") is None
 
 
-def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
+def test_blocked_rows_stay_readable(config: Config) -> None:
     path = append(config)
     read_until(config, path)
     gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
@@ -409,7 +405,7 @@ def test_rows_that_a_gate_holds_back_stay_as_they_came(config: Config) -> None:
     assert rows(path) == list(range(MANY))
 
 
-def unread(home: Home, table: str) -> UnreadVersion | None:
+def unread(home: Home, table: str) -> int | None:
     """What is unread of a table, by the queries of the project's own configuration."""
     config = replace(load({}, PROJECT), layout=home.layout)
     return unread_versions(config, Runs(config.layout).run_state).get(table)
@@ -418,28 +414,28 @@ def unread(home: Home, table: str) -> UnreadVersion | None:
 def test_unread_before_and_in_a_first_batch(home: Home) -> None:
     """A query reads the table as it is then, and its first batch does not say from where on."""
     record(home.config, BRONZE, table_version=3, last_batch=2)
-    assert unread(home, BRONZE) == UnreadVersion(4, f"the record of {BRONZE}")
+    assert unread(home, BRONZE) == 4
     checkpoints.planned(home.layout, "silver.activity", 0, version=12)
-    assert unread(home, BRONZE) == UnreadVersion(0, "silver.activity")
+    assert unread(home, BRONZE) == 0
 
 
-def test_unread_by_batches_that_are_not_on_record(home: Home) -> None:
+def test_unread_by_unrecorded_batches(home: Home) -> None:
     """A query plans the last recorded batch again: it began where the one before it ended."""
     record(home.config, BRONZE, table_version=90)
     for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
         checkpoints.done(home.layout, "silver.activity", batch, version)
     record(home.config, "silver.activity", last_batch=3, table_version=7)
-    assert unread(home, BRONZE) == UnreadVersion(5, "silver.activity")
+    assert unread(home, BRONZE) == 5
     record(home.config, "silver.activity", last_batch=5, table_version=8)
     checkpoints.planned(home.layout, "silver.activity", 6, version=40)  # it may run again
-    assert unread(home, BRONZE) == UnreadVersion(8, "silver.activity")
+    assert unread(home, BRONZE) == 8
 
 
 def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
     record(home.config, BRONZE, table_version=900)
     checkpoints.done(home.layout, "silver.activity", 500, version=800)
     record(home.config, "silver.activity", last_batch=3)
-    assert unread(home, BRONZE) == UnreadVersion(0, "silver.activity")
+    assert unread(home, BRONZE) == 0
 
 
 def test_unread_by_the_slowest_reader(home: Home) -> None:
@@ -447,13 +443,13 @@ def test_unread_by_the_slowest_reader(home: Home) -> None:
     for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
         checkpoints.done(home.layout, "gold.device_counts", batch, version=counts)
         checkpoints.done(home.layout, "gold.device_totals", batch, version=totals)
-    assert unread(home, "silver.activity") == UnreadVersion(17, "gold.device_totals")
+    assert unread(home, "silver.activity") == 17
 
 
 def test_unread_since_the_record_of_each_target(home: Home) -> None:
     record(home.config, "silver.event", last_batch=1, table_version=5, quarantine_version=8)
-    assert unread(home, "silver.event") == UnreadVersion(6, "the record of silver.event")
-    assert unread(home, "quarantine.event") == UnreadVersion(9, "the record of silver.event")
+    assert unread(home, "silver.event") == 6
+    assert unread(home, "quarantine.event") == 9
 
 
 def test_unread_of_an_intake(home: Home) -> None:
@@ -462,4 +458,4 @@ def test_unread_of_an_intake(home: Home) -> None:
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.done(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)
-    assert unread(home, "_intake.event") == UnreadVersion(2, "bronze.event")
+    assert unread(home, "_intake.event") == 2

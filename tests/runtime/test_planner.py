@@ -73,7 +73,7 @@ def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
 
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
-def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: str) -> None:
+def test_many_waiting_rows_or_gold_rows(home: Home, table: str, name: str) -> None:
     """Rows of bronze that silver has not read; a table of gold is written whole."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
@@ -87,7 +87,7 @@ def test_many_rows_wait_or_are_to_be_counted_anew(home: Home, table: str, name: 
         assert estimate_workload(config) == work
 
 
-def test_what_cannot_be_looked_at_is_much(home: Home) -> None:
+def test_an_unknown_workload_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text("{")

@@ -60,9 +60,11 @@ def test_a_record_that_cannot_be_written_hides_no_other_failure(
 
     with monkeypatch.context() as patch:
         patch.setattr("medallion.storage.records.append_records", full)
-        told = {name: str(error) for name, error in record_flows(home.config, runs, flows).items()}
-    assert told["bronze.a"].startswith("batches cannot be recorded in ops.runs: OSError")
-    assert told["bronze.b"] == "files are gone"
+        expected = {
+            name: str(error) for name, error in record_flows(home.config, runs, flows).items()
+        }
+    assert expected["bronze.a"].startswith("batches cannot be recorded in ops.runs: OSError")
+    assert expected["bronze.b"] == "files are gone"
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(False, []), (False, [])]
     # The next time does all that is left.
     assert record_flows(home.config, runs, flows).keys() == {"bronze.b"}

@@ -78,7 +78,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def test_silver_rebuilt_and_cut_off_at_every_step(
+def test_a_silver_refresh_interrupted_at_each_step(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whenever somebody looks there is a whole table, and whoever opens it next goes on with it."""
@@ -115,7 +115,7 @@ def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
     swap.resume_swap(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, report)
 
 
-def test_what_was_built_and_is_gone_is_built_again(
+def test_a_missing_staged_table_is_built_again(
     filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is a second copy of a table, and somebody makes room with it."""
@@ -132,10 +132,10 @@ def test_what_was_built_and_is_gone_is_built_again(
         beside = refresh_plan.StagingLayout(killed.config.layout.root, staged)
         is_table = gone != "checkpoint"
         shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
-        said = list[str]()
-        resume_swap(killed, said.append)
-        assert said[-1].startswith("refresh   silver.event: ")
-        assert said[-1].endswith(
+        messages = list[str]()
+        resume_swap(killed, messages.append)
+        assert messages[-1].startswith("refresh   silver.event: ")
+        assert messages[-1].endswith(
             "is missing, which the refresh had built"
         )  # there may be no others
         assert refresh.rebuild_pending(killed.pipeline(), "silver") == []
@@ -143,7 +143,7 @@ def test_what_was_built_and_is_gone_is_built_again(
         assert run_audit(killed.config, everything=True).findings == ()
 
 
-def test_a_table_that_was_put_in_place_without_its_checkpoint_is_refused(
+def test_a_swap_without_its_checkpoint_is_refused(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that a refresh has noted was removed when it had been cut off: the old checkpoint would
@@ -207,7 +207,7 @@ def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
         watching.result()
 
 
-def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
+def test_waiting_rows_come_once_after_a_refresh(filled: Lakehouse) -> None:
     """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
     filled.about("event")
     filled.land("event", "waits.json", event("17:00:00"))
@@ -219,7 +219,7 @@ def test_rows_that_waited_come_once(filled: Lakehouse) -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
+def test_gates_validate_refreshed_rows(filled: Lakehouse) -> None:
     """What lies between two gates is not judged twice over: the table holds no row twice."""
     assert filled.nightly().is_good
     filled.land("event", "after.json", *AFTER)
@@ -231,7 +231,7 @@ def test_rows_are_judged_as_they_are_after_refreshes(filled: Lakehouse) -> None:
     assert times(filled) == SILVER
 
 
-def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: Path) -> None:
+def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Path) -> None:
     """A rule of silver that stops, put right by a refresh under another one. And back again: what a
     night rebuilds of silver that could not be put in its place passes the gates before gold."""
     filled.about("event", "action_counts")
@@ -288,7 +288,7 @@ def test_silver_is_rebuilt_while_gold_is_held_back(filled: Lakehouse, tmp_path: 
     assert refresh_plan.pending_tables(filled.config.layout) == again[1:]
 
 
-def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> None:
+def test_a_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     right = filled.config.gold
     wrong = otherwise(right["user_activity"], measure={"total_events": "count_if(nothing)"})
     counts = {"action_counts": right["action_counts"]}
@@ -298,8 +298,8 @@ def test_a_table_that_cannot_be_rebuilt_stops_no_other(filled: Lakehouse) -> Non
     filled.land("event", "after.json", *AFTER)
     report = filled.night()
     assert report.exit_status
-    (told,) = report.errors
-    assert "gold.user_activity" in told
+    (expected,) = report.errors
+    assert "gold.user_activity" in expected
     assert not any((filled.root / "_refresh").glob("*.*/_delta_log"))
     assert sum(n for (n,) in filled.rows("gold.action_counts", "total_events")) == len(SILVER)
     filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
@@ -327,7 +327,7 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
     assert filled.rows("gold.action_counts", "window_start", "total_events", "devices") == rows
 
 
-def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None:
+def test_gold_waits_for_a_silver_refresh(filled: Lakehouse) -> None:
     """Its windows would be of two kinds of times, also once the old one is put back."""
     filled.land("event", "after.json", *AFTER)
     filled.fill("bronze", "silver")
@@ -341,7 +341,7 @@ def test_gold_waits_while_silver_goes_by_another_time(filled: Lakehouse) -> None
     assert run_audit(filled.config, everything=True).findings == ()
 
 
-def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse) -> None:
+def test_merged_rows_without_a_definition_are_refused(filled: Lakehouse) -> None:
     """Its groups would be merged into those that there are."""
     checkpoint = filled.config.layout.checkpoint("gold.action_counts")
     before = filled.rows("gold.action_counts")
@@ -358,7 +358,7 @@ def test_merged_rows_by_who_knows_which_definition_are_refused(filled: Lakehouse
     assert filled.rows("gold.action_counts") == before
 
 
-def test_wrong_use(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_refresh_of_an_unknown_table_is_refused(lakehouse: Lakehouse, tmp_path: Path) -> None:
     for table in ("bronze.nothing", "silver.nothing", "gold", "ops.runs"):
         with pytest.raises(UsageError, match=r"cannot be rebuilt; these can: bronze\.activity"):
             refresh.layers_to_lock(lakehouse.config, table)

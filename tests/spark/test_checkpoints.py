@@ -30,7 +30,7 @@ def test_a_query_that_has_never_run(layout: Layout) -> None:
     assert not folder.exists()
 
 
-def test_batches_are_counted_by_number_and_not_by_name(layout: Layout) -> None:
+def test_batches_are_ordered_by_number(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     for batch in (2, 9, 10):
         done(layout, QUERY, batch, version=batch)
@@ -40,7 +40,7 @@ def test_batches_are_counted_by_number_and_not_by_name(layout: Layout) -> None:
     assert (checkpoints.last_committed(folder), checkpoints.last_planned(folder)) == (10, 11)
 
 
-def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout) -> None:
+def test_offset_and_watermark_of_a_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     done(layout, QUERY, 0, version=4, watermark=0)
     done(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
@@ -55,11 +55,11 @@ def test_what_a_batch_has_read_and_the_watermark_that_it_ran_with(layout: Layout
 
 
 @pytest.mark.parametrize(("index", "is_whole"), [(-1, True), (-100, True), (0, False), (3, False)])
-def test_an_offset_stands_between_two_versions_or_within_one(index: int, is_whole: bool) -> None:
+def test_an_offset_between_or_within_versions(index: int, is_whole: bool) -> None:
     assert DeltaOffset(5, index).is_between_versions == is_whole
 
 
-def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -> None:
+def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     a, b, c = {"keys": ["a"]}, {"keys": ["b"]}, {"keys": ["c"]}
     assert checkpoints.first_definition(folder, a, has_written=False) == a
@@ -71,7 +71,7 @@ def test_the_definition_that_counts_is_that_of_the_first_batch(layout: Layout) -
     assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}
 
 
-def test_the_id_of_a_query_is_the_one_that_spark_gave_it(layout: Layout) -> None:
+def test_query_id_is_sparks(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     folder.mkdir(parents=True)
     (folder / "metadata").write_text(json.dumps({"id": "8d3c-1"}))

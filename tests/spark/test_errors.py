@@ -43,7 +43,7 @@ cast(
     assert one_line(text) == "[CAST_INVALID_INPUT] The value 'p' of it. (in cast( id as int))"
 
 
-def test_of_what_is_no_sql_the_line_is_named() -> None:
+def test_a_parse_error_names_its_line() -> None:
     text = """
 [PARSE_SYNTAX_ERROR] Syntax error at or near 'form'. SQLSTATE: 42601 (line 2, pos 9)
 
@@ -55,57 +55,45 @@ GROUP BY action
 
 JVM stacktrace:
 """
-    told = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'form'. SQLSTATE: 42601 (line 2, pos 9)"
-    assert one_line(text) == f"{told} (in count(*) form silver_event)"
+    shown = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'form'. SQLSTATE: 42601 (line 2, pos 9)"
+    assert one_line(text) == f"{shown} (in count(*) form silver_event)"
 
 
-def test_a_file_of_a_table_that_is_gone() -> None:
+def test_a_missing_table_file() -> None:
     """As after a VACUUM by hand, which asks nobody what is still to be read."""
-    told = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/data/"
-    gone = f"batch 2: {told}silver/event/part-00000.parquet. File does not exist."
+    expected = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/data/"
+    gone = f"batch 2: {expected}silver/event/part-00000.parquet. File does not exist."
     assert "medallion refresh gold.action_counts rebuilds" in explained(gone, "gold.action_counts")
-    landed = f"{told}bronze/landing/event/a.json. File does not exist."
+    landed = f"{expected}bronze/landing/event/a.json. File does not exist."
     assert explained(landed, "bronze.event") == landed
 
 
-def test_a_state_that_a_disk_does_not_give_is_not_to_be_rebuilt() -> None:
-    told = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  ({})"
-    gone = told.format("java.io.FileNotFoundException: _checkpoints/silver.event/state/0/0/1.zip")
+def test_a_disk_error_is_no_corrupt_state() -> None:
+    state = "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.  ({})"
+    gone = state.format("java.io.FileNotFoundException: _checkpoints/silver.event/state/0/0/1.zip")
     assert "medallion refresh silver.event rebuilds" in explained(gone, "silver.event")
-    hung = told.format("java.io.IOException: Input/output error")
+    hung = state.format("java.io.IOException: Input/output error")
     assert explained(hung, "silver.event") == hung
 
 
-def test_a_message_that_spark_cannot_read_past() -> None:
-    said = (
-        "org.apache.spark.sql.kafka010.KafkaIllegalStateException: Record at topic a.b partition 3 "
-        "offset 41 has timestamp value 1700000000000000000 that overflows when converting to "
-        "Spark's microsecond-precision TimestampType. (java.lang.ArithmeticException: overflow)"
-    )
-    told = explained(f"bronze.clicks batch 0: {said}", "bronze.clicks")
-    assert told.startswith("topic a.b, partition 3, offset 41 has the timestamp 17000000")
-    assert "before offset 42" in told
-    assert "medallion backfill clicks a.b" in told
-
-
 @pytest.mark.parametrize("gone", [ConnectionRefusedError(111, "no"), Py4JNetworkError("no")])
-def test_java_that_has_ended_is_told_as_that(gone: Exception) -> None:
-    told = (
-        "silver.a cannot be put on record: the Java process has ended (out of memory, or a signal)"
+def test_an_ended_java_process_is_named(gone: Exception) -> None:
+    expected = (
+        "silver.a cannot be recorded: the Java process has ended (out of memory, or a signal)"
     )
-    assert str(as_medallion_error(gone, "silver.a cannot be put on record")) == told
+    assert str(as_medallion_error(gone, "silver.a cannot be recorded")) == expected
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         # Where a partition ends before what was read of it, the class is not in the message.
         "Some data may have been lost because they are not available in Kafka any more;",
         "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records in offset [0, 9)",
     ],
 )
-def test_messages_that_are_gone(said: str) -> None:
-    assert explained(said, "bronze.clicks").endswith("medallion run bronze names the offsets")
+def test_lost_messages(message: str) -> None:
+    assert explained(message, "bronze.clicks").endswith("medallion run bronze names the offsets")
 
 
 def test_a_failure_has_the_code_of_its_cause() -> None:

@@ -42,7 +42,7 @@ def environment(folder: Path, *kept: str, **caller: str) -> dict[str, str]:
 CLASSES = "../../../../classes/java.jsa"
 
 
-def test_spark_s_java_is_handed_the_classes_that_were_kept(tmp_path: Path) -> None:
+def test_java_gets_the_class_archive(tmp_path: Path) -> None:
     folder = tmp_path / "an environment"
     found = environment(folder, CLASSES, SPARK_SUBMIT_OPTS="-Da=b")
     assert shlex.split(found["SPARK_SUBMIT_OPTS"]) == [
@@ -62,7 +62,7 @@ def test_spark_s_java_is_handed_the_classes_that_were_kept(tmp_path: Path) -> No
         ((CLASSES,), {"SPARK_CONF_DIR": "/somebody/s"}),
     ],
 )
-def test_settings_of_somebody_s_own_win_over_them(
+def test_the_users_java_options_win(
     tmp_path: Path, kept: tuple[str, ...], caller: dict[str, str]
 ) -> None:
     found = environment(tmp_path, *kept, **caller)

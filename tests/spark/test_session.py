@@ -28,7 +28,7 @@ def config(folder: Path, text: str | None) -> Config:
     return replace(load({}, PROJECT), conf_dir=folder)
 
 
-def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
+def test_settings_are_a_key_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
     assert session_settings(config(tmp_path, text)) == {
         **{"spark.a": "one two", "spark.b": "3"},
@@ -37,20 +37,18 @@ def test_a_key_blanks_and_a_value_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
-def test_a_line_that_is_no_setting_is_named(tmp_path: Path, line: str) -> None:
+def test_an_invalid_settings_line_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf line 2: must be a key"):
         session_settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
 
 
-def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf: cannot be read \(No such file"):
         session_settings(config(tmp_path, None))
 
 
 @pytest.mark.parametrize("master", ["foo", None])
-def test_a_master_with_which_spark_does_not_start_is_named(
-    monkeypatch: pytest.MonkeyPatch, master: str | None
-) -> None:
+def test_an_invalid_master_is_named(monkeypatch: pytest.MonkeyPatch, master: str | None) -> None:
     """What is not set is no mistake of a user's."""
 
     def fails(_: object) -> None:
@@ -61,11 +59,11 @@ def test_a_master_with_which_spark_does_not_start_is_named(
     with pytest.raises(ConfigError if master else Py4JError) as raised:
         spark_session(config)
     if master:
-        told = "MEDALLION_MASTER: Spark does not start with foo: a.b: no such"
-        assert str(raised.value) == told
+        expected = "MEDALLION_MASTER: Spark does not start with foo: a.b: no such"
+        assert str(raised.value) == expected
 
 
-def test_a_java_that_ends_while_spark_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_ending_during_the_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """To Python, which asks it for a session, it refuses a connection."""
     gone = ConnectionRefusedError(111, "Connection refused")
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", Mock(side_effect=gone))
@@ -114,9 +112,9 @@ def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> 
     time.tzset()
 
 
-def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path) -> None:
+def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
     found = session_settings(load({}, PROJECT))
-    said = {
+    messages = {
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.parser.escapedStringLiterals": "false",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -129,8 +127,8 @@ def test_what_decides_the_meaning_of_a_row_is_nobody_s_to_change(tmp_path: Path)
         "spark.databricks.delta.stats.collect": "true",
         "spark.sql.streaming.minBatchesToRetain": "100",
     }
-    assert {key: found.get(key) for key in said} == said
-    assert set(said) <= set(_FIXED) <= set(found)
+    assert {key: found.get(key) for key in messages} == messages
+    assert set(messages) <= set(_FIXED) <= set(found)
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} is UTC here"):
         session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

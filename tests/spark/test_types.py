@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 from medallion.spark.plans import contains_type
 
 
-def test_what_a_type_has_within() -> None:
+def test_contains_type_and_inner_types() -> None:
     deep = StructType().add("x", ArrayType(MapType(StringType(), FloatType())))
     assert contains_type(DoubleType(), FloatType, DoubleType)
     assert contains_type(deep, FloatType, DoubleType)

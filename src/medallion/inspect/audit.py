@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
@@ -81,7 +81,7 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
         *_unrecorded_findings(Runs(config.layout), running, interrupted),
     ]
     files = _find_attention(config, findings)
-    notes = _unconfigured(config)
+    notes = [f"{line}: in no balance." for line in unread_file_warnings(config)]
     if files.not_compared:
         notes.append(
             f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
@@ -212,26 +212,6 @@ def _interrupted_swap(config: Config) -> list[str]:
         f"{plan.table}: a refresh was interrupted while it replaced the table; the next run "
         "completes it."
     ]
-
-
-def _unconfigured(config: Config) -> list[str]:
-    """Return notes on tables and landed files that nothing in the configuration names."""
-    return [
-        *(
-            f"bronze.{name}: no source of that name is configured; its rows are in no balance."
-            for name in _tables_beside(config, "bronze", config.sources)
-        ),
-        *(
-            f"gold.{name}: no gold table of that name is configured; nothing writes it any more."
-            for name in _tables_beside(config, "gold", config.gold)
-        ),
-        *(f"{line}: in no balance." for line in unread_file_warnings(config)),
-    ]
-
-
-def _tables_beside(config: Config, layer: str, known: Collection[str]) -> list[str]:
-    logs = sorted((config.layout.root / layer).glob("*/_delta_log"))
-    return [log.parent.name for log in logs if log.parent.name not in known]
 
 
 def _check_when_settled(

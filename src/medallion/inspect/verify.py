@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,7 +26,7 @@ from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
 from medallion.spark import checkpoints, delta_reads, signals
-from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, describe_error, one_line
+from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
 from medallion.state import pending_work, refresh_plan
@@ -58,12 +57,10 @@ class VerifiableQuery:
     Attributes:
         query: the query.
         versions: of each table that it reads or writes, by name.
-        watermark: that of its last batch, in milliseconds since 1970.
     """
 
     query: Query
     versions: Mapping[str, int]
-    watermark: int | None
 
 
 def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> Verification:
@@ -75,19 +72,21 @@ def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> 
         say: reports that Spark is started.
     """
     result = Verification()
-    silver = _verifiable_silver(config, unchecked, result)
-    gold = [] if unchecked else _verifiable_gold(config, result)
+    silver = [
+        target
+        for target in _verifiable(config, "silver", result)
+        if target.query.source not in unchecked
+    ]
+    gold = [] if unchecked else _verifiable(config, "gold", result)
     if unchecked:
         sources = ", ".join(sorted(unchecked))
         result.notes.append(f"gold: not verified: {sources} is being written.")
     if silver or gold:
         with _session(config, say) as spark:
-            for target in silver:
+            for target in (*silver, *gold):
                 signals.raise_if_requested()
-                verify_silver(spark, config, target, result)
-            for target in gold:
-                signals.raise_if_requested()
-                verify_gold(spark, config, target, result)
+                verify = verify_silver if target.query.layer == "silver" else verify_gold
+                verify(spark, config, target, result)
     return result
 
 
@@ -102,67 +101,47 @@ def _session(config: Config, say: Reporter) -> Iterator[SparkSession]:
         yield spark
 
 
-def _verifiable_silver(
-    config: Config, unchecked: Collection[str], result: Verification
-) -> list[VerifiableQuery]:
-    """Return the queries of silver that can be verified; add a note for each of the others."""
+def _verifiable(config: Config, layer: str, result: Verification) -> list[VerifiableQuery]:
+    """Return the queries of a layer that can be verified; add a note for each of the others."""
     runs, verifiable = Runs(config.layout), list[VerifiableQuery]()
-    try:
-        rebuilding = refresh_plan.pending_tables(config.layout)
-    except ITEM_ERRORS:  # the audit reports a damaged plan
-        return []
-    for query in queries(config, ["silver"]):
-        name, checkpoint = query.name, config.layout.checkpoint(query.name)
-        try:
-            done = checkpoints.last_committed(checkpoint)
-            if query.source in unchecked or name in rebuilding or done < 0:
-                continue
-            # Late rows are inserted when the batch is recorded.
-            is_recorded = runs.last_batch(name) >= done
-            if reason := _changed_reason(config, query):
-                result.notes.append(f"{name}: not verified: {reason}")
-            elif is_recorded and (target := _at_versions(config, query, done)):
-                verifiable.append(target)
-            else:
-                result.notes.append(
-                    f"{name}: not verified: it has not read all of bronze, or its last batch is "
-                    "not recorded."
-                )
-        except ITEM_ERRORS as error:
-            result.findings.append(error_message(error))
-    return verifiable
-
-
-def _verifiable_gold(config: Config, result: Verification) -> list[VerifiableQuery]:
-    """Return the queries of gold that can be verified; add a note for each of the others."""
-    runs, verifiable = Runs(config.layout), list[VerifiableQuery]()
-    for query in queries(config, ["gold"]):
+    for query in queries(config, [layer]):
         name = query.name
         try:
             done = checkpoints.last_committed(config.layout.checkpoint(name))
+            if done < 0 or name in refresh_plan.pending_tables(config.layout):
+                continue
             if not delta_tables.table_exists(config.layout.table(name)):
-                if done >= 0:
-                    result.findings.append(
-                        f"{name}: the table is missing; `medallion run gold` reports what to do."
-                    )
-            elif runs.late_rows(name):
-                result.notes.append(
-                    f"{name}: not verified: it lacks late rows; {LATE_ROWS_ADVICE}."
+                result.findings.append(
+                    f"{name}: the table is missing; `medallion run {layer}` reports what to do."
                 )
-            elif reason := _changed_reason(config, query):
+            elif reason := _unverifiable_reason(config, runs, query, done):
                 result.notes.append(f"{name}: not verified: {reason}")
             elif target := _at_versions(config, query, done):
                 verifiable.append(target)
-            elif runs.has_failed(name):
-                error = runs.run_state.last[name].error
-                result.findings.append(
-                    f"{name}: not verified: it failed ({error}) and has not read all of silver."
-                )
             else:
-                result.notes.append(f"{name}: not verified: it has not read all of silver yet.")
+                result.notes.append(f"{name}: not verified: it has not read all of its input.")
         except ITEM_ERRORS as error:
             result.findings.append(error_message(error))
     return verifiable
+
+
+def _unverifiable_reason(config: Config, runs: Runs, query: Query, done: int) -> str | None:
+    """Return why a table may differ from its input; None if it may not.
+
+    Args:
+        config: the configuration.
+        runs: the recorded runs.
+        query: the query that writes the table.
+        done: its last completed batch.
+    """
+    if query.layer == "silver" and runs.last_batch(query.name) < done:
+        return "its last batch is not recorded, which inserts late rows."
+    if query.layer == "gold" and runs.late_rows(query.name):
+        return f"it lacks late rows; {LATE_ROWS_ADVICE}."
+    table = config.gold.get(query.name.removeprefix("gold."))
+    if table and isinstance(table.definition, Join) and table.definition.kind != "inner":
+        return "unmatched rows of a left join wait for the watermark."
+    return _changed_reason(config, query)
 
 
 def _changed_reason(config: Config, query: Query) -> str | None:
@@ -182,10 +161,15 @@ def _changed_reason(config: Config, query: Query) -> str | None:
 
 
 def _at_versions(config: Config, query: Query, done: int) -> VerifiableQuery | None:
-    """Return a query with the versions of its tables after batch `done`.
+    """Return a query with the versions of its tables after a batch.
 
     The targets' versions are read before the inputs', so that a running stream does not add rows
     to a target that the inputs lack at these versions.
+
+    Args:
+        config: the configuration.
+        query: the query.
+        done: its last completed batch.
 
     Returns:
         None if the batch has not read all input, or another batch has ended since.
@@ -199,7 +183,7 @@ def _at_versions(config: Config, query: Query, done: int) -> VerifiableQuery | N
         versions[name] = version
     if checkpoints.last_committed(checkpoint) != done:
         return None
-    return VerifiableQuery(query, versions, checkpoints.watermark(checkpoint, done))
+    return VerifiableQuery(query, versions)
 
 
 def verify_silver(
@@ -207,8 +191,12 @@ def verify_silver(
 ) -> None:
     """Compare silver and quarantine with bronze by the rows' keys and origins.
 
-    Add findings for rows of silver or quarantine that bronze lacks or has less often, and for rows
-    of bronze that are in neither table and do not duplicate one that is.
+    Args:
+        spark: the session.
+        config: the configuration.
+        target: the query of silver.
+        result: gets findings for rows of silver or quarantine that bronze lacks or has less often,
+            and for rows of bronze that are in neither table and do not duplicate one that is.
     """
     source = target.query.source
     try:
@@ -286,16 +274,20 @@ def _rows_of_three_tables(
 def verify_gold(
     spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
 ) -> None:
-    """Recompute a gold table from silver, and add findings for the groups that differ."""
+    """Recompute a gold table from silver.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        target: the query of gold.
+        result: gets a finding if groups differ.
+    """
     name = target.query.name
     table = config.gold[name.removeprefix("gold.")]
     try:
         groups, skipped = _differing_groups(spark, config, table, target)
     except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
-        if _is_sql_error(error):
-            result.notes.append(f"{name}: not verified ({one_line(str(error))}).")
-        else:
-            result.findings.append(f"{name}: it cannot be verified: {one_line(str(error))}")
+        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
         return
     if groups:
         result.findings.append(
@@ -307,19 +299,18 @@ def verify_gold(
         result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")
 
 
-def _is_sql_error(error: Exception) -> bool:
-    """Return whether the SQL is wrong; Spark's analysis also fails if a data file is missing."""
-    if isinstance(error, AnalysisException):
-        return classify(error).code is not FailureCode.PATH_NOT_FOUND
-    return isinstance(error, ConfigError)
-
-
 def _differing_groups(
     spark: SparkSession, config: Config, table: GoldTable, target: VerifiableQuery
 ) -> tuple[int, dict[str, str]]:
     """Count the groups that gold does not have as often, or with other measures.
 
     In a table without measures, rows with the same values in all columns but doubles are a group.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        table: the table.
+        target: the versions to compare.
 
     Returns:
         The number of groups, and the columns that were skipped with the reason.
@@ -329,7 +320,9 @@ def _differing_groups(
         for name in (target.query.name, *target.query.upstream)
     )
     silver = dict(zip(target.query.sources, inputs, strict=True))
-    recomputed = _recomputed(spark, config, table, silver, target.watermark)
+    recomputed = gold_rows(spark, config, table, silver)
+    if all(rows.isEmpty() for rows in silver.values()):
+        recomputed = recomputed.limit(0)  # a count of nothing is a row on a batch, not on a stream
     skipped = _skipped_columns(table, recomputed)
     names = [name for name in gold.columns if name not in skipped]
     floats = [name for name, type_ in gold.dtypes if type_ in _FLOAT_TYPES]
@@ -379,6 +372,13 @@ def _both_sides(
     """Return one row per group: how much more often gold has it, and each measure twice.
 
     `column 1` is the value in gold and `column -1` the recomputed one; doubles are summed.
+
+    Args:
+        gold: the rows of gold.
+        recomputed: the rows that it should have.
+        keys: the columns that identify a group.
+        measures: the columns to compare.
+        floats: those of them that are doubles.
     """
     both = gold.withColumn(_SIDE, F.lit(1)).unionByName(recomputed.withColumn(_SIDE, F.lit(-1)))
 
@@ -402,32 +402,3 @@ def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
             is_same |= F.coalesce(near, F.lit(False))
         same &= is_same
     return ~same
-
-
-def _recomputed(
-    spark: SparkSession,
-    config: Config,
-    table: GoldTable,
-    silver: Mapping[str, DataFrame],
-    watermark: int | None,
-) -> DataFrame:
-    """Return, as one batch, the rows that a stream has emitted for these rows of silver by now.
-
-    A left join of streams emits an unmatched row only when the watermark excludes a later match.
-    (Source: getStateValueWatermark of Spark's StreamingJoinHelper, for inclusive bounds.)
-    """
-    join = table.definition
-    if not isinstance(join, Join):
-        rows = gold_rows(spark, config, table, silver)
-        # A count of nothing is one row on a batch, and none on a stream.
-        return rows.limit(0) if all(one.isEmpty() for one in silver.values()) else rows
-    inner = replace(table, definition=replace(join, kind="inner"))
-    if join.kind == "inner" or watermark is None:
-        return gold_rows(spark, config, inner, silver)
-    left = table.sources[0]
-    until = (watermark - join.within.seconds * 1000 - 1) * 1000
-    is_waiting = F.unix_micros(config.sources[left].event_time) > until
-    waiting = {**silver, left: silver[left].where(is_waiting)}
-    emitted = {**silver, left: silver[left].where(~is_waiting)}
-    matched = gold_rows(spark, config, inner, waiting)
-    return gold_rows(spark, config, table, emitted).unionByName(matched)

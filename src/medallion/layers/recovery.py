@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from medallion.errors import MedallionError, UsageError
+from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.storage import delta_log, delta_tables
 
@@ -124,37 +124,6 @@ def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
     """Return whether a query with another checkpoint wrote the first table last."""
     writers = set(map(delta_log.newest_application, targets[:1])) - {None}
     return bool(writers - {checkpoints.query_id(checkpoint)})
-
-
-def refuse_unrecorded(name: str, checkpoint: Path, recorded: int, upstream: Path) -> None:
-    """Raise UsageError if batches are not recorded and their input is not known any more.
-
-    Spark keeps the offsets of a hundred batches, and maintenance removes commits that were read by
-    recorded batches. A record that was lost or restored may lack more batches than that.
-
-    Args:
-        name: the query.
-        checkpoint: its checkpoint.
-        recorded: its last recorded batch.
-        upstream: the table that it reads.
-    """
-    done = checkpoints.last_committed(checkpoint)
-    if done <= recorded:
-        return
-    try:
-        for batch in range(recorded, done + 1):
-            checkpoints.source_offsets(checkpoint, batch)
-        # The first batch has read the table as it was when that ended.
-        first = checkpoints.delta_offset(checkpoint, max(recorded, 0)).version - (recorded < 0)
-        is_kept = first >= delta_tables.earliest_version(upstream)
-    except MedallionError:
-        is_kept = False
-    if not is_kept:
-        raise UsageError(
-            f"{name} cannot continue: its batches {recorded + 1} to {done} are not recorded, and "
-            f"their input is gone. Rebuild the table and its checkpoint with medallion refresh "
-            f"{name}."
-        )
 
 
 def drop_checkpoint(checkpoint: Path) -> None:

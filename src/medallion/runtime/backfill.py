@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,11 +21,10 @@ from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
+from medallion.storage.paths import LAYERS, without_dotdot
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
-_POLLS_PER_MINUTE = 120
 _CHANGED = "it changed while it was read: the next run ingests the new version"
 
 
@@ -83,7 +82,6 @@ def run_backfill(
         say(f"{path}: {counted(out, 'file')} left out, whose names do not match {source.pattern}")
     listed = list_files(config.layout, source, [path])
     files, paths = {**listed.files, **listed.hidden}, listed.paths
-    _refuse_shared(config, source, listed.files)
     before = _newest(config, source)
     request = discovery.request_backfill(config.layout, source.name, path)
     if not _ingested_by_other_process(config, source, paths, request, say):
@@ -111,30 +109,20 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
         raise UsageError(
             f"{path}: its name does not match {source.pattern}, the pattern of {source.name}."
         )
-    if path.is_file() and config.layout.is_reason_file(path):
-        raise UsageError(f"{path}: no data; it says why the file beside it was rejected.")
     return path
 
 
-def _refuse_shared(config: Config, source: SourceConfig, paths: Iterable[str]) -> None:
-    """Raise UsageError if another source ingests the same files, and then archives them."""
-    for other in config.sources.values():
-        if other.name == source.name or other.stream or other.clean_source == "off":
-            continue
-        places = {each for p in other.folders_in(config.layout) for each in (p, resolved_path(p))}
-        for file in map(config.layout.root.joinpath, paths):
-            if matches_pattern(file.name, other.pattern) and not places.isdisjoint(file.parents):
-                raise UsageError(
-                    f"{file}: {other.name} ingests it too, and then archives it. Copy it to "
-                    f"another folder, and backfill {source.name} from there."
-                )
+def _outcome(files: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> BackfillResult:
+    """Return the result for some files.
 
-
-def _outcome(asked: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> BackfillResult:
-    """Return the result for some files, by their ledger entries before and after."""
-    new = [e for e in after if e.state in INGESTED_STATES and _is_other(before.get(e.path), e)]
+    Args:
+        files: their number.
+        before: the newest ledger entry of each file before, by path.
+        after: the newest ledger entries now.
+    """
+    new = [e for e in after if e.state in INGESTED_STATES and _is_new(before.get(e.path), e)]
     return BackfillResult(
-        files=asked,
+        files=files,
         new_files=len(new),
         rows=sum(entry.rows or 0 for entry in new),
         refused=tuple(e for e in after if e.state in (*REFUSED_STATES, VANISHED)),
@@ -146,6 +134,12 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
     """Run all layers, except gold if a gate blocks it.
 
     Errors of queries that do not read the source are only reported.
+
+    Args:
+        config: the configuration.
+        name: the source.
+        say: reports progress.
+        debug: whether errors are reported with their stack traces.
 
     Raises:
         MedallionError: queries failed that read the source, or its rows.
@@ -193,7 +187,7 @@ def resume_topic(
     return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
 
 
-def _is_other(before: Entry | None, entry: Entry) -> bool:
+def _is_new(before: Entry | None, entry: Entry) -> bool:
     return before is None or before.version != entry.version or before.state not in INGESTED_STATES
 
 
@@ -216,34 +210,29 @@ def _ingested_by_other_process(
 ) -> bool:
     """Wait while another process, which has locked bronze, ingests the files.
 
+    Args:
+        config: the configuration.
+        source: the source of the files.
+        paths: the files, as in the ledger.
+        request: the request that the other process reads.
+        say: reports that it was requested.
+
     Returns:
         False if there is none, or it ended before it had ingested all of them.
     """
     is_reported = False
-    queued: dict[str, File] = {}
-    polls = 0
     while True:
         # In this order: what a process that ends in between has ingested is seen.
         holder = locks.lock_holder(config.layout, "bronze")
-        is_asked = request.is_open
-        newest = [e for p, e in _newest(config, source).items() if p in paths]
-        if holder is None or not (is_asked or any(_is_under_way(e, queued) for e in newest)):
+        is_open = request.is_open
+        entries = [e for p, e in _newest(config, source).items() if p in paths]
+        is_pending = any(e.state == PENDING and not e.why for e in entries)
+        if holder is None or not (is_open or is_pending):
             return holder is not None
         if not is_reported:
-            say(f"requested from {holder}, which ingests the files beside new ones")
-            is_reported = True
-        polls += 1
-        if polls == _POLLS_PER_MINUTE:
             say(
-                f"still waiting for {holder}: if it was started before pipeline.yaml had "
-                f"{source.name}, or medallion status shows an error of bronze.{source.name}, stop "
-                "both; the next run ingests the files"
+                f"requested from {holder}, which ingests the files beside new ones; if nothing "
+                "happens, stop both and run this command again"
             )
+            is_reported = True
         time.sleep(_POLL_SECONDS)
-
-
-def _is_under_way(entry: Entry, queued: dict[str, File]) -> bool:
-    """Return whether a file is queued, and unchanged since; else it might never be ingested."""
-    if entry.state != PENDING or entry.why:
-        return False
-    return queued.setdefault(entry.path, entry.file) == entry.file

@@ -29,7 +29,7 @@ from medallion.spark.session import Workload, session_of_command
 from medallion.spark.watch import Watch
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs
-from medallion.storage import clock, delta_tables, locks
+from medallion.storage import delta_tables, locks
 from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.text import Reporter
 
@@ -39,7 +39,6 @@ _FLOWS: Mapping[str, Callable[..., Flow]] = {
     "gold": Gold,
     PUBLISH: Publish,
 }
-_DAY = 24 * 3600 * 1_000_000  # microseconds that the clocks of two machines may differ by
 GOLD_IS_BLOCKED = "gold      blocked by a gate: it stays as the last good run left it"
 
 
@@ -132,8 +131,8 @@ class Pipeline:
             where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
             if len(flow.targets) > 1:  # silver, which has rules
                 where += f", or a rule of {self.config.expectations / 'expectations'},"
-            told = one_line(str(error))
-            raise ConfigError(f"{where} is not SQL that Spark can run: {told}") from None
+            reason = one_line(str(error))
+            raise ConfigError(f"{where} is not SQL that Spark can run: {reason}") from None
         except Exception as error:
             signals.raise_if_requested()
             raise as_medallion_error(error, f"{flow.name} cannot be started") from error
@@ -258,19 +257,6 @@ def open_pipeline(
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, say)
-            _warn_of_clock(pipeline)
             if "gold" in layers:
                 swap.resume_swap(spark, config, pipeline.runs, layers, say)
             yield pipeline
-
-
-def _warn_of_clock(pipeline: Pipeline) -> None:
-    """Warn if the clock is behind the records: current rows would seem to be in the future."""
-    with suppress(MedallionError):  # the run itself reports unreadable records
-        oldest = min((run.started_at for run in pipeline.runs.run_state.last.values()), default=0)
-        now = clock.now_micros()
-        if oldest > now + _DAY:
-            pipeline.say(
-                f"clock     it shows {clock.format_time(now)}, but every query last ran at "
-                f"{clock.format_time(oldest)} or later: correct it, or current rows are quarantined"
-            )

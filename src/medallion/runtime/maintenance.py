@@ -1,7 +1,7 @@
 """Maintenance: compact tables, and remove files and commits that no reader needs.
 
-The rule: nothing newer than the retention is removed, and nothing that a stream, a gate or the
-record of a query has not read yet. What is unread is known by versions, because clocks may step.
+The rule: nothing newer than the retention is removed, and nothing newer than the first version that
+a stream, a gate or the record of a query has not read yet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from medallion.config.model import Config, Maintenance
@@ -23,13 +22,12 @@ from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
-from medallion.storage.paths import LAYERS, PUBLISH, StoragePath
+from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
 
-# The writer looks up the files of each version to keep, which takes some milliseconds.
-MOST_VERSIONS = 1000
-# Files that no commit names are left by interrupted writes, if they are older than any write takes.
-_ORPHANED_HOURS = 7 * 24
+_DAY = 86400.0  # seconds, which no write takes
+# Files that no commit names are left by interrupted writes, if they are older than this.
+_ORPHANED = 7 * _DAY
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class _Table:
     """A table to maintain.
 
     Attributes:
-        query: the query that writes it; None for records and intake tables.
+        query: the query that writes it; None for record tables and queues.
         is_compacted: False if its writer compacts it, or replaces its files.
     """
 
@@ -68,14 +66,6 @@ class _Table:
         """Keep other threads from a record table; the caller holds the layers' locks."""
         is_record = self.name in table_specs.RECORD_TABLES
         return records.PROCESS_LOCK if is_record else nullcontext()
-
-
-@dataclass(frozen=True)
-class UnreadVersion:
-    """The first version of a table that is not read in full yet, and by whom."""
-
-    version: int
-    reader: str
 
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
@@ -101,6 +91,9 @@ def maintain(
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
     Args:
+        config: the configuration.
+        runs: the recorded runs.
+        layers: the locked layers.
         is_streaming: the layers' queries are running. A table whose rows they replace is not
             compacted then: of two writers that replace the same files, one fails.
     """
@@ -150,21 +143,20 @@ def compact_small_files(table: Path, policy: Maintenance) -> int:
     return int(metrics["numFilesRemoved"])
 
 
-def unread_versions(config: Config, run_state: RunState) -> dict[str, UnreadVersion]:
+def unread_versions(config: Config, run_state: RunState) -> dict[str, int]:
     """Return the first version of each table that some reader has not read in full.
 
-    Readers are streams by their checkpoints, gates that hold rows back, and the records, which
-    count what a table has got since its last run. A version that does not exist yet means that all
-    is read. The intake of a source is named `_intake.<source>`.
+    Readers are streams by their checkpoints, gates that block rows, and the records, which count
+    what a table has got since its last run. A version that does not exist yet means that all is
+    read. The queue of a source is named `_intake.<source>`.
     """
-    found: dict[str, UnreadVersion] = {}
-    for table, version, reader in _readers(config, run_state):
-        if table not in found or version < found[table].version:
-            found[table] = UnreadVersion(version, reader)
-    return found
+    unread: dict[str, int] = {}
+    for table, version in _readers(config, run_state):
+        unread[table] = min(version, unread.get(table, version))
+    return unread
 
 
-def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int, str]]:
+def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int]]:
     layout = config.layout
     for query in queries(config):
         recorded = run_state.totals_of(query.name)
@@ -172,15 +164,14 @@ def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int, st
         for name in query.upstream:
             version = _read_by_stream(config, query.name, last, layout.table(name))
             if version is not None:
-                # A reader of changes needs the files that its first commit replaced, too.
-                yield name, max(version - (query.layer == PUBLISH), 0), query.name
+                yield name, version
         if not query.upstream and delta_tables.table_exists(layout.intake(query.source)):
             version = _read_by_stream(config, query.name, last)
-            yield f"_intake.{query.source}", version or 0, query.name
+            yield f"_intake.{query.source}", version or 0
         for target, version in zip(query.targets, recorded.versions, strict=False):
-            yield target, version + 1, f"the record of {query.name}"
+            yield target, version + 1
     for table in pending_work.blocked_gates(config, run_state):
-        yield table, run_state.passed.get(table, 0) + 1, f"the gate of {table}"
+        yield table, run_state.passed.get(table, 0) + 1
 
 
 def _read_by_stream(
@@ -191,9 +182,11 @@ def _read_by_stream(
     Spark plans the last batch again then. (Source: populateStartOffsets of MicroBatchExecution.)
 
     Args:
+        config: the configuration.
+        query: the name of the query.
         recorded: the last recorded batch, of a query whose batches are counted from the commits
             that they read.
-        table: a table that it reads; None for the intake of bronze.
+        table: a table that it reads; None for the queue of bronze.
     """
     checkpoint = config.layout.checkpoint(query)
     last = checkpoints.last_committed(checkpoint)
@@ -222,88 +215,99 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 
 def _maintain(
-    config: Config, runs: Runs, table: _Table, unread: UnreadVersion | None, is_streaming: bool
+    config: Config, runs: Runs, table: _Table, unread: int | None, is_streaming: bool
 ) -> tuple[TableChanges, str | None]:
-    """Maintain one table; return its changes, and the reason if not all was done."""
+    """Maintain one table.
+
+    Args:
+        config: the configuration.
+        runs: the recorded runs.
+        table: the table.
+        unread: the first version that some reader has not read in full, if anything reads it.
+        is_streaming: its query is running.
+
+    Returns:
+        What was done, and the reason if not all was done.
+    """
     if table.query and pending_work.older_table_reason(config, runs, table.query):
         # Each commit would bring its version nearer to the recorded one.
-        return (
-            TableChanges(),
-            f"{table.name}: left as it is, until {table.query} is not refused any more",
-        )
+        return TableChanges(), f"{table.name}: left as it is until {table.query} can run again"
     path, policy = table.path, config.maintain
     properties = policy.properties(table.spec)
     if not is_streaming:  # it fails a running batch
         delta_tables.set_missing_properties(path, properties)
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
     if is_streaming and delta_tables.properties_to_set(path, properties):
-        reason = "its own settings are not those of maintain: a run that starts puts them right"
-        return TableChanges(compacted), f"{table.name}: nothing is removed, for {reason}"
-    newest = delta_tables.table_version(path)
-    # Commits that are gone already cannot be kept.
-    first = max(unread.version, delta_tables.earliest_version(path)) if unread else newest + 1
-    if unread and newest - first >= MOST_VERSIONS:
-        behind = f"{newest - first + 1:,} versions"
-        reason = f"{unread.reader} has {behind} still to read"
-        return TableChanges(compacted), f"{table.name}: nothing is removed, for {reason}"
-    files, commits = _clean(path, policy, range(first, newest + 1), is_idle=not is_streaming)
+        return TableChanges(compacted), (
+            f"{table.name}: nothing is removed, as its properties differ from maintain in "
+            "pipeline.yaml: the next start sets them"
+        )
+    files, commits = _clean(path, policy, unread, is_idle=not is_streaming)
     return TableChanges(compacted, files, commits), None
 
 
-def _clean(table: Path, policy: Maintenance, unread: range, is_idle: bool) -> tuple[int, int]:
-    """Remove files and commits that are older than the retention, but for unread versions.
+def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) -> tuple[int, int]:
+    """Remove files and commits that are older than the retention and the first unread version.
 
     Args:
+        table: the path of the table.
+        policy: the retention.
+        unread: the first version that some reader has not read in full, if anything reads it.
         is_idle: no query writes the table now, so that files that no commit names are orphans.
+
+    Returns:
+        The numbers of files and of commits removed.
     """
-    feed = set(delta_log.change_feed_files(table, unread.start, unread.stop - 1))
-    removed = _vacuum(table, policy, unread, orphans=False)
-    if is_idle and not feed:  # Delta's writer takes an unread feed for orphans
-        removed += _vacuum(table, policy, unread, orphans=True)
-    before = delta_log.commit_files(table).keys()
-    oldest = time.time() - policy.retention.seconds
-    with suppress(FileNotFoundError):
-        if all(delta_log.commit_file(table, v).stat().st_mtime > oldest for v in unread):
-            delta_tables.open_for_write(table).cleanup_metadata()
+    now, keep = time.time(), float(policy.retention.seconds)
+    if unread is not None and unread <= delta_tables.table_version(table):
+        # Commits that are gone already cannot be kept.
+        first = max(unread, delta_tables.earliest_version(table))
+        keep = max(keep, now - delta_log.commit_time(table, first) + _DAY)
+    removed = _vacuum(table, keep, orphans=False)
+    if is_idle:
+        removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
+    commits = delta_log.commit_files(table).keys()
+    if keep <= policy.retention.seconds:  # it goes by the table's properties
+        delta_tables.open_for_write(table).cleanup_metadata()
     for file in (table / "_change_data").glob("*.parquet"):  # vacuum does not know them
-        if file not in feed and file.stat().st_mtime < oldest:
+        if file.stat().st_mtime < now - keep:
             file.unlink()
             removed += 1
-    _sweep_checksums(table)
-    return removed, len(before - delta_log.commit_files(table).keys())
+    _remove_checksums(table)
+    return removed, len(commits - delta_log.commit_files(table).keys())
 
 
-def _vacuum(table: Path, policy: Maintenance, unread: range, orphans: bool) -> int:
-    """Remove files replaced before the retention, or orphans; return how many were there.
+def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
+    """Remove files that were replaced, or orphans, before some time; return their number.
 
     Args:
-        unread: versions whose files stay, whenever they were replaced.
+        table: the path of the table.
+        seconds: how long ago that is.
+        orphans: whether to list the directory for files that no commit names.
     """
-    seconds = policy.retention.seconds
     hours = math.ceil(seconds / 3600) if seconds >= 3600 else 0
-    how: dict[str, Any] = {
-        "retention_hours": _ORPHANED_HOURS if orphans else hours,
-        "enforce_retention_duration": False,
-        "full": orphans,
-        "keep_versions": list(unread) or None,
-    }
-    found = delta_tables.open_table(table).vacuum(dry_run=True, **how)
+    removable = delta_tables.open_table(table).vacuum(
+        hours, dry_run=True, enforce_retention_duration=False, full=orphans
+    )
     # The log names files that an earlier run has removed, too: commit nothing for those.
-    if there := sum((table / unquote(file)).exists() for file in found):
-        delta_tables.open_for_write(table).vacuum(dry_run=False, **how)
-    return there
+    if existing := sum((table / unquote(file)).exists() for file in removable):
+        delta_tables.open_for_write(table).vacuum(
+            hours, dry_run=False, enforce_retention_duration=False, full=orphans
+        )
+    return existing
 
 
-def _sweep_checksums(table: Path) -> None:
+def _remove_checksums(table: Path) -> None:
     """Remove checksums of files that are gone: Hadoop writes one beside each file."""
-    settled = time.time() - 3600
-    for folder in (table, table / "_delta_log", table / "_change_data"):
-        for checksum in folder.glob(".*.crc"):
-            file = folder / checksum.name[1 : -len(".crc")]
-            with suppress(FileNotFoundError):  # of a write that is under way
-                if not file.exists() and checksum.stat().st_mtime < settled:
-                    checksum.unlink()
     oldest = min(delta_log.commit_files(table), default=0)
-    for checksum in (table / "_delta_log").glob("*.crc"):
-        if checksum.stem.isdigit() and int(checksum.stem) < oldest:
-            checksum.unlink(missing_ok=True)
+    for directory in (table, table / "_delta_log", table / "_change_data"):
+        for checksum in directory.glob("*.crc"):
+            name = checksum.stem
+            is_left = (
+                not (directory / name[1:]).exists()
+                if name.startswith(".")
+                else (name.isdigit() and int(name) < oldest)
+            )
+            with suppress(FileNotFoundError):  # of a write that is under way
+                if is_left and checksum.stat().st_mtime < time.time() - 3600:
+                    checksum.unlink()

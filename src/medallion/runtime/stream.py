@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from medallion.config.values import Duration
-from medallion.errors import MedallionError, UnreachableError
+from medallion.errors import ITEM_ERRORS, MedallionError, UnreachableError
 from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.graph import Pipeline
@@ -15,7 +15,6 @@ from medallion.runtime.recorder import Notices, StreamRecorder
 from medallion.spark import query, signals
 from medallion.spark.errors import (
     RESTART_NOTES,
-    SPARK_ERRORS,
     FailureCode,
     StreamError,
     as_medallion_error,
@@ -26,8 +25,7 @@ from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 600.0  # seconds between retries
-LONGEST_WAIT = 60.0  # seconds between retries while another program does not answer
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds between retries
 STEP_SECONDS = 0.5  # each step reads every query's last progress
 _STABLE_AFTER = 60.0  # seconds after which a query without a batch counts as recovered
 
@@ -89,8 +87,7 @@ class Stream:
     @property
     def is_on(self) -> bool:
         """Whether Spark is alive, and some query is running or retried."""
-        alive = self._pipeline.is_alive
-        return alive and any(q.is_active or not q.starts.is_final for q in self._queries)
+        return self._pipeline.is_alive and not all(each.is_final for each in self._queries)
 
     @property
     def _flows(self) -> list[Flow]:
@@ -161,10 +158,13 @@ class Stream:
 
 
 class SupervisedQuery:
-    """A query of a stream, restarted whenever it stops.
+    """A query of a stream, restarted whenever it stops; each start uses a new `flow`.
 
-    It waits until its source has a schema and its input tables exist, and after a failure until the
-    next retry. Each start uses a new `flow`.
+    It waits until its source has a schema and its input tables exist.
+
+    Attributes:
+        failure: the reason why it is not running; None if all is well.
+        is_final: whether it hangs, so that it cannot be started again.
     """
 
     def __init__(
@@ -176,20 +176,27 @@ class SupervisedQuery:
         notices: Notices,
         recorder: StreamRecorder,
     ) -> None:
+        """Supervise a query, which is not started yet.
+
+        Args:
+            flow: the flow of the query.
+            pipeline: with the locks of the layers.
+            layers: the layers that the stream runs.
+            trigger: the interval of the query.
+            notices: reports each message once.
+            recorder: records what the query does.
+        """
         self.name, self.flow = flow.name, flow
         self._pipeline, self._layers = pipeline, layers
         self._trigger, self._interval = trigger, Duration.parse(trigger).seconds
         self._notices, self._recorder = notices, recorder
-        self.starts = Backoff()
-        self._polls = Backoff()
+        self.failure: str | None = None
+        self.is_final = False
+        self._pause = 0.0  # seconds from the last failure to the next start; 0 if there is none
+        self._next_start = self._next_poll = -inf
         self._started_at = time.monotonic()
         self._has_stopped = False  # by itself, which is reported and recorded
         self._last_code: FailureCode | None = None  # of its last stop
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why it is not running or cannot poll; None if all is well."""
-        return self.starts.failure or self._polls.failure
 
     @property
     def is_active(self) -> bool:
@@ -207,8 +214,16 @@ class SupervisedQuery:
                 refresh.rebuild_if_pending(self._pipeline, self.flow)
             how = query.trigger_options(self._trigger)
             is_started = has_inputs and self._pipeline.start_flow(self.flow, how)
+        except UnreachableError as error:  # not a failure of this query
+            self._delay_start()
+            self._notices.report(self.name, f"{error} It is retried.")
+            return None
         except Exception as error:
-            return self._handle_failed_start(error)
+            failure = as_medallion_error(error, f"{self.name} cannot be started")
+            reason = str(failure).removeprefix(f"{self.name}: ")
+            if self._report_failure(f"cannot start: {reason}"):
+                self._recorder.record_failed_start(self.name, failure)
+            return failure
         if is_started:
             self._started_at = time.monotonic()
         else:
@@ -223,14 +238,17 @@ class SupervisedQuery:
     def start_if_due(self) -> None:
         """Start the query again if it is off and need not wait."""
         is_off = self.flow.run is None or self._has_stopped
-        if not (is_off and self.starts.is_due):
+        if self.is_final or not is_off or time.monotonic() < self._next_start:
             return
+        # While it waits for a schema or a table, it is not checked at every step.
+        wait = time.monotonic() + min(self._interval, FIRST_PAUSE)
         try:
-            if not self.flow.has_unknown_schema():
-                self._restart()
-        except Exception as error:
-            self._handle_failed_start(error)
-        self.starts.delay(min(self._interval, FIRST_PAUSE))
+            is_waiting = self.flow.has_unknown_schema()
+        except ITEM_ERRORS:  # the start reports it
+            is_waiting = False
+        if not is_waiting:
+            self._restart()
+        self._next_start = max(self._next_start, wait)
 
     def _restart(self) -> None:
         self.flow, self._has_stopped = self._pipeline.flow(self.name), False
@@ -261,18 +279,20 @@ class SupervisedQuery:
             self._clear_failure()
             self._pipeline.say(f"  {self.name} {RESTART_NOTES[code]}")
         else:
+            self.is_final = run.cannot_stop
             reason = failure or self._recorder.unrecorded.get(self.name, "it has ended")
-            self._report_failure(f"stopped: {reason}", is_final=run.cannot_stop)
-        if self.starts.is_due:
+            self._report_failure(f"stopped: {reason}")
+        if not self.is_final and time.monotonic() >= self._next_start:
             self._restart()
 
     def _check_recovery(self, run: Run) -> None:
         """Report that the query runs again, after a batch, or a minute without one."""
         has_lasted = time.monotonic() - self._started_at > _STABLE_AFTER
         is_well = run.has_done_batch or (has_lasted and not run.is_processing)
-        if self.starts.has_failed and is_well and self.name not in self._recorder.unrecorded:
+        if is_well and self.name not in self._recorder.unrecorded:
+            if self.failure:
+                self._pipeline.say(f"  {self.name} is running again")
             self._clear_failure()
-            self._pipeline.say(f"  {self.name} is running again")
 
     def check_stop(self) -> None:
         """Note a failure of the query when the stream stopped."""
@@ -280,98 +300,36 @@ class SupervisedQuery:
         failure = run.failure() if run else None
         if run and not failure:
             self._check_recovery(run)
-        elif failure and not self.starts.failure and failure.code not in RESTART_NOTES:
-            self.starts.note_failure(f"{self.name}: {failure}")
+        elif failure and failure.code not in RESTART_NOTES:
+            self.failure = self.failure or f"{self.name}: {failure}"
 
     def _clear_failure(self) -> None:
-        self.starts.note_success()
+        self.failure, self._pause, self._next_start = None, 0.0, -inf
         self._notices.clear(self.name)
 
-    def _handle_failed_start(self, error: Exception) -> MedallionError | None:
-        if isinstance(error, UnreachableError):  # not a failure of this query
-            self.starts.note_failure(None)
-            self._notices.report(self.name, f"{error} It is retried.")
-            return None
-        failure = as_medallion_error(error, f"{self.name} cannot be started")
-        if self._report_failure(f"cannot start: {self._without_name(failure)}"):
-            self._recorder.record_failed_start(self.name, failure)
-        return failure
-
-    def _report_failure(self, what: str, is_final: bool = False) -> bool:
+    def _report_failure(self, what: str) -> bool:
         """Note and report a failure; return whether it differs from the last one."""
-        self.starts.note_failure(f"{self.name} {what}", is_final)
-        action = "restart this process to resume it" if is_final else "it is retried"
-        return self._notices.report(self.name, f"{self.name} {what}; {action}")
+        self._delay_start()
+        self.failure = f"{self.name} {what}"
+        action = "restart this process to resume it" if self.is_final else "it is retried"
+        return self._notices.report(self.name, f"{self.failure}; {action}")
 
-    def _without_name(self, error: Exception) -> str:
-        return describe_error(error).removeprefix(f"{self.name}: ")
+    def _delay_start(self) -> None:
+        """Retry at once after a first failure, then after pauses that double."""
+        self._next_start = time.monotonic() + self._pause
+        self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
 
     def poll_if_due(self) -> None:
         """Poll for new input; if it is too early, as during a batch, the next step tries again."""
-        if not self._polls.is_due:
+        if time.monotonic() < self._next_poll:
             return
         topic, has_polled = f"poll of {self.name}", True
         try:
             has_polled = self.flow.poll()
         except Exception as error:  # the other queries are polled
-            reason = f"{self.name}: {self._without_name(error)}"
-            is_expected = isinstance(error, (MedallionError, OSError, *SPARK_ERRORS))
-            # Only an unexpected error makes the stream end with a failure.
-            self._polls.note_failure(None if is_expected else reason)
-            self._notices.report(topic, f"{reason}; polling is retried")
+            reason = describe_error(error).removeprefix(f"{self.name}: ")
+            self._notices.report(topic, f"{self.name}: {reason}; polling is retried")
         else:
-            if has_polled and self._polls.note_success():
-                self._notices.clear(topic)
+            self._notices.clear(topic)
         if has_polled:
-            self._polls.delay(self._interval)
-
-
-class Backoff:
-    """The retry schedule of one action: at once after the first failure, then after pauses that
-    double.
-
-    Attributes:
-        has_failed: whether the last try failed.
-        failure: the reason; None if there is none, or if another program does not answer.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock  # in seconds
-        self._pause = 0.0  # after the last failure
-        self._next = -inf
-        self.has_failed = False
-        self.failure: str | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the action may be tried now."""
-        return self._clock() >= self._next
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the action is never tried again."""
-        return self._next == inf
-
-    def note_failure(self, failure: str | None, is_final: bool = False) -> None:
-        """Note that the action failed.
-
-        Args:
-            failure: the reason; None if another program does not answer, which is no failure.
-            is_final: whether the action is never tried again.
-        """
-        if self.has_failed:
-            longest = LONGEST_PAUSE if failure else LONGEST_WAIT
-            self._pause = min(max(2 * self._pause, FIRST_PAUSE), longest)
-        self.has_failed, self.failure = True, failure
-        self._next = inf if is_final else self._clock() + self._pause
-
-    def note_success(self) -> bool:
-        """Note that the action succeeded; return whether it had failed before."""
-        had_failed = self.has_failed
-        self._pause, self.has_failed, self.failure = 0.0, False, None
-        self._next = self._clock()
-        return had_failed
-
-    def delay(self, seconds: float) -> None:
-        """Allow no try within the next seconds."""
-        self._next = max(self._next, self._clock() + seconds)
+            self._next_poll = time.monotonic() + self._interval

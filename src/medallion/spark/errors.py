@@ -7,8 +7,8 @@ conditions first, then at the classes of Java, and at text only where Spark give
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -44,14 +44,12 @@ class FailureCode(StrEnum):
     # The query only has to be started again.
     SCHEMA_CHANGED = "schema_changed"
     TABLE_SETTINGS_CHANGED = "table_settings_changed"
-    CLOCK_SET_BACK = "clock_set_back"
     BROKER_UNREACHABLE = "broker_unreachable"
     RULES_CHANGED = "rules_changed"
     # The user has to act.
     INPUT_REPLACED = "input_replaced"
     CHANGES_REMOVED = "changes_removed"
     MESSAGES_LOST = "messages_lost"
-    MESSAGE_TIME_INVALID = "message_time_invalid"
     STATE_CORRUPT = "state_corrupt"
     TABLE_FILE_MISSING = "table_file_missing"
     KAFKA_JARS_MISSING = "kafka_jars_missing"
@@ -64,11 +62,10 @@ class FailureCode(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure as a code that decides and a message of one line; `details` fills the message."""
+    """A failure as a code that decides, and a message of one line."""
 
     code: FailureCode
     message: str
-    details: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the message."""
@@ -103,20 +100,13 @@ _CLASS_IN_TEXT = re.compile(
 )
 # Causes for which Kafka's source and Hadoop have no condition.
 _LOST_MESSAGES = "Some data may have been lost because they are not available"
-_NO_KAFKA = re.compile("data source: kafka")
+_NO_KAFKA = "data source: kafka"
 _STATE_FILE = re.compile(r"_checkpoints/.*/state/")
 _TABLE_FILE = re.compile(r"/(bronze|silver|gold)/[^/ ]+/")
-_INVALID_TIME = re.compile(
-    r"topic (?P<topic>\S+) partition (?P<partition>\d+) offset (?P<offset>\d+) has timestamp value "
-    r"(?P<time>\d+) that over"
-)
 
 RESTART_NOTES = {
     FailureCode.SCHEMA_CHANGED: "continues with new columns",
     FailureCode.TABLE_SETTINGS_CHANGED: "is restarted: the properties of its table were changed",
-    FailureCode.CLOCK_SET_BACK: (
-        "is restarted: the clock was set back, and Spark would wait until it catches up"
-    ),
     FailureCode.BROKER_UNREACHABLE: "has stopped: no Kafka broker answers; it is tried again",
     FailureCode.RULES_CHANGED: "restarts with the current rules",
 }
@@ -133,12 +123,6 @@ _MESSAGES = {
     ),
     FailureCode.MESSAGES_LOST: (
         "messages are gone, or a topic was recreated: medallion run bronze names the offsets"
-    ),
-    FailureCode.MESSAGE_TIME_INVALID: (
-        "topic {topic}, partition {partition}, offset {offset} has the timestamp {time}, which "
-        "Spark cannot read as milliseconds: have the sender corrected, delete the partition's "
-        "messages before offset {next} (kafka-delete-records), and run medallion backfill {source} "
-        "{topic}, which counts those that were not ingested as lost"
     ),
     FailureCode.STATE_CORRUPT: (
         "its state cannot be read: medallion refresh {query} rebuilds it ({message})"
@@ -177,19 +161,9 @@ def classify(
     evidence = _evidence(error, throwables)
     if message is None:
         message = _message(error, throwables, evidence)
-    details: dict[str, str] = {}
-    code = _code_of_class(error)
-    if code is FailureCode.OTHER and (time := _INVALID_TIME.search(evidence.text)):
-        code, details = FailureCode.MESSAGE_TIME_INVALID, time.groupdict()
-        details["next"] = str(int(details["offset"]) + 1)
-    if code is FailureCode.OTHER:
-        code = _code(evidence)
-    return Failure(code, message, details)
-
-
-def _code_of_class(error: Exception) -> FailureCode:
-    is_unreachable = any(isinstance(each, UnreachableError) for each in _causes(error))
-    return FailureCode.BROKER_UNREACHABLE if is_unreachable else FailureCode.OTHER
+    if any(isinstance(each, UnreachableError) for each in _causes(error)):
+        return Failure(FailureCode.BROKER_UNREACHABLE, message)
+    return Failure(_code(evidence), message)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -222,7 +196,7 @@ def _code(evidence: _Evidence) -> FailureCode:
         return FailureCode.STATE_CORRUPT
     if is_corrupt:
         return FailureCode.FILE_CHECKSUM_WRONG
-    if _NO_KAFKA.search(evidence.text):
+    if _NO_KAFKA in evidence.text:
         return FailureCode.KAFKA_JARS_MISSING
     return FailureCode.OTHER
 
@@ -239,9 +213,7 @@ def explain(failure: Failure, query: str) -> Failure:
     is_landed = failure.code is FailureCode.TABLE_FILE_MISSING and query.startswith("bronze.")
     if template is None or is_landed:
         return failure
-    source = query.partition(".")[2]
-    text = template.format(query=query, source=source, message=failure, **failure.details)
-    return Failure(failure.code, text, failure.details)
+    return Failure(failure.code, template.format(query=query, message=failure))
 
 
 def raised_code(error: Exception) -> str | None:
@@ -281,15 +253,12 @@ def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
     conditions = [found for each in throwables if (found := _condition(each))]
     classes = [str(each.getClass().getName()) for each in throwables]
     texts = [str(each.getMessage() or "") for each in throwables]
-    for each in () if throwables else filter(_is_spark_s, _causes(error)):
-        texts.append(text := str(each))
-        conditions += _CONDITION_IN_TEXT.findall(text)
-        classes += _CLASS_IN_TEXT.findall(text)
+    for each in () if throwables else _causes(error):
+        if isinstance(each, SPARK_ERRORS):
+            texts.append(text := str(each))
+            conditions += _CONDITION_IN_TEXT.findall(text)
+            classes += _CLASS_IN_TEXT.findall(text)
     return _Evidence(conditions, classes, "\n".join(texts))
-
-
-def _is_spark_s(error: BaseException) -> bool:
-    return isinstance(error, SPARK_ERRORS)
 
 
 def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -> str:

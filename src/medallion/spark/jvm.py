@@ -1,56 +1,20 @@
-"""Fatal errors of Java, and queries whose threads have died of one.
+"""The Java process, and queries whose threads have died of one of its fatal errors.
 
-A stack overflow or a lack of memory ends a thread, and Spark continues as if it still ran: a query
-stays active, and a job never ends. Whoever waits for one of these would wait for ever.
+After a stack overflow Spark continues as if the query's thread still ran: the query stays active,
+and waiting for it would never end. (Java ends the process if memory runs out; see `session`.)
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
-from pyspark import SparkContext
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.spark.errors import SPARK_ERRORS
 
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
-_QUERY_THREAD = "stream execution thread for "
-_FATAL = ("java.lang.StackOverflowError", "java.lang.OutOfMemoryError")
 _WAITING = ("WAITING", "TIMED_WAITING", "BLOCKED")
-# The errors that have ended threads of this JVM, by the names of the threads.
-_found: dict[str, str] = {}
-
-
-class UncaughtErrorHandler:
-    """The object that Java calls when an error has ended a thread."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-
-    def uncaughtException(self, thread: Any, error: Any) -> None:
-        """Note the error, and cancel all jobs if one may wait for the thread."""
-        name = str(thread.getName())
-        _found[name] = str(error.toString()).partition("\n")[0]
-        if error.getClass().getName() in _FATAL and not name.startswith(_QUERY_THREAD):
-            with suppress(*SPARK_ERRORS):
-                self._context.cancelAllJobs()  # so that nobody waits for ever
-
-    class Java:
-        """The Java interface, for Py4J."""
-
-        implements = ("java.lang.Thread$UncaughtExceptionHandler",)
-
-
-def install_handler(spark: SparkSession) -> None:
-    """Note fatal errors from now on, instead of Java's stack traces."""
-    gateway = SparkContext._gateway
-    assert gateway is not None, "a session has a JVM"
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    handler = UncaughtErrorHandler(spark.sparkContext)
-    getattr(gateway.jvm, "java.lang.Thread").setDefaultUncaughtExceptionHandler(handler)
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -70,13 +34,6 @@ def has_lost_its_thread(query: StreamingQuery) -> bool:
 def is_waiting(query: StreamingQuery) -> bool:
     """Return whether a query's thread waits for another thread."""
     return str(_execution(query).queryExecutionThread().getState().toString()) in _WAITING
-
-
-def thread_death_cause(query: StreamingQuery) -> str:
-    """Return the error that has ended a query's thread."""
-    run = str(query.runId)
-    found = (what for name, what in _found.items() if run in name)
-    return next(found, "an error of Java")
 
 
 def query_throwable(query: StreamingQuery) -> Any:

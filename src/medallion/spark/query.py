@@ -113,7 +113,6 @@ def parse_timestamp(text: str | None) -> int | None:
 
 AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
-_SET_BACK = 60_000_000  # microseconds; a smaller step is waited for
 
 
 def trigger_options(text: str) -> dict[str, Any]:
@@ -137,8 +136,15 @@ def trigger_options(text: str) -> dict[str, Any]:
 class Run:
     """A streaming query, with the records of its batches that are not in `ops.runs` yet.
 
-    `last_batch` is the last batch known to have ended; at first, the checkpoint's. The start is in
-    microseconds since 1970, the end in seconds of a monotonic clock.
+    Attributes:
+        last_batch: the last batch known to have ended; at first, the checkpoint's.
+        started_at: in microseconds since 1970.
+        ended: seconds of a monotonic clock.
+        has_done_batch: whether a batch ended since the start, recorded or not.
+        needs_restart: whether it only has to be started again, which is no failure.
+        cannot_stop: whether it hangs, so that no other one may be started in this process.
+        is_recorded: whether it has ended, and all its batches are in `ops.runs`.
+        find_failing_part: returns a message about the part of its SQL that fails, if any.
     """
 
     name: str
@@ -146,16 +152,15 @@ class Run:
     checkpoint: Path
     last_batch: int
     sink: Sink | None = None
-    is_timed: bool = False  # its batches start at an interval
     started_at: int = field(default_factory=clock.now_micros)
     ended: float | None = None
     batches: dict[int, BatchProgress] = field(default_factory=dict)
-    has_done_batch: bool = False  # since it was started, recorded or not
+    has_done_batch: bool = False
     on_batch: Callable[[BatchProgress], None] | None = None
-    needs_restart: bool = False  # it only has to be started again: no failure
-    cannot_stop: bool = False  # no other one may be started in this process
-    is_recorded: bool = False  # it has ended, and all its batches are in ops.runs
-    blame: Callable[[], str | None] = lambda: None  # describes the part of its SQL that fails
+    needs_restart: bool = False
+    cannot_stop: bool = False
+    is_recorded: bool = False
+    find_failing_part: Callable[[], str | None] = lambda: None
     _started: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
     _stop_failure: Failure | None = None  # its failure before, or for which, `stop` was called
@@ -200,16 +205,6 @@ class Run:
     def is_waiting(self) -> bool:
         """Return whether its thread waits for another thread."""
         return jvm.is_waiting(self.query)
-
-    @property
-    def waits_for_past_time(self) -> bool:
-        """Return whether the clock was set back while it waits for its next batch.
-
-        Spark starts that batch when the clock reaches the old time again, perhaps in hours.
-        """
-        last = self.query.lastProgress if self.is_timed else None
-        began = parse_timestamp(last["timestamp"] if last else None) or 0
-        return began > clock.now_micros() + _SET_BACK and not self.query.status["isTriggerActive"]
 
     def stop(self, because: Failure | None = None) -> None:
         """Stop it at once: an interrupted batch runs again at the next start.
@@ -276,8 +271,8 @@ class Run:
         if self._is_stopped:
             return self._stop_failure
         if self.has_dead_thread:
-            cause = jvm.thread_death_cause(self.query)
-            return Failure(FailureCode.OTHER, f"its thread in Spark has died of {cause}")
+            text = "its thread in Spark has died: see Java's error above"
+            return Failure(FailureCode.OTHER, text)
         exception = self.query.exception()
         if exception is not None and self._own_failure is None:
             self._own_failure = self._explained(exception)
@@ -297,8 +292,8 @@ class Run:
         explained = errors.explain(failure, self.name)
         if failure.code is not FailureCode.OTHER:
             return explained
-        found = self.blame()
-        return Failure(FailureCode.OTHER, found) if found else failure
+        reason = self.find_failing_part()
+        return Failure(FailureCode.OTHER, reason) if reason else failure
 
 
 def start_query(
@@ -317,13 +312,11 @@ def start_query(
         how: its trigger, as `trigger_options` returns it.
         sink: the function, or the path of the table.
     """
-    before, is_timed = checkpoints.last_committed(checkpoint), "processingTime" in how
+    before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**how)
     if isinstance(sink, Path):
-        started = writer.format("delta").start(str(sink))
-        return Run(name, started, checkpoint, before, is_timed=is_timed)
-    started = writer.foreachBatch(sink).start()
-    return Run(name, started, checkpoint, before, sink, is_timed)
+        return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
+    return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
 def stop_all(runs: Iterable[Run]) -> None:

@@ -25,6 +25,8 @@ from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.storage.text import error_reason
 
+_JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
+"""After a lack of memory in one thread, Spark would wait for that thread for ever."""
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Only Java's first compiler: a short process ends before the second pays off. With a smaller code
 cache Java prints warnings on standard output."""
@@ -158,7 +160,8 @@ def spark_session(
     if not submitted:
         _refuse_another_spark()
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
-        java = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}", work.java)
+        options = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
+        java = (*options, _JAVA_OPTIONS, work.java)
         wanted[_JAVA] = " ".join(java).strip()
         builder = builder.master(master)
     for key, value in wanted.items():
@@ -191,7 +194,6 @@ def _prepare(session: SparkSession, debug: bool) -> None:
     zones.setDefault(zones.getTimeZone("UTC"))
     for name in _CLASSES:
         setattr(java, name, getattr(java, name))
-    jvm.install_handler(session)
 
 
 @contextmanager

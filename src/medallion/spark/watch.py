@@ -44,8 +44,7 @@ class Watch:
         """Report queries without progress, and again after as long.
 
         A query is stopped if its thread waits and no task runs that it could wait for. (A task of
-        an hour shows no activity either, and continues.) It is also stopped if it waits for a time
-        that passed before the clock was set back.
+        an hour shows no activity either, and continues.)
         """
         now = self._clock()
         if now - self._checked_at < _PAUSE:
@@ -56,9 +55,7 @@ class Watch:
         for run in runs:
             sign = (run.activity(), tasks)
             before, since = seen.get(id(run), (None, now))
-            if run.waits_for_past_time:
-                run.stop(Failure(FailureCode.CLOCK_SET_BACK, "the clock was set back"))
-            elif sign != before:
+            if sign != before:
                 since = now
             elif now - since >= self._patience:
                 if not tasks and run.is_waiting:
@@ -79,8 +76,8 @@ class Watch:
             StreamError: at least one failed; the message names each with its cause.
             KeyboardInterrupt: a signal has come, and the queries have been stopped.
         """
-        waiting = list(runs)
-        everyone = list(waiting)
+        everyone = list(runs)
+        waiting = list(everyone)
         while waiting:
             for run in list(waiting):
                 active = run.is_active

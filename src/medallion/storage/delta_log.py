@@ -95,10 +95,11 @@ def first_readable_version(table: Path) -> int:
     return first
 
 
-def change_feed_files(table: Path, first: int, last: int) -> list[Path]:
-    """Return the files of the change data feed of versions `first` to `last`."""
-    actions = (action for v in range(first, last + 1) for action in _actions(table, v))
-    return [table / unquote(action["cdc"]["path"]) for action in actions if "cdc" in action]
+def commit_time(table: Path, version: int) -> float:
+    """Return when a version was committed, in seconds since 1970; a copied file may be newer."""
+    file = commit_file(table, version)
+    infos = (a["commitInfo"] for a in _parsed(file.read_text("utf-8")) if "commitInfo" in a)
+    return min((file.stat().st_mtime, *(float(info["timestamp"]) / 1000 for info in infos)))
 
 
 def has_changes(table: Path, first: int) -> bool:

@@ -82,7 +82,7 @@ class Gold(Flow):
         if mode == "complete":  # the definition may have changed if all is recomputed
             writer = writer.option("overwriteSchema", "true")
         self.run = query.start_query(writer, self.name, checkpoint, trigger, sink)
-        self.run.blame = self._find_failing_part
+        self.run.find_failing_part = self._find_failing_part
         return self.run
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:

@@ -57,7 +57,6 @@ class Silver(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        recovery.refuse_unrecorded(self.name, self.checkpoint, recorded, *self.upstream_paths)
         bronze = self._read_bronze()
         document, apply_rules = self._load_rules(bronze, recorded)
         self._refuse_invalid_columns(bronze)
