@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
-import threading
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from medallion.spark import query, signals
-from medallion.spark.errors import StreamError
-from medallion.spark.query import Run, Sink
+from medallion.spark import signals
 from medallion.spark.watch import Watch
 
 
@@ -26,7 +19,7 @@ def test_a_query_without_progress_is_reported() -> None:
 
     def a_run(name: str) -> Any:
         sign = lambda: signs[name]  # noqa: E731
-        return SimpleNamespace(name=name, activity=sign, is_waiting=False)
+        return SimpleNamespace(name=name, activity=sign)
 
     runs = [a_run(name) for name in signs]
     watch = Watch(messages.append, 300, lambda: now[0])
@@ -59,31 +52,3 @@ def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
     signals.raise_if_requested()  # beyond it nothing has come
-
-
-def test_a_hanging_query_is_stopped(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its thread waits for another one, which does not come; Spark would wait for ever."""
-    entered = threading.Event()
-    latch = spark.sparkContext._jvm.java.util.concurrent.CountDownLatch(1)  # type: ignore[union-attr]
-    rows = spark.readStream.format("rate").load()
-
-    def hangs(*_: Any) -> None:
-        entered.set()
-        getattr(latch, "await")()
-
-    def begun(write: Callable[..., None]) -> Run:
-        how, checkpoint = {"processingTime": "1 second"}, tmp_path / "checkpoint"
-        return query.start_query(rows.writeStream, "rate.a", checkpoint, how, Sink(write))
-
-    ticks = itertools.count(step=61)
-    watch = Watch(print, 300, lambda: next(ticks) if entered.is_set() else 0.0)
-    run = begun(hangs)
-    expected = r"rate\.a: no progress for 5 minutes and no running task: the query was stopped$"
-    with pytest.raises(StreamError, match=expected):
-        watch.await_all([run])
-    assert not run.cannot_stop
-    again = begun(lambda *_: None)  # under the same name
-    assert again.is_active
-    again.stop()

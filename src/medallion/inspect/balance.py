@@ -103,8 +103,13 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
 
 
 def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:
-    """Return lines, duplicates and late rows as the engine recorded them, other rows as the tables
-    have them. The configuration has this source alone."""
+    """Return lines, duplicates and late rows by the records, other rows by the tables.
+
+    Args:
+        config: the configuration, with this source alone.
+        source: the source.
+        run_state: the recorded runs.
+    """
     layout = config.layout
     recorded = run_state.totals_of(f"silver.{source.name}")
     (silver,) = queries(config, ["silver"])

@@ -122,7 +122,13 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
 
 
 def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> list[Entry]:
-    """Return the entries whose files landed, or are stored now, at a path like the pattern."""
+    """Return the entries whose files landed, or are stored now, at a path like the pattern.
+
+    Args:
+        config: the configuration.
+        entries: entries of the ledger.
+        pattern: a glob of a path below the root, or of its end.
+    """
     pattern = config.layout.normalize(pattern)
     return [
         e

@@ -42,33 +42,43 @@ def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
 
 
 def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
-    """Return whether a batch has rows in any of the tables that its query writes."""
+    """Return whether a batch has rows in any of the tables that its query writes.
+
+    Args:
+        checkpoint: the checkpoint of the query.
+        targets: the tables.
+        batch: the number of the batch.
+    """
     query = checkpoints.query_id(checkpoint)
     return any(delta_log.committed_version(table, query, batch) is not None for table in targets)
 
 
 def has_started_writing(checkpoint: Path, targets: Iterable[Path]) -> bool:
-    """Whether its last batch has rows in its tables, though it may have been cut off then."""
+    """Return whether the last planned batch has rows in any of its query's tables."""
     batch = checkpoints.last_planned(checkpoint)
-    if batch < 0 or checkpoints.corrupt_part(checkpoint):  # which is refused, or counted anew
+    if batch < 0 or checkpoints.corrupt_part(checkpoint):  # which is refused
         return False
     return has_written(checkpoint, targets, batch)
 
 
 def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> bool:
-    """Return whether a batch after the last recorded one has ended, or has written before it
-    stopped.
+    """Return whether a batch after the last recorded one has ended or written something.
 
     A batch that was interrupted before its first write runs again from its start. A batch of a
     corrupt checkpoint counts as one that has written.
+
+    Args:
+        checkpoint: the checkpoint of a query.
+        targets: the tables that the query writes.
+        recorded: the last recorded batch.
     """
-    begun = checkpoints.last_planned(checkpoint)
+    planned = checkpoints.last_planned(checkpoint)
     if checkpoints.last_committed(checkpoint) > recorded:
         return True
-    if begun <= recorded:
+    if planned <= recorded:
         return False
     return checkpoints.corrupt_part(checkpoint) is not None or has_written(
-        checkpoint, targets, begun
+        checkpoint, targets, planned
     )
 
 
@@ -89,8 +99,8 @@ def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
         return None
     if gone := next((table for table in targets if not delta_tables.table_exists(table)), None):
         return f"{gone} is missing"
-    query, begun = checkpoints.query_id(checkpoint), checkpoints.last_planned(checkpoint)
-    if any(delta_log.newest_transaction(table, query) > begun for table in targets[:1]):
+    query, planned = checkpoints.query_id(checkpoint), checkpoints.last_planned(checkpoint)
+    if any(delta_log.newest_transaction(table, query) > planned for table in targets[:1]):
         return f"{checkpoint} is older than what its batches have written"
     return None
 
@@ -111,9 +121,9 @@ def refuse_lost_checkpoint(
     again = f"Rebuild the table and its checkpoint with medallion refresh {name}."
     if why := find_mismatch(checkpoint, targets):
         raise UsageError(f"{name} cannot continue: {why}. {again}")
-    begun = checkpoints.last_planned(checkpoint)
-    is_another_s = begun < 0 or _is_written_by_another(checkpoint, targets)
-    if begun < recorded or (is_another_s and any(map(delta_tables.row_count, targets))):
+    planned = checkpoints.last_planned(checkpoint)
+    is_another_s = planned < 0 or _is_written_by_another(checkpoint, targets)
+    if planned < recorded or (is_another_s and any(map(delta_tables.row_count, targets))):
         raise UsageError(
             f"{name} cannot continue: {checkpoint} lacks the batches that have written its rows. "
             f"{again}"

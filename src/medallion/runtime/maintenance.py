@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from medallion.config.model import Config, Maintenance
@@ -266,15 +267,16 @@ def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) 
     removed = _vacuum(table, keep, orphans=False)
     if is_idle:
         removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
-    commits = delta_log.commit_files(table).keys()
+    commits = delta_log.commit_files(table)
     if keep <= policy.retention.seconds:  # it goes by the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
-    for file in (table / "_change_data").glob("*.parquet"):  # vacuum does not know them
-        if file.stat().st_mtime < now - keep:
-            file.unlink()
-            removed += 1
-    _remove_checksums(table)
-    return removed, len(commits - delta_log.commit_files(table).keys())
+    changes = (table / "_change_data").glob("*.parquet")  # vacuum does not know them
+    old_changes = [file for file in changes if file.stat().st_mtime < now - keep]
+    for file in old_changes:
+        file.unlink()
+    old_commits = [file for file in commits.values() if not file.exists()]
+    _remove_checksums((*old_changes, *old_commits))
+    return removed + len(old_changes), len(old_commits)
 
 
 def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
@@ -286,28 +288,17 @@ def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
         orphans: whether to list the directory for files that no commit names.
     """
     hours = math.ceil(seconds / 3600) if seconds >= 3600 else 0
-    removable = delta_tables.open_table(table).vacuum(
-        hours, dry_run=True, enforce_retention_duration=False, full=orphans
-    )
+    options: dict[str, Any] = {"enforce_retention_duration": False, "full": orphans}
+    removable = delta_tables.open_table(table).vacuum(hours, **options)
     # The log names files that an earlier run has removed, too: commit nothing for those.
-    if existing := sum((table / unquote(file)).exists() for file in removable):
-        delta_tables.open_for_write(table).vacuum(
-            hours, dry_run=False, enforce_retention_duration=False, full=orphans
-        )
-    return existing
+    files = [file for name in removable if (file := table / unquote(name)).exists()]
+    if files:
+        delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)
+        _remove_checksums(files)
+    return len(files)
 
 
-def _remove_checksums(table: Path) -> None:
-    """Remove checksums of files that are gone: Hadoop writes one beside each file."""
-    oldest = min(delta_log.commit_files(table), default=0)
-    for directory in (table, table / "_delta_log", table / "_change_data"):
-        for checksum in directory.glob("*.crc"):
-            name = checksum.stem
-            is_left = (
-                not (directory / name[1:]).exists()
-                if name.startswith(".")
-                else (name.isdigit() and int(name) < oldest)
-            )
-            with suppress(FileNotFoundError):  # of a write that is under way
-                if is_left and checksum.stat().st_mtime < time.time() - 3600:
-                    checksum.unlink()
+def _remove_checksums(files: Iterable[Path]) -> None:
+    """Remove the checksums of removed files: Hadoop writes one beside each file."""
+    for file in files:
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

@@ -84,6 +84,11 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     """Record that a run ended with status 1 because of these files, so that later runs only warn.
 
     If another process has locked bronze by now, the next run reports them again.
+
+    Args:
+        config: the configuration.
+        files: the files that the run reported.
+        command: the command, for the lock file.
     """
     if files.unreported:
         now = clock.now_micros()
@@ -108,8 +113,8 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
     if source is not None:
         config.source(source)
     with locks.lock_layers(config.layout, ["bronze"], "files --dismiss"):
-        found = ledger_files.find_attention(config)
-        listed = [e for e in (*found.files, *found.folders) if source in (None, e.source)]
+        attention = ledger_files.find_attention(config)
+        listed = [e for e in (*attention.files, *attention.folders) if source in (None, e.source)]
         now = clock.now_micros()
         dismissed = [
             replace(entry, reported_at=entry.reported_at or now, dismissed_at=now)

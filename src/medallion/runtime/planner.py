@@ -144,6 +144,11 @@ def finish_idle_source(runs: Runs, plan: QueryPlan, report: Reporter) -> None:
     """Record what the scan of an idle source found, and archive or reject the files that are due.
 
     The caller holds the lock on bronze since before the scan.
+
+    Args:
+        runs: the recorded runs.
+        plan: the plan of the source's query.
+        report: reports what is rejected.
     """
     if plan.scan:
         plan.scan.enqueue(runs.last_batch(plan.query), report)
@@ -153,6 +158,11 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     """Return the outcome of a nightly run if there is nothing to do.
 
     Return None if Spark is needed, or on error: the full run reports it.
+
+    Args:
+        config: the configuration.
+        command: the command, for the lock file.
+        report: reports that nothing is new.
 
     Raises:
         UsageError: another process writes one of the layers.

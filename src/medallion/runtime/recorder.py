@@ -121,7 +121,16 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
 
 
 def record_failed_start(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
-    """Record that a query could not start; return the error if that fails."""
+    """Record that a query could not start.
+
+    Args:
+        runs: the records to add to.
+        name: the query.
+        error: why it could not start.
+
+    Returns:
+        The error if it cannot be recorded.
+    """
     row = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
     try:
         runs.write([row | {"started_at": clock.now_micros()}])
@@ -176,11 +185,7 @@ class StreamRecorder:
     def record(self, flows: Sequence[Flow]) -> bool:
         """Record what queries did; return whether that succeeded."""
         names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
-        try:
-            errors = record_flows(self._config, self._runs, flows)
-        except Exception as error:
-            failure = as_medallion_error(error, "batches cannot be recorded in ops.runs")
-            errors = dict.fromkeys(names, failure)
+        errors = record_flows(self._config, self._runs, flows)
         for name in names:
             self._note(name, errors.get(name))
         return not errors

@@ -186,8 +186,15 @@ def rebuild_pending(
     """Rebuild the tables of one layer that an interrupted refresh has left, unless gates block it.
 
     A silver table whose swap failed is among them. It is rebuilt with its own layer, so that its
-    lock is held, and its gate runs before gold reads it. Arguments and result are as in
-    `run_layer`.
+    lock is held, and its gate runs before gold reads it.
+
+    Args:
+        pipeline: with the locks of the layer and of gold.
+        layer: the layer.
+        without: sources whose rows must not move on to this layer.
+
+    Returns:
+        The flows whose tables could not be rebuilt, each with its error.
     """
     layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
     for table in refresh_plan.pending_tables(layout):

@@ -50,7 +50,7 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         try:
             stream.start()
             pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
-            while stream.is_on:
+            while pipeline.is_alive:
                 time.sleep(STEP_SECONDS)
                 if end.is_asked_for:
                     break
@@ -85,11 +85,6 @@ class Stream:
         return self._recorder.unrecorded | stopped
 
     @property
-    def is_on(self) -> bool:
-        """Whether Spark is alive, and some query is running or retried."""
-        return self._pipeline.is_alive and not all(each.is_final for each in self._queries)
-
-    @property
     def _flows(self) -> list[Flow]:
         return [each.flow for each in self._queries]
 
@@ -114,8 +109,7 @@ class Stream:
         """Check every query once: restart, record and report what is due."""
         for each in self._queries:
             each.check_run()
-        # The next step handles a query that this stops.
-        active = [each.flow.started_run for each in self._queries if each.is_active]
+        active = (each.flow.started_run for each in self._queries if each.is_active)
         self._watch.check_progress(active)
         self.poll()
         self._recorder.record_if_due(self._flows)
@@ -164,7 +158,6 @@ class SupervisedQuery:
 
     Attributes:
         failure: the reason why it is not running; None if all is well.
-        is_final: whether it hangs, so that it cannot be started again.
     """
 
     def __init__(
@@ -191,7 +184,6 @@ class SupervisedQuery:
         self._trigger, self._interval = trigger, Duration.parse(trigger).seconds
         self._notices, self._recorder = notices, recorder
         self.failure: str | None = None
-        self.is_final = False
         self._pause = 0.0  # seconds from the last failure to the next start; 0 if there is none
         self._next_start = self._next_poll = -inf
         self._started_at = time.monotonic()
@@ -238,7 +230,7 @@ class SupervisedQuery:
     def start_if_due(self) -> None:
         """Start the query again if it is off and need not wait."""
         is_off = self.flow.run is None or self._has_stopped
-        if self.is_final or not is_off or time.monotonic() < self._next_start:
+        if not is_off or time.monotonic() < self._next_start:
             return
         # While it waits for a schema or a table, it is not checked at every step.
         wait = time.monotonic() + min(self._interval, FIRST_PAUSE)
@@ -279,10 +271,9 @@ class SupervisedQuery:
             self._clear_failure()
             self._pipeline.say(f"  {self.name} {RESTART_NOTES[code]}")
         else:
-            self.is_final = run.cannot_stop
             reason = failure or self._recorder.unrecorded.get(self.name, "it has ended")
             self._report_failure(f"stopped: {reason}")
-        if not self.is_final and time.monotonic() >= self._next_start:
+        if time.monotonic() >= self._next_start:
             self._restart()
 
     def _check_recovery(self, run: Run) -> None:
@@ -311,8 +302,7 @@ class SupervisedQuery:
         """Note and report a failure; return whether it differs from the last one."""
         self._delay_start()
         self.failure = f"{self.name} {what}"
-        action = "restart this process to resume it" if self.is_final else "it is retried"
-        return self._notices.report(self.name, f"{self.failure}; {action}")
+        return self._notices.report(self.name, f"{self.failure}; it is retried")
 
     def _delay_start(self) -> None:
         """Retry at once after a first failure, then after pauses that double."""

@@ -27,10 +27,12 @@ _NOT_READ = "-"  # the offset of a source that had no data yet
 
 @dataclass(frozen=True)
 class DeltaOffset:
-    """A position in a Delta table: all before a version, and a part of it if `index` is not
-    negative.
+    """A position in a Delta table.
 
-    With `is_initial_snapshot` the query reads the complete table as of that version.
+    Attributes:
+        version: all earlier versions have been read.
+        index: the last file of that version that has been read; negative if none.
+        is_initial_snapshot: whether the query reads the complete table as of that version.
     """
 
     version: int
@@ -78,22 +80,28 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
         batch: the number of a batch.
         table: the table, if the query reads several.
     """
-    found = source_offsets(checkpoint, batch)
-    if table and len(found) > 1:
+    offsets = source_offsets(checkpoint, batch)
+    if table and len(offsets) > 1:
         identity = delta_tables.table_id(table)
-        found = [offset for offset in found if offset["reservoirId"] == identity]
-    if not found:
+        offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
+    if not offsets:
         return DeltaOffset(0, -1)
-    is_initial_snapshot = bool(found[0].get("isStartingVersion"))
+    is_initial_snapshot = bool(offsets[0].get("isStartingVersion"))
     return DeltaOffset(
-        int(found[0]["reservoirVersion"]), int(found[0]["index"]), is_initial_snapshot
+        int(offsets[0]["reservoirVersion"]), int(offsets[0]["index"]), is_initial_snapshot
     )
 
 
 def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
-    """Return whether a batch has read a single Delta table that has been replaced since."""
-    found = source_offsets(checkpoint, batch)
-    return len(found) == 1 and found[0]["reservoirId"] != delta_tables.table_id(table)
+    """Return whether a batch has read a single Delta table that has been replaced since.
+
+    Args:
+        checkpoint: the checkpoint of a query.
+        batch: the number of the batch.
+        table: the path of the table.
+    """
+    offsets = source_offsets(checkpoint, batch)
+    return len(offsets) == 1 and offsets[0]["reservoirId"] != delta_tables.table_id(table)
 
 
 def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
@@ -133,7 +141,13 @@ def first_definition(
 
 
 def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
-    """Write a document into a checkpoint, unless it is there already."""
+    """Write a document into a checkpoint, unless it is there already.
+
+    Args:
+        checkpoint: the checkpoint of a query.
+        name: the name of the document.
+        document: its contents, as JSON.
+    """
     file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
     if not file.is_file() or file.read_bytes() != text.encode():
         checkpoint.mkdir(parents=True, exist_ok=True)
@@ -155,15 +169,15 @@ def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise MedallionError(
             f"{file} is damaged. Restore it from a backup, or delete it: then {checkpoint.name} "
             "continues with the current configuration."
         )
-    return found
+    return document
 
 
 def corrupt_part(checkpoint: Path) -> Path | None:

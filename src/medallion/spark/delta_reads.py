@@ -19,6 +19,12 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
     Delta's change feed would convert times to `java.sql.Timestamp`, which overflow far from today,
     and shift by days in October 1582.
 
+    Args:
+        spark: the session.
+        table: the path of the table.
+        first: the first version.
+        last: the last version.
+
     Raises:
         FileNotFoundError: the log does not have all of these versions any more.
     """
@@ -39,7 +45,13 @@ def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> Dat
 
 
 def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
-    """Return the rows of some data files, with the table's columns."""
+    """Return the rows of data files, with the table's columns.
+
+    Args:
+        spark: the session.
+        table: the path of the table.
+        files: the paths of its files.
+    """
     now = spark.read.format("delta").load(str(table))
     if not files:
         return now.where("false")  # needs no job

@@ -14,7 +14,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from medallion.spark.errors import SPARK_ERRORS
 
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
-_WAITING = ("WAITING", "TIMED_WAITING", "BLOCKED")
 
 
 def is_alive(spark: SparkSession) -> bool:
@@ -29,11 +28,6 @@ def has_lost_its_thread(query: StreamingQuery) -> bool:
     """Return whether a query counts as active although its thread has died."""
     # In this order: a query becomes inactive before its thread ends normally.
     return not _execution(query).queryExecutionThread().isAlive() and bool(query.isActive)
-
-
-def is_waiting(query: StreamingQuery) -> bool:
-    """Return whether a query's thread waits for another thread."""
-    return str(_execution(query).queryExecutionThread().getState().toString()) in _WAITING
 
 
 def query_throwable(query: StreamingQuery) -> Any:

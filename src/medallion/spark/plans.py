@@ -10,27 +10,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
-def analyzed_plan(found: DataFrame) -> Any:
+def analyzed_plan(rows: DataFrame) -> Any:
     """Return Spark's plan of a DataFrame, with names resolved, before it is optimized."""
-    return found._jdf.queryExecution().analyzed()
+    return rows._jdf.queryExecution().analyzed()
 
 
-def catalyst_class(found: DataFrame, name: str) -> Any:
+def catalyst_class(rows: DataFrame, name: str) -> Any:
     """Return a class of Catalyst by its full name.
 
     Py4J would otherwise search each package on the way to it in all of Spark's jars.
     """
-    return getattr(found.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
+    return getattr(rows.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
-def expand_functions(found: DataFrame, plan: Any) -> Any:
+def expand_functions(rows: DataFrame, plan: Any) -> Any:
     """Return the plan with functions that stand for others replaced: to_date(x) by a cast."""
-    return optimizer_rule(found, "ReplaceExpressions").apply(plan)
+    return optimizer_rule(rows, "ReplaceExpressions").apply(plan)
 
 
-def optimizer_rule(found: DataFrame, name: str) -> Any:
+def optimizer_rule(rows: DataFrame, name: str) -> Any:
     """Return a rule of Spark's optimizer, which makes another plan of one."""
-    return getattr(catalyst_class(found, f"optimizer.{name}$"), "MODULE$")
+    return getattr(catalyst_class(rows, f"optimizer.{name}$"), "MODULE$")
 
 
 def plan_nodes(tree: Any) -> Iterator[Any]:
@@ -44,9 +44,9 @@ def plan_nodes(tree: Any) -> Iterator[Any]:
 def plan_expressions(plan: Any) -> Iterator[Any]:
     """Yield all expressions of a plan, and all their descendants."""
     for node in plan_nodes(plan):
-        found = node.expressions()
-        for at in range(found.size()):
-            yield from plan_nodes(found.apply(at))
+        expressions = node.expressions()
+        for at in range(expressions.size()):
+            yield from plan_nodes(expressions.apply(at))
 
 
 def node_type(node: Any) -> str:
@@ -111,47 +111,49 @@ def _name_parts(node: Any) -> tuple[str, ...]:
 CONFIG_TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
     **dict.fromkeys(("float", "double"), "double"),
-    **{kind: kind for kind in ("string", "boolean", "date", "timestamp")},
+    **{name: name for name in ("string", "boolean", "date", "timestamp")},
 }
 
 
-def contains_type(kind: DataType, *wanted: type[DataType]) -> bool:
+def contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
     """Return whether a type is one of some types, or contains one."""
-    match kind:
-        case _ if isinstance(kind, wanted):
+    match data_type:
+        case _ if isinstance(data_type, wanted):
             return True
         case StructType():
-            return any(contains_type(field.dataType, *wanted) for field in kind)
+            return any(contains_type(field.dataType, *wanted) for field in data_type)
         case ArrayType():
-            return contains_type(kind.elementType, *wanted)
+            return contains_type(data_type.elementType, *wanted)
         case MapType():
-            return contains_type(kind.keyType, *wanted) or contains_type(kind.valueType, *wanted)
+            return contains_type(data_type.keyType, *wanted) or contains_type(
+                data_type.valueType, *wanted
+            )
     return False
 
 
-def inner_types(kind: DataType) -> list[DataType]:
+def inner_types(data_type: DataType) -> list[DataType]:
     """Return the types directly within a type."""
-    match kind:
+    match data_type:
         case StructType():
-            return [field.dataType for field in kind]
+            return [field.dataType for field in data_type]
         case ArrayType():
-            return [kind.elementType]
+            return [data_type.elementType]
         case MapType():
-            return [kind.keyType, kind.valueType]
+            return [data_type.keyType, data_type.valueType]
     return []
 
 
-def type_ddl(kind: DataType) -> str:
+def type_ddl(data_type: DataType) -> str:
     """Return a type in Spark's SQL, names quoted if necessary."""
-    match kind:
+    match data_type:
         case StructType():
-            fields = (f"{_quoted(field.name)}:{type_ddl(field.dataType)}" for field in kind)
+            fields = (f"{_quoted(field.name)}:{type_ddl(field.dataType)}" for field in data_type)
             return f"struct<{','.join(fields)}>"
         case ArrayType():
-            return f"array<{type_ddl(kind.elementType)}>"
+            return f"array<{type_ddl(data_type.elementType)}>"
         case MapType():
-            return f"map<{type_ddl(kind.keyType)},{type_ddl(kind.valueType)}>"
-    return kind.simpleString().replace("bigint", "long")
+            return f"map<{type_ddl(data_type.keyType)},{type_ddl(data_type.valueType)}>"
+    return data_type.simpleString().replace("bigint", "long")
 
 
 def _quoted(name: str) -> str:

@@ -142,7 +142,6 @@ class Run:
         ended: seconds of a monotonic clock.
         has_done_batch: whether a batch ended since the start, recorded or not.
         needs_restart: whether it only has to be started again, which is no failure.
-        cannot_stop: whether it hangs, so that no other one may be started in this process.
         is_recorded: whether it has ended, and all its batches are in `ops.runs`.
         find_failing_part: returns a message about the part of its SQL that fails, if any.
     """
@@ -158,12 +157,10 @@ class Run:
     has_done_batch: bool = False
     on_batch: Callable[[BatchProgress], None] | None = None
     needs_restart: bool = False
-    cannot_stop: bool = False
     is_recorded: bool = False
     find_failing_part: Callable[[], str | None] = lambda: None
     _started: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
-    _stop_failure: Failure | None = None  # its failure before, or for which, `stop` was called
     _own_failure: Failure | None = None  # why it stopped by itself
 
     @property
@@ -201,30 +198,18 @@ class Run:
             self.stop()
         self.ended = time.monotonic()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether its thread waits for another thread."""
-        return jvm.is_waiting(self.query)
-
-    def stop(self, because: Failure | None = None) -> None:
-        """Stop it at once: an interrupted batch runs again at the next start.
-
-        Args:
-            because: the failure for which it is stopped, if any.
-        """
+    def stop(self) -> None:
+        """Stop it at once: an interrupted batch runs again at the next start."""
         if self._is_stopped:
             return
-        self._stop_failure = because or self.failure()
+        self._own_failure = self.failure()
         if self.sink:
             self.sink.stopping.set()
         if self.has_dead_thread:
             jvm.release_query(self.query)
         elif not jvm.stop_within(self.query, _STOP_SECONDS):
-            self.cannot_stop = True
-            text = f"it could not be stopped in {_STOP_SECONDS} seconds"
-            if self._stop_failure:
-                text = f"{self._stop_failure}, and {text}"
-            self._stop_failure = Failure(FailureCode.OTHER, text)
+            reason = f"it could not be stopped in {_STOP_SECONDS} seconds"
+            self._own_failure = self._own_failure or Failure(FailureCode.OTHER, reason)
         self._is_stopped = True
         self.collect()
         self.ended = time.monotonic()
@@ -269,7 +254,7 @@ class Run:
         if self.needs_restart:
             return None
         if self._is_stopped:
-            return self._stop_failure
+            return self._own_failure
         if self.has_dead_thread:
             text = "its thread in Spark has died: see Java's error above"
             return Failure(FailureCode.OTHER, text)

@@ -202,6 +202,12 @@ def session_of_command(
 ) -> Iterator[SparkSession]:
     """Start a session for one command, and stop it at the end, also on SIGTERM and Ctrl-C.
 
+    Args:
+        config: the configuration.
+        name: the name of the application in Spark.
+        debug: log errors of Spark with their stack traces.
+        work: how much it has to do.
+
     Raises:
         ConfigError: as `spark_session` does.
         KeyboardInterrupt: a signal has come, or Java has died of it.
@@ -243,8 +249,8 @@ def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     except SPARK_ERRORS as error:
         if master is None:
             raise
-        told = f"Spark does not start with {master}: {one_line(str(error))}"
-        raise ConfigError(f"MEDALLION_MASTER: {told}") from error
+        reason = f"Spark does not start with {master}: {one_line(str(error))}"
+        raise ConfigError(f"MEDALLION_MASTER: {reason}") from error
     except ConnectionError as error:
         raise MedallionError(
             "Java has ended while Spark started: its own lines above say why, such as a folder for "
@@ -269,7 +275,7 @@ def session_settings(config: Config) -> dict[str, str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
-    found = {}
+    settings = {}
     for number, line in enumerate(lines, 1):
         words = line.split(None, 1)
         if not words or words[0].startswith("#"):
@@ -284,5 +290,5 @@ def session_settings(config: Config) -> dict[str, str]:
                 f"{file} line {number}: {key} is {_FIXED[key]} here, whatever else is set: with "
                 "another value the same line would be another row, or not be counted. Take it out."
             )
-        found[key] = value
-    return {**found, **_FIXED}
+        settings[key] = value
+    return {**settings, **_FIXED}

@@ -58,12 +58,12 @@ def defer_signals() -> Iterator[ShutdownRequest]:
     if _requests:
         yield _requests[-1]
         return
-    _requests.append(found := ShutdownRequest())
+    _requests.append(request := ShutdownRequest())
     try:
-        with handled(found.note, _NUMBERS):
-            yield found
+        with handled(request.note, _NUMBERS):
+            yield request
     finally:
-        _requests.remove(found)
+        _requests.remove(request)
         logging.disable(logging.NOTSET)
 
 

@@ -1,4 +1,4 @@
-"""Detection of queries without progress: they are reported, and stopped if they hang."""
+"""Waiting for queries to end, and a message if one makes no progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, StreamError
+from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import Run, stop_all
 from medallion.storage.text import Reporter
 
@@ -43,8 +43,7 @@ class Watch:
     def check_progress(self, runs: Iterable[Run]) -> None:
         """Report queries without progress, and again after as long.
 
-        A query is stopped if its thread waits and no task runs that it could wait for. (A task of
-        an hour shows no activity either, and continues.)
+        A completed task is progress, also if Spark runs it for another query.
         """
         now = self._clock()
         if now - self._checked_at < _PAUSE:
@@ -58,14 +57,10 @@ class Watch:
             if sign != before:
                 since = now
             elif now - since >= self._patience:
-                if not tasks and run.is_waiting:
-                    text = f"no progress for {minutes} and no running task: the query was stopped"
-                    run.stop(Failure(FailureCode.OTHER, text))
-                else:
-                    self._say(
-                        f"{run.name}: no progress for {minutes}, and rows may be waiting; if "
-                        "this continues, stop this run and start it again"
-                    )
+                self._say(
+                    f"{run.name}: no progress for {minutes}, and rows may be waiting; if "
+                    "this continues, stop this run and start it again"
+                )
                 since = now
             self._seen[id(run)] = (sign, since)
 
@@ -89,7 +84,7 @@ class Watch:
                 if signals.is_shutdown_requested():
                     stop_all(waiting)
                 signals.raise_if_requested()
-                self.check_progress(waiting)  # it may stop some
+                self.check_progress(waiting)
                 waiting[0].await_termination(_POLL_SECONDS)
         failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
         if failures:

@@ -98,7 +98,7 @@ def first_readable_version(table: Path) -> int:
 def commit_time(table: Path, version: int) -> float:
     """Return when a version was committed, in seconds since 1970; a copied file may be newer."""
     file = commit_file(table, version)
-    infos = (a["commitInfo"] for a in _parsed(file.read_text("utf-8")) if "commitInfo" in a)
+    infos = (a["commitInfo"] for a in _parse(file.read_text("utf-8")) if "commitInfo" in a)
     return min((file.stat().st_mtime, *(float(info["timestamp"]) / 1000 for info in infos)))
 
 
