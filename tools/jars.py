@@ -1,11 +1,11 @@
-"""Put the jars of a list into this environment's PySpark, once, at set-up.
+"""Install the jars of a list into this environment's PySpark.
 
-There every launcher of Spark finds them, and no start of a session resolves anything. Ivy, which
-PySpark carries, fetches them; its cache stays inside .venv.
+Every launcher of Spark finds them there, and no session resolves packages when it starts. PySpark's
+Ivy downloads them; its cache stays in .venv.
 
-    jars.py             those of conf/jars.txt, which Delta needs
-    jars.py LIST        those of another list
-    jars.py LIST DIR    the same, into another folder
+    jars.py             install conf/jars.txt, Delta's jars
+    jars.py LIST        install another list
+    jars.py LIST DIR    install it into another folder
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def listed_jars(listed: Path) -> list[Jar]:
 
 
 def check_versions(jars: list[Jar]) -> None:
-    """The Python side of Delta and its jar are one release."""
+    """Exit if the Python package and the jar of Delta have different versions."""
     package = version("delta-spark")
     for jar in jars:
         if jar.artifact.startswith("delta-spark") and jar.version != package:
@@ -69,7 +69,7 @@ def spark_jars() -> Path:
 
 
 def ivy_file(jars: list[Jar]) -> Path:
-    """Ivy's own list: the main artifact of each module and nothing that it depends on."""
+    """Write Ivy's list: the main artifact of each module, without dependencies."""
     dependencies = "\n".join(
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}"'
         ' conf="default->master" transitive="false"/>'
@@ -84,7 +84,7 @@ def ivy_file(jars: list[Jar]) -> Path:
 
 
 def proxy_options() -> list[str]:
-    """Java does not look at https_proxy, as pip does."""
+    """Return the proxy for Java, which ignores https_proxy."""
     proxy = urlsplit(getproxies().get("https", ""))
     if not proxy.hostname:
         return []
@@ -92,9 +92,9 @@ def proxy_options() -> list[str]:
 
 
 def trust_options() -> list[str]:
-    """A Java trust store with the authorities that this machine's Python and pip trust.
+    """Return options for a Java trust store with the authorities that pip and Python trust.
 
-    A Java that did not come with the machine knows nothing of an authority of its owner's.
+    A Java from a wheel does not know authorities that were added to the machine.
     """
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
@@ -135,7 +135,7 @@ def run_ivy(jars: list[Jar], ivy: Path, options: list[str]) -> subprocess.Comple
 
 
 def resolve(jars: list[Jar], ivy: Path, listed: Path) -> Path:
-    """The folder with the jars, each one checked."""
+    """Return a folder with the downloaded jars, whose checksums are right."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
     run = run_ivy(jars, ivy, [])

@@ -1,13 +1,13 @@
 # Which Java runs Spark. To be sourced, from the project's root.
 
-# Is this `java` 17 or 21, and does it start with the module that Spark's launcher asks for?
+# Return 0 if this `java` is 17 or 21 and has the module that Spark's launcher needs.
 java_suits() {
     java_major=$("$1" --add-modules=jdk.incubator.vector -version 2>&1 |
         sed -n 's/^[a-z]* version "\([0-9]*\).*/\1/p')
     [ "$java_major" = 17 ] || [ "$java_major" = 21 ]
 }
 
-# Leaves JAVA_HOME so that Spark's launchers find a Java they can use; fails where there is none.
+# Set JAVA_HOME so that Spark's launchers find a supported Java; fail if there is none.
 use_java() {
     if [ -n "${JAVA_HOME:-}" ] && java_suits "$JAVA_HOME/bin/java"; then
         return 0

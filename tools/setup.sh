@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds .venv: the packages, a Java where the machine has none for Spark, and Delta's jars.
-# Run again, it does what is missing; with nothing missing it returns at once.
+# Create .venv: the packages, a Java if the machine has none for Spark, and Delta's jars.
+# A second call installs what is missing.
 #   PYTHON   the Python to build with (default: python3); another version than .venv's replaces it
 set -eu
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ version_of() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
-# All that set-up depends on. An environment does not survive a move, so the folder counts too.
+# The inputs of set-up. An environment cannot be moved, so the folder is one of them.
 fingerprint() {
     {
         pwd
@@ -33,7 +33,7 @@ fingerprint() {
     } | cksum
 }
 
-# An environment in which pip was cut short is not to be trusted.
+# An environment in which pip was interrupted is created again.
 environment_is_sound() {
     [ -x "$venv/bin/python" ] && [ ! -e "$installing" ] &&
         [ "$(cat "$venv/.medallion-folder" 2>/dev/null)" = "$PWD" ] &&
@@ -57,20 +57,20 @@ create_environment() {
 }
 
 install_packages() {
-    # The constraints hold for what builds packages too: the first name is for pip before 25.3.
+    # The constraints apply to build dependencies too: the first name is for pip before 25.3.
     PIP_CONSTRAINT=$PWD/constraints.txt
     PIP_BUILD_CONSTRAINT=$PWD/constraints.txt
     export PIP_CONSTRAINT PIP_BUILD_CONSTRAINT
-    # Half of the time to build PySpark's wheel went into packing jars, which are packed already.
+    # Without compression: half of the time to build PySpark's wheel went into packing jars.
     DIST_EXTRA_CONFIG=${DIST_EXTRA_CONFIG:-$PWD/tools/venv/wheels.cfg}
     export DIST_EXTRA_CONFIG
     touch "$installing"
     "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-compile \
         -c constraints.txt -e ".[$1]" >"$log" 2>&1 || {
         cat "$log" >&2
-        fail "pip could not install the packages (its words are above); check the network and pip's settings, then run it again"
+        fail "pip could not install the packages (its output is above); check the network and pip's settings, then run it again"
     }
-    # By all cores, as pip does not. What is no Python of this version is passed over, as by pip.
+    # pip compiles on one core. Files that are not valid for this Python are skipped, as by pip.
     "$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" >"$log" 2>&1 || true
     rm "$installing"
 }
@@ -113,7 +113,7 @@ fi
 
 say "4/4 Delta's jars"
 "$venv/bin/python" tools/jars.py ||
-    fail "Delta's jars are not in place, for the reason above; put it right and run it again"
+    fail "Delta's jars are not in place, for the reason above; fix it and run it again"
 
 fingerprint >"$stamp"
 say "ready"

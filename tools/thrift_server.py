@@ -2,11 +2,9 @@
 
     .venv/bin/python tools/thrift_server.py [--host 127.0.0.1] [--port 10000] [--every SECONDS]
 
-The catalogue is held in memory and read from the folders, again and again, so that tables which
-appear later are found. A metastore would be one more thing to run: the embedded one serves a single
-process. There are no passwords: whoever reaches the port may do what this process may do to the
-files, so bind it to a loopback address, or give it a read-only file system, as Compose does.
-Root and master are those of the other commands: from the environment, or from `.env`.
+The catalog is kept in memory and read from the directories every EVERY seconds: no metastore has to
+run. There are no passwords, so bind the port to a loopback address, or give the process a read-only
+file system as Compose does. Root and master come from the environment or `.env`.
 """
 
 import argparse
@@ -26,7 +24,13 @@ from medallion.storage.table_specs import quote_identifier
 
 
 def session(master: str, host: str, port: int) -> SparkSession:
-    """A session of its own: Delta, UTC, and a catalogue that needs no database."""
+    """Return a session with Delta, UTC, and a catalog without a database.
+
+    Args:
+        master: the Spark master.
+        host: the address to listen on.
+        port: the port to listen on.
+    """
     warehouse = tempfile.mkdtemp(prefix="medallion-thrift-")
     settings: dict[str, bool | float | int | str | None] = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -44,7 +48,13 @@ def session(master: str, host: str, port: int) -> SparkSession:
 
 
 def register(spark: SparkSession, layout: Layout, failed: set[str]) -> None:
-    """Show the clients every table that there is; one that cannot be read yet is tried again."""
+    """Register each table; one that cannot be read yet is tried again.
+
+    Args:
+        spark: the session of the server.
+        layout: the paths of the tables.
+        failed: tables whose error was reported.
+    """
     for table, path in layout.tables().items():
         name = ".".join(map(quote_identifier, table.split(".", 1)))
         if spark.catalog.tableExists(name):
@@ -69,7 +79,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=10000)
-    parser.add_argument("--every", type=float, default=30, help="seconds between looks for tables")
+    parser.add_argument(
+        "--every", type=float, default=30, help="seconds between two scans"
+    )
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     try:

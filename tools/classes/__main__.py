@@ -1,8 +1,8 @@
-"""Keep the classes that a run loads in an archive of Java's own (class-data sharing, JEP 350).
+"""Archive the classes that a run loads (class-data sharing, JEP 350).
 
-To find, check and link some 25,000 classes is a fifth of a short night. tools/venv/spark-env.sh
-hands the archive to every Java of Spark's that this environment starts. One of other jars, or of
-another Java, is ignored by Java, and created again here.
+Loading some 25,000 classes is a fifth of a short nightly run. tools/venv/spark-env.sh passes the
+archive to each Java that Spark starts here. Java ignores an archive of other jars or of another
+Java, and this script creates it again.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ ARCHIVE, MADE_OF, NO_SETTINGS = KEPT / "java.jsa", KEPT / "made-of", KEPT / "no-
 
 
 def java_of_spark() -> str:
-    """The Java that Spark's launchers take."""
+    """Return the Java that Spark's launchers use."""
     home = os.environ.get("JAVA_HOME")
     found = f"{home}/bin/java" if home else shutil.which("java")
     return found or sys.exit("there is no Java here: make setup")
 
 
 def fingerprint(java: str) -> str:
-    """Of all that decides whether Java takes the archive, and what should be in it."""
+    """Return a digest of what decides whether Java uses the archive, and of its content."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         sys.exit("there is no PySpark here: make setup")
@@ -42,10 +42,10 @@ def fingerprint(java: str) -> str:
 
 
 def keep(archive: Path) -> None:
-    """Run the layers once, in a folder of their own, and wait for Java to write what it loaded."""
-    # By a caller's settings for Spark, the class path would be another one.
+    """Run the layers once in a temporary folder, and wait for Java to write the archive."""
+    # The user's settings for Spark could change the class path.
     os.environ["SPARK_CONF_DIR"] = str(NO_SETTINGS)
-    # What it cannot keep, such as classes made while it runs, is not worth a line each.
+    # Without a line for each class that cannot be archived, such as generated ones.
     options = f'"-XX:ArchiveClassesAtExit={archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'
     os.environ["SPARK_SUBMIT_OPTS"] = options
     from pyspark import SparkContext
@@ -57,7 +57,7 @@ def keep(archive: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="medallion-classes-") as root:
         conf = Path(root) / "conf"
-        shutil.copytree(CONF, conf)  # and not the project's, whose sources are somebody's files
+        shutil.copytree(CONF, conf)  # the project's sources may be the user's
         shutil.copytree(PROJECT / "conf/spark", conf / "spark")
         home = {"MEDALLION_HOME": f"{root}/lakehouse", "MEDALLION_CONF": str(conf)}
         config = replace(load(home), master="local[2]")
