@@ -79,9 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=10000)
-    parser.add_argument(
-        "--every", type=float, default=30, help="seconds between two scans"
-    )
+    parser.add_argument("--every", type=float, default=30, help="seconds between two scans")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     try:
