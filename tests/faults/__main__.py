@@ -116,13 +116,12 @@ class _Place:
 
 
 _WALK = (
-    "Written by `make faults`: a random walk over lakehouses, in which commands are cut off and "
-    "kept from writing, and what lies on disk is damaged."
+    "Written by `make faults`: random commands that are killed, or whose writes fail, and damage "
+    "to the files on disk."
 )
 _AIMED = (
-    "Written by `make faults-sites`: lakehouses in which a process is killed (`kill -9`) wherever "
-    "it is about to write at a place at which none was killed yet, between torn checkpoints and "
-    "edited settings."
+    "Written by `make faults-sites`: a process is killed (`kill -9`) before each write, between "
+    "damaged checkpoints and changed settings."
 )
 
 
@@ -136,10 +135,9 @@ def _report(
     lines = [
         "# Faults at each write" if options.aim else "# Faults",
         "",
-        f"{_AIMED if options.aim else _WALK} After every few steps an "
-        "undisturbed run takes in what is left, doing what its sentences ask for, and the tables "
-        "are compared with the lines that landed. (No Python worker of Spark's is killed: there is "
-        "none, for no row goes through Python.)",
+        f"{_AIMED if options.aim else _WALK} After a few steps "
+        "a run without faults ingests the rest, does what its messages ask for, and the tables are "
+        "compared with the lines that landed.",
         "",
         f"{made_by(options.seed)}, {minutes:.0f} minutes, {processes} processes.",
         "",
@@ -147,7 +145,7 @@ def _report(
     ]
     if found:
         output = [f"- {each.splitlines()[0]}" for each in found]
-        lines += ["", "## Not made good", "", *output]
+        lines += ["", "## Not repaired", "", *output]
     return "\n".join(lines) + "\n"
 
 

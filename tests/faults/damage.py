@@ -104,8 +104,8 @@ def tear(root: Path, random: Random, kind: str, query: str) -> str | None:
 
 TEARS = (
     "last deleted of commits",
-    "last torn of commits",
+    "last truncated of commits",
     "last deleted of offsets",
-    "last torn of offsets",
+    "last truncated of offsets",
     "checkpoint gone",
 )

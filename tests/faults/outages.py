@@ -48,7 +48,7 @@ class Outages:
         self.kinds: dict[str, Callable[[], AbstractContextManager[None]]] = {
             "the broker ends": lambda: self._without_broker(broker.stop, broker.start),
             "the broker hangs": lambda: self._without_broker(broker.pause, broker.go_on),
-            "the reference is away": self._reference_is_away,
+            "the lookup table is missing": self._lookup_is_missing,
             "the stream is killed": self._stream_is_killed,
         }
         if is_small:
@@ -101,7 +101,7 @@ class Outages:
         self.feed.is_broker_there = True
 
     @contextmanager
-    def _reference_is_away(self) -> Iterator[None]:
+    def _lookup_is_missing(self) -> Iterator[None]:
         file = self.root / "reference/weights.csv"
         file.rename(file.with_suffix(".new"))
         yield
@@ -220,14 +220,14 @@ def report(
         "# Outages",
         "",
         'Written by `make faults-outages`: `medallion stream --trigger "1 second"` on two sources,'
-        " files with a reference and messages of Kafka, while a file lands and messages are sent"
-        " each second. After each outage all that had come was in silver again; in the end a night"
-        " and `audit --deep` found nothing, and the tables were what the lines add up to.",
+        " files with a lookup table and Kafka messages, while a file lands and messages are sent"
+        " each second. After each outage all rows reached silver; at the end a nightly run and"
+        " `audit --deep` found nothing, and the tables were what the lines add up to.",
         "",
         f"{made_by(options.seed)}, {seconds / 60:.0f} minutes, {feed.world.number} files, "
         f"{feed.world.lines} lines, {feed.sent} messages.",
         "",
-        "| what befell it | for | all in silver again after |",
+        "| outage | duration | all rows in silver after |",
         "| --- | --- | --- |",
         *(f"| {name} | {length:.0f} s | {back:.0f} s |" for name, length, back in found),
     ]

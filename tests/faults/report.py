@@ -89,11 +89,11 @@ class Results:
         points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in everywhere]
         hit = [site for site in everywhere if self.killed[site] + self.failed[site]]
         return [
-            f"{self.steps} steps, {self.checks} undisturbed runs whose tables were compared with "
-            f"the arithmetic of what had landed; {self.remedies.total()} refusals named a command, "
-            "and that command put it right.",
+            f"{self.steps} steps, {self.checks} runs without faults, whose tables were "
+            f"compared with the landed lines; {self.remedies.total()} refusals named a command, "
+            "and that command repaired it.",
             "",
-            "| what | how often | made good, nothing lost |",
+            "| fault | times | repaired, nothing lost |",
             "| --- | --- | --- |",
             *rows,
             "",
