@@ -119,7 +119,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("gold", "user_activity"), SLIDES, ["gold.user_activity.slide", "1,000 windows"]),
         (("sources", "event", "watermark"), f"{10**9} days", ["watermark", "'10 minutes'"]),
         (("maintain",), {"retain": "1 day"}, ["maintain.retain", "retention, every"]),
-        (("maintain",), {"retention": "1 week"}, ["maintain.retention", "'10 minutes'"]),
+        (("maintain",), {"retention": "1 weak"}, ["maintain.retention", "'10 minutes'"]),
         (("maintain",), {"retention": "59 minutes"}, ["maintain.retention", "at least 1 hour"]),
         (("maintain",), "daily", ["maintain must be a mapping"]),
         (("sources",), {2024: {}}, ["sources has the key 2024, which is not a string"]),
@@ -535,13 +535,28 @@ def test_options_of_csv_that_are_wrong(tmp_path: Path, changes: dict[str, Any], 
 
 
 def test_durations() -> None:
-    texts = ("1 second", "10 minutes", "2 hours", "3 days")
-    assert [Duration.parse(text).seconds for text in texts] == [1, 600, 7200, 259200]
+    strings = ("1 second", "10 minutes", "2 hours", "3 days", "1 week")
+    assert [Duration.parse(string).text for string in strings] == [*strings]
+    assert [Duration.parse(string).seconds for string in strings] == [1, 600, 7200, 259200, 604800]
+    short = {"500 ms": "500 milliseconds", "4s": "4 seconds", "30 sec": "30 seconds"}
+    short |= {"15 min": "15 minutes", "1 h": "1 hour", "2 months": "62 days"}
+    assert {string: Duration.parse(string).text for string in short} == short
+    assert Duration.parse("500 ms").micros == 500_000
     assert Duration.parse(" 2 hours ").micros == 7_200_000_000
     assert Duration.parse(" 2 hours ").text == str(Duration.parse(" 2 hours ")) == "2 hours"
     assert Duration.parse("36500 days").seconds == 36500 * 86400
     too_long = ("36501 days", f"{10**30} seconds")
-    for wrong in ("", "10", "-1 hour", "0 days", "1.5 hours", "1 week", "1\u0663 hours", *too_long):
+    for wrong in (
+        "",
+        "10",
+        "-1 hour",
+        "0 days",
+        "1.5 hours",
+        "1 m",
+        "1 year",
+        "1\u0663 hours",
+        *too_long,
+    ):
         with pytest.raises(ValueError, match="is not a duration"):
             Duration.parse(wrong)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from zoneinfo import available_timezones
 
 from medallion.config import sources, values
 from medallion.config.document import Node
 from medallion.config.expressions import COMMENT, STRING
 from medallion.config.model import (
+    CALENDAR_DAYS,
     JOINS,
     OUTPUT_MODES,
+    UTC,
     Aggregate,
     GoldTable,
     Join,
@@ -33,10 +36,17 @@ Definition = Aggregate | Statement | Join
 _FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
+_CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
+_WINDOW = (
+    "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
+    f"of {_CALENDAR}"
+)
 _AGGREGATE = (
     "source",
     "window",
     "slide",
+    "start",
+    "time_zone",
     "session",
     "group_by",
     "measure",
@@ -90,9 +100,13 @@ def _refuse_unknown(node: Node, key: str, column: str, source: SourceConfig) -> 
 
 
 def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
-    window, slide, session = _windows(node)
+    slide, start, session = (
+        node.optional(key, values.duration, _DURATION) for key in ("slide", "start", "session")
+    )
+    window = node.optional("window", _window, _WINDOW)
+    zone = node.get("time_zone", _time_zone, "a time zone such as 'Europe/Berlin'", UTC)
     ends = WINDOW if window or session else ()
-    group_by = node.get("group_by", values.texts, "a list of silver columns")
+    group_by = node.get("group_by", values.texts, "a list of silver columns", [])
     for column in group_by:
         _refuse_unknown(node, "group_by", column, source)
         if [*group_by, *ends].count(column) > 1:
@@ -116,22 +130,46 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
             node.fail(
                 "measure", f"names {column!r}, which is already a column of group_by or window"
             )
-    return Aggregate(group_by, measure, window, slide, session)
+    aggregate = Aggregate(group_by, measure, window, slide, session, start, zone)
+    _refuse_invalid_windows(node, aggregate)
+    return aggregate
 
 
-def _windows(node: Node) -> tuple[Duration | None, Duration | None, Duration | None]:
-    window, slide, session = (
-        node.optional(key, values.duration, _DURATION) for key in ("window", "slide", "session")
-    )
-    if session and (window or slide):
-        node.fail("session", "cannot be used with window and slide: choose one of them")
+def _window(value: Any) -> Duration:
+    """Return a duration, or one unit of the calendar with its shortest length."""
+    string = values.text(value).strip()
+    match = re.fullmatch(r"([0-9]+) *(week|month|quarter|year)s?", string)
+    if match and match[1] != "1":
+        raise ValueError  # it is not clear when the first of several starts
+    if match:
+        return Duration(CALENDAR_DAYS[match[2]] * 86_400, f"1 {match[2]}")
+    return Duration.parse(string)
+
+
+def _time_zone(value: Any) -> str:
+    if values.text(value) not in available_timezones():
+        raise ValueError
+    return str(value)
+
+
+def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
+    window, slide, start = aggregate.window, aggregate.slide, aggregate.start
+    for key in ("window", "slide", "start", "time_zone"):
+        if aggregate.session and key in node.value:
+            node.fail("session", f"cannot be used with {key}: choose one of them")
     if slide and (not window or slide.seconds > window.seconds):
         node.fail("slide", "needs a window that is at least as long")
+    if slide and aggregate.calendar_unit:
+        node.fail("slide", f"cannot be used with a window of {aggregate.calendar_unit}: remove it")
     if slide and window and window.seconds > _MOST_WINDOWS * slide.seconds:
         node.fail(
             "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make slide longer"
         )
-    return window, slide, session
+    step = slide or window
+    if start and (not step or start.seconds >= step.seconds):
+        node.fail("start", "needs a window, or a slide, that is longer")
+    if aggregate.time_zone != UTC and not aggregate.calendar_unit:
+        node.fail("time_zone", f"needs a window of 1 day, {_CALENDAR}")
 
 
 # Strings and comments are left as they are.

@@ -97,6 +97,8 @@ IGNORED_NAMES = (
     *("*.tmp", "*.part", "*.filepart", "*.partial", "*.crdownload"),  # uploads until their rename
     *("*.crc", "Thumbs.db", "~lock*", "~$*"),
 )
+UTC = "UTC"
+CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # of the shortest
 
 
 @dataclass(frozen=True)
@@ -257,8 +259,14 @@ class Aggregate:
     Attributes:
         group_by: The silver columns to group by.
         measure: The columns to compute, each with a Spark SQL aggregate.
-        window: The length of the time windows; without it groups span all time.
+        window: The length of the time windows: a duration (`7 days` are counted from 1970-01-01, a
+            Thursday), or `1 week` (from Monday), `1 month`, `1 quarter` or `1 year`. Without it
+            groups span all time.
         slide: The time between the starts of two windows, if windows overlap.
+        start: A shift of the windows: with `6 hours` a day starts at 06:00, with `6 days` a week on
+            Sunday.
+        time_zone: The time zone, such as `Europe/Berlin`, by which windows of `1 day` and those of
+            the calendar start at midnight; `window_start` and `window_end` stay UTC.
         session: Group rows that follow each other within this time, in place of `window`; in
             output mode `complete` only.
     """
@@ -268,6 +276,15 @@ class Aggregate:
     window: Duration | None = None
     slide: Duration | None = None
     session: Duration | None = None
+    start: Duration | None = None
+    time_zone: str = UTC
+
+    @property
+    def calendar_unit(self) -> str | None:
+        """The unit of windows that follow the calendar, whose lengths differ; None for others."""
+        unit = self.window.text.removeprefix("1 ") if self.window else ""
+        is_utc_day = unit == "day" and self.time_zone == UTC  # always 24 hours
+        return unit if unit in CALENDAR_DAYS and not is_utc_day else None
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -13,9 +13,16 @@ TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
-_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-DURATION = "a duration in seconds, minutes, hours or days, such as '10 minutes'"
-_LONGEST = 36_500 * _UNITS["day"]  # below the range of Spark's arithmetic
+_DAY = 86_400
+# Seconds. A month is the longest one, so that a watermark drops nothing too early.
+_UNITS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": _DAY}
+_UNITS |= {"week": 7 * _DAY, "month": 31 * _DAY}
+_SHORT_UNITS = {"ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "h": "hour"}
+DURATION = (
+    "a duration in ms, seconds (s), minutes (min), hours (h), days, weeks or months, such as "
+    "'10 minutes'"
+)
+_LONGEST = 36_500 * _DAY  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
@@ -24,23 +31,28 @@ _NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark parses the rest
 
 @dataclass(frozen=True, order=True)
 class Duration:
-    """A length of time; `text` is its spelling, which Spark can parse."""
+    """A length of time; `text` is its spelling in units that all parts of Spark know."""
 
-    seconds: int
+    seconds: float
     text: str = field(compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Duration:
-        """Parse a duration such as `10 minutes`; raise ValueError for anything else."""
-        match = re.fullmatch(r"([1-9][0-9]*) (second|minute|hour|day)s?", text.strip())
-        if not match or int(match[1]) * _UNITS[match[2]] > _LONGEST:
+        """Parse a duration such as `10 minutes` or `15 min`; raise ValueError for anything else."""
+        match = re.fullmatch(r"([1-9][0-9]*) *([a-z]+)", text.strip())
+        number, unit = (int(match[1]), match[2]) if match else (0, "")
+        unit = _SHORT_UNITS.get(unit, unit.removesuffix("s"))
+        if unit not in _UNITS or number * _UNITS[unit] > _LONGEST:
             raise ValueError(f"{text!r} is not {DURATION}")
-        return cls(int(match[1]) * _UNITS[match[2]], text.strip())
+        seconds = number * _UNITS[unit]
+        if unit == "month":  # Spark has no fixed length for it
+            number, unit = 31 * number, "day"
+        return cls(seconds, f"{number} {unit}" + ("" if number == 1 else "s"))
 
     @property
     def micros(self) -> int:
         """The duration in microseconds, the unit of recorded times."""
-        return self.seconds * 1_000_000
+        return round(self.seconds * 1_000_000)
 
     def __str__(self) -> str:
         return self.text

@@ -124,12 +124,12 @@ def trigger_options(text: str) -> dict[str, Any]:
     if text == AVAILABLE_NOW:
         return {"availableNow": True}
     try:
-        Duration.parse(text)
+        interval = Duration.parse(text)
     except ValueError:
         raise UsageError(
             f"--trigger {text!r} is neither {AVAILABLE_NOW} nor an interval such as '4 seconds'."
         ) from None
-    return {"processingTime": text}
+    return {"processingTime": interval.text}
 
 
 @dataclass

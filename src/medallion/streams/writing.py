@@ -42,13 +42,13 @@ def named_trigger(name: str) -> dict[str, Any]:
         return dict(_TRIGGERS[words])
     interval = words.removeprefix("continuous ")
     try:
-        Duration.parse(interval)
+        duration = Duration.parse(interval)
     except ValueError:
         raise UsageError(
             f"The trigger {name!r} is none of {', '.join(_TRIGGERS)}, or an interval such as "
             "'4 seconds'."
         ) from None
-    return {"processingTime" if interval == words else "continuous": interval}
+    return {"processingTime" if interval == words else "continuous": duration.text}
 
 
 def write(

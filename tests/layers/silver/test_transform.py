@@ -66,8 +66,8 @@ def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
 
 def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
-    windows = {"window": Duration.parse("10 minutes"), "slide": Duration.parse("5 minutes")}
-    counted = gold.aggregated(rows, "ts", Aggregate((), {"n": "count(*)"}, **windows))
+    windows = (Duration.parse("10 minutes"), Duration.parse("5 minutes"))
+    counted = gold.aggregated(rows, "ts", Aggregate((), {"n": "count(*)"}, *windows))
     found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
     assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
+from medallion.config.model import UTC, Aggregate, Config, GoldTable, Join, Statement
 from medallion.layers.definition import refuse_changed
 from medallion.spark import checkpoints
 
@@ -35,8 +35,19 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
         "session": definition.session.text if definition.session else None,
         "group_by": list(definition.group_by),
         "measure": dict(definition.measure),
+        **_window_settings(definition),
         **mode,
     }
+
+
+def _window_settings(aggregate: Aggregate) -> dict[str, str]:
+    """Return the settings that tables of earlier releases do not have, if they are set."""
+    settings: dict[str, str | None] = {
+        "start": aggregate.start.text if aggregate.start else None,
+        "calendar": aggregate.calendar_unit,  # `1 week` and `7 days` start on different days
+        "time_zone": aggregate.time_zone if aggregate.time_zone != UTC else None,
+    }
+    return {key: value for key, value in settings.items() if value}
 
 
 def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:

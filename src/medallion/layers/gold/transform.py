@@ -85,18 +85,42 @@ def aggregated(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFr
 def windowed(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFrame:
     """Return each row once per window that contains it, with `window_start` and `window_end` (UTC).
 
-    Without windows of a fixed length, return the rows unchanged.
+    Without `window`, return the rows unchanged.
     """
     if aggregate.window is None:
         return rows
+    if aggregate.calendar_unit:
+        bounds = calendar_window(F.col(event_time), aggregate)
+        timed = rows.where(F.col(event_time).isNotNull())  # F.window drops the others, too
+        return timed.withColumns(dict(zip(WINDOW, bounds, strict=True)))
+    slide, start = aggregate.slide, aggregate.start
     frame = F.window(
-        event_time, aggregate.window.text, aggregate.slide.text if aggregate.slide else None
+        event_time,
+        aggregate.window.text,
+        slide.text if slide else None,
+        start.text if start else None,
     )
     return (
         rows.withColumn(_FRAME, frame)
         .withColumn("window_start", F.col(f"{_FRAME}.start"))
         .withColumn("window_end", F.col(f"{_FRAME}.end"))
         .drop(_FRAME)
+    )
+
+
+def calendar_window(time: Column, aggregate: Aggregate) -> tuple[Column, Column]:
+    """Return the start and end of the window that contains a time, both as UTC.
+
+    The window is computed in local time, so a day has 23 or 25 hours if daylight saving starts or
+    ends. If the local time of a start does not exist on that day, it is the next one that does.
+    """
+    unit, zone = aggregate.calendar_unit, aggregate.time_zone
+    shift = F.expr(f"interval {aggregate.start.seconds if aggregate.start else 0} seconds")
+    step = F.expr("interval 3 months" if unit == "quarter" else f"interval 1 {unit}")
+    local = F.date_trunc(str(unit), F.from_utc_timestamp(time, zone) - shift)
+    return (
+        F.to_utc_timestamp(local + shift, zone),
+        F.to_utc_timestamp(local + step + shift, zone),
     )
 
 
