@@ -45,7 +45,8 @@ def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(f"{sources}\n{gold}")
     tables = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).gold
     assert list(tables) == [
-        *("model_counts", "device_sessions", "open_devices", "recordings_near_opens"),
+        *("model_counts", "daily_recordings", "device_sessions", "open_devices"),
+        "recordings_near_opens",
     ]
 
 
