@@ -18,7 +18,16 @@ class UsageError(MedallionError):
 
 
 class ConfigError(UsageError):
-    """A setting is missing, unknown or invalid; the message names the key."""
+    """A setting is missing, unknown or invalid; the message names the key.
+
+    Args:
+        message: the message.
+        key: the path of the key in pipeline.yaml, such as `sources.event.keys`.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 ITEM_ERRORS = (MedallionError, OSError)

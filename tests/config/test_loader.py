@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from medallion.config.document import read_yaml
-from medallion.config.loader import load
+from medallion.config.loader import load, load_with_errors
 from medallion.config.model import Aggregate, ReaderOptions, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
@@ -626,3 +626,32 @@ def test_a_mapping_that_is_false_is_none(tmp_path: Path) -> None:
     edited(tmp_path, "maintain", value=False)
     with pytest.raises(ConfigError, match="maintain must be"):
         load({}, tmp_path)
+
+
+def test_all_errors_are_collected(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(
+        "\n".join(
+            (
+                "sources:",
+                "  one: {silver: {at: ts}, event_time: at, keys: [at], late: x, watrmark: 1 hour}",
+                "  two: {silver: {at: ts}, event_time: when, keys: [at]}",
+                "  three: {silver: {at: ts}, event_time: at, keys: [at]}",
+                "gold:",
+                "  counts: {source: silver.one, group_by: [], measure: {n: count(*)}}",
+                "  sums: {source: silver.three, group_by: [a], measure: {n: count(*)}}",
+                "maintain: {every: soon}",
+            )
+        )
+    )
+    config, errors = load_with_errors({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    assert (list(config.sources), list(config.gold)) == (["three"], [])
+    assert [
+        (error.key, f"line {line}:" in str(error))
+        for error, line in zip(errors, (2, 2, 3, 7, 8), strict=True)
+    ] == [
+        ("sources.one.watrmark", True),
+        ("sources.one.late", True),
+        ("sources.two.event_time", True),
+        ("gold.sums.group_by", True),
+        ("maintain.every", True),
+    ]

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.reader import ReaderError
 
 from medallion.config.values import TABLE_NAME, InvalidColumnError, one_of
@@ -43,6 +44,36 @@ def read_yaml(file: Path) -> Any:
     raise ConfigError(f"{file}{place}: not readable as YAML ({problem}).")
 
 
+def config_error(file: Path, path: str, problem: str) -> ConfigError:
+    """Return an error that names a key and its line.
+
+    Args:
+        file: pipeline.yaml.
+        path: the path of the key, such as `sources.event.keys`.
+        problem: what is wrong, as the rest of a sentence that starts with the path.
+    """
+    line = _line_of(file, path)
+    place = "" if line is None else f" line {line}"
+    return ConfigError(f"{file}{place}: {path or 'the document'} {problem}.", path)
+
+
+def _line_of(file: Path, path: str) -> int | None:
+    """Return the line of a key, or of the last mapping that encloses it; None if unknown."""
+    try:
+        node = YAML(typ="safe", pure=True).compose(file)
+    except (OSError, YAMLError):
+        return None
+    line, left = None, path
+    while isinstance(node, MappingNode):
+        entries = {key.value: (key, value) for key, value in node.value}
+        names = [name for name in entries if left == name or left.startswith(f"{name}.")]
+        if not names:
+            break
+        key, node = entries[names[0]]
+        line, left = key.start_mark.line + 1, left[len(names[0]) + 1 :]
+    return line
+
+
 class Node:
     """A mapping of a YAML file, with its path in the document for error messages."""
 
@@ -57,8 +88,12 @@ class Node:
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raise ConfigError for a key of this node; an empty key stands for the node itself."""
-        path = ".".join(p for p in (self.path, key) if p) or "the document"
-        raise ConfigError(f"{self.file}: {path} {problem}.")
+        path = ".".join(p for p in (self.path, key) if p)
+        raise config_error(self.file, path, problem)
+
+    def without(self, key: str) -> Node:
+        """Return this node without a key."""
+        return Node({k: v for k, v in self.value.items() if k != key}, self.file, self.path)
 
     def allow_only(self, *known: str) -> None:
         """Raise ConfigError for a key that is not among these."""

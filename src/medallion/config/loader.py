@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
+from typing import TypeVar
 
 from dotenv.parser import parse_stream
 
@@ -31,6 +33,8 @@ from medallion.errors import ConfigError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
 from medallion.storage.text import error_reason
+
+T = TypeVar("T")
 
 _NUMBER = r"(\*|[1-9][0-9]*)"
 _MASTER = re.compile(
@@ -59,29 +63,119 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     Raises:
         ConfigError: a file is missing or unreadable, or a key is unknown or invalid.
     """
+    config, errors = load_with_errors(environ, cwd)
+    if errors:
+        raise errors[0]
+    return config
+
+
+def load_with_errors(
+    environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> tuple[Config, list[ConfigError]]:
+    """Return the valid part of the configuration, and all errors of the rest.
+
+    Args:
+        environ: the environment variables; by default those of this process.
+        cwd: the directory that relative paths start from; by default the current one.
+
+    Raises:
+        ConfigError: pipeline.yaml or `.env` cannot be read, or the root is invalid.
+    """
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
     conf_dir = _conf_dir(environ, cwd)
     dotenv = read_dotenv(conf_dir.parent / ".env")
     layout = Layout(_root(environ, cwd, dotenv, conf_dir.parent))
     document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
-    document.allow_only("sources", "gold", "maintain")
-    sources = _sources(document, layout)
-    tables = document.children("gold").items()
-    gold = {name: parse_gold_table(name, node, sources, conf_dir) for name, node in tables}
-    master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
-    maintain = parse_maintenance(document.child("maintain"))
-    uses_kafka = _uses_kafka(document, sources, gold)
-    login = kafka_login(environ, dotenv) if uses_kafka else Login()
-    return Config(conf_dir, master, layout, sources, gold, maintain, login)
+    errors = Errors()
+    with errors.collecting():
+        document.allow_only("sources", "gold", "maintain")
+    sources = _sources(document, layout, errors)
+    gold = _gold(document, sources, conf_dir, errors)
+    master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
+    with errors.collecting():
+        master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
+    with errors.collecting():
+        maintain = parse_maintenance(document.child("maintain"))
+    with errors.collecting():
+        if _uses_kafka(document, sources, gold):
+            login = kafka_login(environ, dotenv)
+    return Config(conf_dir, master, layout, sources, gold, maintain, login), errors
 
 
-def _sources(document: Node, layout: Layout) -> dict[str, SourceConfig]:
-    sources = {n: parse_source(n, node, layout) for n, node in document.children("sources").items()}
-    if not sources:
-        raise ConfigError(f"{document.file}: sources must name at least one source.")
-    refuse_shared_files(document, layout, sources.values())
+class Errors(list[ConfigError]):
+    """The errors of a configuration, collected so that all can be reported at once."""
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the error of a part of the configuration."""
+        try:
+            yield
+        except ConfigError as error:
+            self.append(error)
+
+    def parse_each(
+        self, document: Node, key: str, parse: Callable[[str, Node], T | None]
+    ) -> dict[str, T]:
+        """Return the valid entries of a mapping by name, and collect the errors of the others.
+
+        Args:
+            document: the document of pipeline.yaml.
+            key: the key of the mapping.
+            parse: parses an entry from its name and its node.
+        """
+        nodes: dict[str, Node] = {}
+        with self.collecting():
+            nodes = document.children(key)
+        parsed = {name: self._parse(name, node, parse) for name, node in nodes.items()}
+        return {name: entry for name, entry in parsed.items() if entry is not None}
+
+    def _parse(self, name: str, node: Node, parse: Callable[[str, Node], T | None]) -> T | None:
+        """Return an entry, or None if it has an error.
+
+        The wrong key is left out, and the rest is parsed again, as long as errors are independent.
+        """
+        wrong: set[str] = set()
+        while True:
+            try:
+                entry = parse(name, node)
+                return None if wrong else entry
+            except ConfigError as error:
+                key = error.key.removeprefix(f"{node.path}.").split(".")[0]
+                if key in wrong:  # it is required
+                    return None
+                self.append(error)
+                if key not in node.value or key == "format":  # `format` decides on other keys
+                    return None
+                wrong.add(key)
+                node = node.without(key)
+
+
+def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, SourceConfig]:
+    before = len(errors)
+    sources = errors.parse_each(
+        document, "sources", lambda name, node: parse_source(name, node, layout)
+    )
+    with errors.collecting():
+        if not sources and len(errors) == before:
+            raise ConfigError(f"{document.file}: sources must name at least one source.")
+        refuse_shared_files(document, layout, sources.values())
     return sources
+
+
+def _gold(
+    document: Node, sources: Mapping[str, SourceConfig], conf_dir: Path, errors: Errors
+) -> dict[str, GoldTable]:
+    names = document.value.get("sources")
+    invalid = {f"silver.{n}" for n in names if n not in sources} if isinstance(names, dict) else ()
+
+    def parse(name: str, node: Node) -> GoldTable | None:
+        # The error of a source is not reported again for each table that reads it.
+        if invalid and ("sql" in node.value or any(s in repr(node.value) for s in invalid)):
+            return None
+        return parse_gold_table(name, node, sources, conf_dir)
+
+    return errors.parse_each(document, "gold", parse)
 
 
 def _uses_kafka(
