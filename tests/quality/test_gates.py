@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.errors import ConfigError, MedallionError
+from medallion.errors import ConfigError
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, Verdict, suite_path
 from tests.support import PROJECT
@@ -243,20 +243,6 @@ def test_an_expectation_that_cannot_be_evaluated_stops(spark: SparkSession, gate
     assert "_ingested_at" in only(verdict, "future_event_time").detail
 
 
-def test_a_bound_that_is_no_text_is_not_held_against_texts(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Each of these is a number, as Spark would take it."""
-    shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
-    kwargs, meta = {"column": "device", "min_value": 1}, {"name": "b", "on_failure": "stop"}
-    kind = "expect_column_values_to_be_between"
-    suite = {"name": "t", "expectations": [{"type": kind, "kwargs": kwargs, "meta": meta}]}
-    suite_path(tmp_path, "t").write_text(json.dumps(suite))
-    batch = spark.sql("SELECT string(id + 1) AS device FROM range(2)")
-    verdict = validate(Gates(tmp_path, tmp_path / "results"), "t", batch)
-    assert "could not be evaluated" in only(verdict, "b").detail
-
-
 def test_a_table_without_a_suite_has_no_gate(spark: SparkSession, gates: Gates) -> None:
     assert gates.validate("ops.files", spark.range(1)) is None
 
@@ -278,10 +264,6 @@ def test_a_suite_that_great_expectations_refuses_is_a_config_error(
             with pytest.raises(TimeoutError):
                 told.result(timeout=1)
         assert isinstance(told.exception(), ConfigError)
-    shutil.copy(suite_path(CONF, "gold.device_totals"), path)
-    (tmp_path / "great_expectations/great_expectations.yml").write_text("stores: [")
-    with pytest.raises(ConfigError, match=r"great_expectations\.yml is not a Great Expectations"):
-        Gates(tmp_path, tmp_path / "results").validate("gold.device_totals", spark.range(1))
 
 
 ABOVE = "SELECT * FROM {batch} WHERE id > 2"
@@ -345,21 +327,6 @@ def test_data_docs_show_the_last_result_of_each_table(
     }
     assert all(page.is_file() for page in pages)
     assert gates.build_docs() is None
-
-
-@pytest.mark.parametrize("in_the_way", ["", "validations/silver"])
-def test_a_verdict_holds_where_nothing_can_be_shown_of_it(
-    spark: SparkSession, conf: Path, tmp_path: Path, in_the_way: str
-) -> None:
-    """Where a folder is to be there is a file, which stops an administrator as well."""
-    results = tmp_path / "results"
-    (results / in_the_way).parent.mkdir(parents=True, exist_ok=True)
-    (results / in_the_way).write_text("")
-    gates, good = Gates(conf, results), spark.sql(ACTIVITY.format(rows=3))
-    verdict = validate(gates, "silver.activity", good.union(good))
-    assert (verdict.rows, only(verdict, "unique_recordings").unexpected_count) == (6, 6)
-    with pytest.raises((MedallionError, OSError), match=f"results/?{in_the_way}"):
-        gates.build_docs()
 
 
 def test_the_project_and_home_stay_untouched(conf: Path, results: Path, tmp_path: Path) -> None:

@@ -204,15 +204,10 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         config = replace(lakehouse.config, sources={"event": other})
         with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{expected}"):
             Pipeline(lakehouse.spark, config, "test", print).run("silver")
-    silver = {**source.silver, "lat": "double(1)"}
-    floating = replace(source, silver=silver, keys=(*source.keys, "lat"))
-    inexact = replace(lakehouse.config, sources={"event": floating})
-    with pytest.raises(ConfigError, match=r"sources\.event\.keys .*floating-point column lat"):
-        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
-    by_name = replace(floating, silver={**silver, "lat": "named_struct('double', 1)"})
-    inexact = replace(lakehouse.config, sources={"event": by_name})
+    with_key = replace(source, silver={**source.silver, "lat": "1"}, keys=(*source.keys, "lat"))
+    changed_keys = replace(lakehouse.config, sources={"event": with_key})
     with pytest.raises(ConfigError, match=r"keys was \['event_at', 'device', 'action'\]"):
-        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
+        Pipeline(lakehouse.spark, changed_keys, "test", print).run("silver")
     suite = lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/event.json"
     rules = suite.read_text()
     for sql, expected in (
@@ -220,7 +215,6 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         ("event_at > current_timestamp()", "silver.event depends on"),
         ("exists(values (1))", "silver.event depends on"),
         ("window(event_at, '1 hour').end > _ingested_at", "makes several rows, or none"),
-        ("device > 5", "of silver.event casts the string device to bigint"),
     ):
         sql = f"event_at IS NOT NULL AND {sql}"  # what guards the event time looks at it
         suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))

@@ -3,7 +3,6 @@ streamable; and the search for the part of it that fails at a row."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,18 +13,7 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.plans import (
-    analyzed_plan,
-    catalyst_class,
-    expand_functions,
-    node_type,
-    optimizer_rule,
-    plan_expressions,
-)
-
-# Functions that Spark wrongly takes for deterministic. To search a plan costs a call to Java for
-# each node, so it is searched only if the SQL has one of these words.
-_WRONGLY_DETERMINISTIC = re.compile(r"\b(aes_encrypt|version)\b", re.IGNORECASE)
+from medallion.spark.plans import analyzed_plan, catalyst_class
 
 
 def refuse_changed(
@@ -84,37 +72,14 @@ def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
     """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
     forbidden = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
-    is_found = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
-    strings = list(_strings(sql))
-    if any(map(_WRONGLY_DETERMINISTIC.search, strings)):
-        is_found = is_found or any(map(_is_nondeterministic, plan_expressions(plan)))
-    if is_found or _casts_special_time(rows, plan) or any(map(has_current_time, strings)):
+    has_forbidden = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
+    if has_forbidden or any(map(has_current_time, _strings(sql))):
         raise ConfigError(
             f"{name} depends on the current time, on chance or on another table "
-            "(current_timestamp, date'today', rand, aes_encrypt without an IV, a subquery), but "
-            "each row is processed once. Use _ingested_at for the time of that, or move the "
-            "expression to the queries that read the table."
+            "(current_timestamp, date'today', rand, a subquery), but each row is processed once. "
+            "Use _ingested_at for the time of that, or move the expression to the queries that "
+            "read the table."
         )
-
-
-def _is_nondeterministic(expression: Any) -> bool:
-    """Return whether it is version(), or encrypts with an initialization vector (IV) that Spark
-    draws at random."""
-    name = node_type(expression)
-    if name != "AesEncrypt":
-        return name == "SparkVersion"
-    mode, iv = expression.mode(), expression.iv()
-    has_none = mode.foldable() and str(mode.eval(None)).upper() == "ECB"
-    return not has_none and iv.foldable() and not iv.eval(None)
-
-
-def _casts_special_time(rows: DataFrame, plan: Any) -> bool:
-    """Return whether a string such as 'today' is cast to a time, as in `event_at > 'today'`.
-
-    Spark's optimizer would make a constant of it.
-    """
-    full = expand_functions(rows, plan)
-    return not optimizer_rule(rows, "SpecialDatetimeValues").apply(full).fastEquals(full)
 
 
 def _strings(sql: Any) -> Iterator[str]:

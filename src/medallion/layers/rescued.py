@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import ParseException
@@ -71,8 +72,9 @@ def _table_path(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath
         if spelled is None:
             return (*path, part) if path else ()
         path.append(spelled)
-        kind = fields[spelled]
-        inner = kind.elementType if isinstance(kind, T.ArrayType) else kind
+        inner = fields[spelled]
+        if isinstance(inner, T.ArrayType):
+            inner = inner.elementType
         fields = {f.name: f.dataType for f in inner} if isinstance(inner, T.StructType) else {}
     return tuple(path)
 
@@ -86,13 +88,12 @@ def columns_with_rules(
     rules: Mapping[str, FieldPath], columns: Mapping[str, T.DataType]
 ) -> dict[str, T.DataType]:
     """Return the columns that rules are about."""
-    named: Collection[str] = {path[0] for path in rules.values()}
-    return {name: kind for name, kind in columns.items() if name in named}
+    named = {path[0] for path in rules.values()}
+    return {name: type_ for name, type_ in columns.items() if name in named}
 
 
 # A field without a name, which counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
-_BITS: Mapping[type[T.DataType], int] = {T.LongType: 63, T.IntegerType: 31}
 
 
 class RescuedValues:
@@ -180,45 +181,29 @@ class RescuedValues:
 
     def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
         """Return the setting that gives columns types that fit; empty if there is no such type."""
-        hints = {
-            name: kind
+        columns = ", ".join(
+            f"{name}: {wider}"
             for name in dict.fromkeys(rules[rule][0] for rule in broken)
-            if (kind := self._wider_type(name))
-        }
-        if not hints:
-            return ""
+            if (wider := self._wider_type(name))
+        )
         key = "hints" if self._source.schema is None else "schema"
-        columns = ", ".join(f"{name}: {kind}" for name, kind in hints.items())
-        return f"set {key}: {{{columns}}} and run medallion refresh bronze.{self._source.name}"
+        refresh = f"medallion refresh bronze.{self._source.name}"
+        return f"set {key}: {{{columns}}} and run {refresh}" if columns else ""
 
     def _wider_type(self, column: str) -> str | None:
         """Return a type for a column's values and the example that did not fit."""
-        kind, field = self._columns[column], self.summary.fields.get(column)
-        if not field or isinstance(kind, _NO_WIDER):
+        type_, field = self._columns[column], self.summary.fields.get(column)
+        if not field or isinstance(type_, _NO_WIDER):
             return None
-        bits = _BITS.get(type(kind))
-        is_number = bits and _is_number_beyond(field.example, bits)
-        return "double" if is_number and not has_inexact_doubles(self._table, column) else "string"
+        is_whole = isinstance(type_, (T.IntegerType, T.LongType))
+        if is_whole and _FRACTION.fullmatch(field.example):
+            return "string" if has_inexact_doubles(self._table, column) else "double"
+        return "string"
 
 
 # As a string a nested value would lose its fields, and a time could not be an event time.
 _NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
-
-
-def _is_number_beyond(text: str, bits: int) -> bool:
-    """Return whether a string is a number that an integer column cannot hold.
-
-    Any other number was rescued because it is a JSON string, which a double cannot hold either.
-    """
-    try:
-        return not -(2**bits) <= int(text) < 2**bits
-    except ValueError:
-        pass
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+_FRACTION = re.compile(r"-?[0-9]+\.[0-9]+([eE][+-]?[0-9]+)?")
 
 
 def _files_of(table: Path, batches: range) -> list[Path]:

@@ -11,11 +11,11 @@ import importlib
 import logging
 import shutil
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -23,10 +23,8 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.errors import ConfigError, MedallionError
 from medallion.quality.rules import row_condition
 from medallion.quality.suites import (
-    BETWEEN,
     BY_QUERY,
     UNIQUE,
     Expectation,
@@ -55,8 +53,9 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-
-_QUERY_VIEW = "tmp_view"  # what Great Expectations registers a batch as, to query it
+EXAMPLES = 5
+EXAMPLE_LENGTH = 200
+_QUERY_VIEW = "tmp_view"  # Great Expectations registers a batch under this name, to query it
 
 
 def preload() -> threading.Thread:
@@ -72,21 +71,20 @@ class Gates:
     """The gates of all tables, in one Great Expectations context that writes to `results_dir`.
 
     Only the last result of each table is kept, because building Data Docs takes longer with each
-    result. Nothing is written to `conf_dir`, which holds great_expectations/.
+    result. Only the suites are read from `conf_dir`, and nothing is written to it.
     """
 
     def __init__(self, conf_dir: Path, results_dir: Path) -> None:
         self._conf_dir = conf_dir.resolve()
         self._results_dir = results_dir.resolve()
         self._stored: list[ValidationResultIdentifier] = []
-        self._unstored: dict[str, Exception] = {}
 
     def has_suite(self, table: str) -> bool:
         """Return True if the table has a suite."""
         return suite_path(self._conf_dir, table).exists()
 
     def validate(self, table: str, batch: DataFrame, key: Sequence[str] = ()) -> Verdict | None:
-        """Validate rows of a table; return None if the table has no suite.
+        """Validate rows of a table; return None if the table has no expectations.
 
         Args:
             table: `layer.table`.
@@ -100,26 +98,23 @@ class Gates:
         if not expectations:
             return None
         importlib.import_module("great_expectations")  # completely: `preload` may not be done
-        for expectation in expectations:
-            self._refuse_unknown_expectation(table, expectation)
+        configurations = self._configurations(table, expectations)
         rows, broken = count_broken(batch, expectations, key)
         outcome = self._validate_with_gx(
-            table, batch, [e for e in expectations if e.name not in broken]
+            table, batch, [each for name, each in configurations.items() if name not in broken]
         )
-        judged = {_name(result): result for result in outcome.results}
+        validated = {_name(result): result for result in outcome.results}
         results, failures = [], []
         for expectation in expectations:
             name = expectation.name
-            result = judged.get(name) or counted_result(expectation, rows, broken[name])
+            result = validated.get(name) or counted_result(expectation, rows, broken[name])
             if not result.success:
-                result = _with_examples(self._batch(table, batch), expectation, result)
+                gx_batch = self._batch(table, batch)
+                result = _with_examples(gx_batch, configurations[name], result)
                 failures.append(failure_of(table, rows, expectation, result))
-            result.expectation_config = _configuration(expectation)
+            result.expectation_config = configurations[name]
             results.append(result)
-        try:
-            self._store(table, outcome, results)
-        except Exception as error:  # the verdict stands; `build_docs` reports it
-            self._unstored[table] = error
+        self._store(table, outcome, results)
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
@@ -127,53 +122,23 @@ class Gates:
         """Render the results since the last call; return the index page, or None without results.
 
         Raises:
-            MedallionError: some results could not be stored.
             OSError: the pages cannot be written.
         """
-        page = self._render() if self._stored else None
-        unstored, self._unstored = self._unstored, {}
-        if unstored:
-            error = next(iter(unstored.values()))
-            raise MedallionError(f"no Data Docs page for {', '.join(unstored)}: {error}")
-        return page
-
-    def _render(self) -> Path:
+        if not self._stored:
+            return None
         suites: list[Any] = [key.expectation_suite_identifier for key in self._stored]
         for suite in suites:
-            shutil.rmtree(self._folder("data_docs/validations", suite), ignore_errors=True)
+            shutil.rmtree(self._directory("data_docs/validations", suite), ignore_errors=True)
         (url,) = self._context.build_data_docs(resource_identifiers=suites + self._stored).values()
         self._stored = []
         return Path(unquote(urlparse(url).path))
 
     @cached_property
     def _context(self) -> EphemeralDataContext:
-        """The project of conf in memory, because a file context would write to conf."""
-        from ruamel.yaml import YAML
-        from ruamel.yaml.error import YAMLError
-
-        logging.getLogger("great_expectations").setLevel(logging.ERROR)
-        project = self._conf_dir / "great_expectations/great_expectations.yml"
-        try:
-            config = YAML(typ="safe").load(project)
-            stores = config["stores"]
-            stores["expectations_store"]["store_backend"] = {"class_name": "InMemoryStoreBackend"}
-        except (OSError, KeyError, TypeError, ValueError, YAMLError) as error:
-            raise ConfigError(
-                f"{project} is not a Great Expectations project ({type(error).__name__}: {error})."
-            ) from error
-        config.pop("config_variables_file_path", None)
-        try:
-            return self._open(config)
-        except OSError:  # not writable: gates still work, and `build_docs` reports it
-            for store in stores.values():
-                store["store_backend"] = {"class_name": "InMemoryStoreBackend"}
-            return self._open(config)
-
-    def _open(self, config: dict[str, Any]) -> EphemeralDataContext:
         import great_expectations as gx
 
-        places = {"MEDALLION_QUALITY": str(self._results_dir)}
-        return gx.get_context(mode="ephemeral", project_config=config, runtime_environment=places)
+        logging.getLogger("great_expectations").setLevel(logging.ERROR)
+        return gx.get_context(mode="ephemeral", project_config=_project_config(self._results_dir))
 
     @cached_property
     def _source(self) -> SparkDatasource:
@@ -187,24 +152,43 @@ class Gates:
         definition: BatchDefinition[Any] = self._source.get_asset(table).get_batch_definition(name)
         return definition.get_batch({"dataframe": batch})
 
+    def _configurations(
+        self, table: str, expectations: Sequence[Expectation]
+    ) -> dict[str, ExpectationConfiguration]:
+        """Return Great Expectations' form of each expectation, by name.
+
+        Raises:
+            ConfigError: an expectation is unknown, which Great Expectations itself only logs.
+        """
+        from great_expectations.exceptions.exceptions import GreatExpectationsError
+        from great_expectations.expectations.expectation_configuration import (
+            ExpectationConfiguration,
+        )
+
+        configurations = {}
+        for expectation in expectations:
+            name = expectation.name
+            configurations[name] = ExpectationConfiguration(
+                type=expectation.type,
+                kwargs=expectation.kwargs,
+                meta={"name": name, "on_failure": expectation.on_failure},
+                notes=expectation.notes,
+            )
+            try:
+                configurations[name].to_domain_obj()
+            except (GreatExpectationsError, ValueError) as error:
+                path = suite_path(self._conf_dir, table)
+                suite_error(path, f'"{name}"', f"is refused by Great Expectations: {error}")
+        return configurations
+
     def _validate_with_gx(
-        self, table: str, batch: DataFrame, expectations: Sequence[Expectation]
+        self, table: str, batch: DataFrame, configurations: list[Any]
     ) -> ExpectationSuiteValidationResult:
         """Validate expectations without counts and examples."""
         from great_expectations.core import ExpectationSuite
 
-        suite = ExpectationSuite(name=table, expectations=list(map(_configuration, expectations)))
+        suite = ExpectationSuite(name=table, expectations=configurations)
         return self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
-
-    def _refuse_unknown_expectation(self, table: str, expectation: Expectation) -> None:
-        """Raise ConfigError for an unknown expectation, which Great Expectations only logs."""
-        from great_expectations.exceptions.exceptions import GreatExpectationsError
-
-        try:
-            _configuration(expectation).to_domain_obj()
-        except (GreatExpectationsError, ValueError) as error:
-            path = suite_path(self._conf_dir, table)
-            suite_error(path, f'"{expectation.name}"', f"is refused by Great Expectations: {error}")
 
     def _store(
         self,
@@ -230,12 +214,46 @@ class Gates:
         escape_results(outcome)
         expected: list[Any] = [result.expectation_config for result in results]
         self._context.suites.add_or_update(ExpectationSuite(table, expected))
-        shutil.rmtree(self._folder("validations", suite), ignore_errors=True)
+        shutil.rmtree(self._directory("validations", suite), ignore_errors=True)
         self._context.validation_results_store.store_validation_results(outcome, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
 
-    def _folder(self, below: str, suite: ExpectationSuiteIdentifier) -> Path:
+    def _directory(self, below: str, suite: ExpectationSuiteIdentifier) -> Path:
         return self._results_dir.joinpath(below, *suite.name.split("."))
+
+
+def _project_config(results_dir: Path) -> dict[str, Any]:
+    """Return a Great Expectations project that keeps results and Data Docs below a directory."""
+
+    def files(name: str) -> dict[str, Any]:
+        backend = "TupleFilesystemStoreBackend"
+        path = str(results_dir / name)
+        return {"class_name": backend, "base_directory": path, "suppress_store_backend_id": True}
+
+    classes = {
+        "expectations_store": "ExpectationsStore",
+        "validation_results_store": "ValidationResultsStore",
+        "checkpoint_store": "CheckpointStore",
+        "validation_definition_store": "ValidationDefinitionStore",
+    }
+    memory = {"class_name": "InMemoryStoreBackend"}
+    stores = {n: {"class_name": c, "store_backend": memory} for n, c in classes.items()}
+    stores["validation_results_store"]["store_backend"] = files("validations")
+    site = {
+        "class_name": "SiteBuilder",
+        "show_how_to_buttons": False,
+        "store_backend": files("data_docs"),
+        "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+    }
+    names = {f"{n}_name": n for n in classes if n != "validation_definition_store"}
+    return {
+        "config_version": 4.0,
+        "analytics_enabled": False,
+        "progress_bars": {"globally": False, "metric_calculations": False},
+        "stores": stores,
+        **names,
+        "data_docs_sites": {"local_site": site},
+    }
 
 
 def _name(result: ExpectationValidationResult) -> str:
@@ -243,36 +261,22 @@ def _name(result: ExpectationValidationResult) -> str:
     return str(result.expectation_config.meta["name"])
 
 
-def _configuration(expectation: Expectation) -> ExpectationConfiguration:
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
-
-    return ExpectationConfiguration(
-        type=expectation.type,
-        kwargs=expectation.kwargs,
-        meta={"name": expectation.name, "on_failure": expectation.on_failure},
-        notes=expectation.notes,
-    )
-
-
 def _with_examples(
-    batch: Batch, expectation: Expectation, judged: ExpectationValidationResult
+    batch: Batch, configuration: ExpectationConfiguration, failed: ExpectationValidationResult
 ) -> ExpectationValidationResult:
     """Validate a failed expectation again, with examples of rows.
 
     Rows with years that Python lacks, 0 or above 9999, cannot be examples, and stay counted.
     """
-    shown: dict[str, Any] = {
-        "result_format": "COMPLETE" if expectation.type == BY_QUERY else "BASIC",
+    result_format: dict[str, Any] = {
+        "result_format": "COMPLETE" if configuration.type == BY_QUERY else "BASIC",
         "partial_unexpected_count": EXAMPLES,
         "include_unexpected_rows": True,
     }
-    result = batch.validate(_configuration(expectation).to_domain_obj(), result_format=shown)
+    result = batch.validate(configuration.to_domain_obj(), result_format=result_format)
     # A failure stays a failure, even if no examples can be read.
-    has_examples = not result.success and (raised_exception(judged) or not raised_exception(result))
-    return result if has_examples else judged
-
-
-_VIEW = "gate_batch"
+    has_examples = not result.success and (raised_exception(failed) or not raised_exception(result))
+    return result if has_examples else failed
 
 
 def count_broken(
@@ -292,74 +296,58 @@ def count_broken(
         The number of rows, and the numbers of broken rows by names of expectations.
     """
     known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
-    texts = {name for name, kind in batch.dtypes if kind == "string"}
-    conditions = {e.name: c for e in expectations if (c := _broken_condition(e, texts)) is not None}
-    queries = {e.name: e for e in expectations if e.type == BY_QUERY and e.name not in conditions}
-    batch.createOrReplaceTempView(_VIEW)
+    conditions = {e.name: sql for e in expectations if (sql := _broken_condition(e)) is not None}
+    broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
     try:
-        broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
-        counts = [batch.select(F.lit(0), F.array(F.count(F.lit(1)), *broken))]
-        for number, expectation in enumerate(queries.values(), 1):
-            query = expectation.kwargs["unexpected_rows_query"].format(batch=_VIEW)
-            counts.append(
-                batch.sparkSession.sql(f"SELECT {number}, array(count(*)) FROM (\n{query}\n)")
-            )
-        found = dict(map(tuple, reduce(DataFrame.union, counts).collect()))
-    except (*SPARK_ERRORS, LookupError, ValueError, AttributeError):
+        ((rows, *counts),) = batch.select(F.count(F.lit(1)), *broken).collect()
+    except SPARK_ERRORS:
         return batch.count(), known
-    finally:
-        batch.sparkSession.catalog.dropTempView(_VIEW)
-    rows, *by_row = found.pop(0)
-    by_query = [found[number][0] for number in sorted(found)]
-    counted_result = zip([*conditions, *queries], [*by_row, *by_query], strict=True)
     is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
-    return rows, known | {n: count for n, count in counted_result if not (count and n in is_share)}
+    by_name = zip(conditions, counts, strict=True)
+    return rows, known | {n: count for n, count in by_name if not (count and n in is_share)}
 
 
 def counted_result(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
     """Return the result of an expectation that `broken` of `rows` rows break."""
     from great_expectations.core import ExpectationValidationResult
 
-    found = {
-        "element_count": rows,
-        "unexpected_count": broken,
-        "unexpected_percent": 100 * broken / max(rows, 1),
-    }
-    by_query = expectation.type == BY_QUERY
-    return ExpectationValidationResult(
-        success=not broken, result={"observed_value": broken} if by_query else found
-    )
+    result: dict[str, Any] = {"observed_value": broken}
+    if expectation.type != BY_QUERY:
+        percent = 100 * broken / max(rows, 1)
+        result = {
+            "element_count": rows,
+            "unexpected_count": broken,
+            "unexpected_percent": percent,
+        }
+    return ExpectationValidationResult(success=not broken, result=result)
 
 
 def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[str]) -> bool:
     """Return True if an expectation holds because rows are unique by `key`."""
     kwargs = expectation.kwargs
-    is_of_known = kwargs.get("ignore_row_if") == "any_value_is_missing"
-    is_unique = expectation.type == UNIQUE and is_of_known
+    ignores_nulls = kwargs.get("ignore_row_if") == "any_value_is_missing"
+    is_unique = expectation.type == UNIQUE and ignores_nulls
     return bool(key) and is_unique and {*key} <= {*kwargs.get("column_list", ())} <= {*columns}
 
 
-def _broken_condition(expectation: Expectation, texts: Collection[str]) -> str | None:
-    """Return SQL that is true for rows that break an expectation, ignoring "mostly".
-
-    None for bounds on a string column, which Spark would cast and Great Expectations refuses.
-    """
-    if expectation.type == BETWEEN and expectation.kwargs.get("column") in texts:
-        return None
+def _broken_condition(expectation: Expectation) -> str | None:
+    """Return SQL that is true for rows that break an expectation, ignoring "mostly"."""
     kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
     return row_condition(replace(expectation, kwargs=kwargs))
-
-
-EXAMPLES = 5
-EXAMPLE_LENGTH = 200
 
 
 def failure_of(
     table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
 ) -> Failure:
-    """Return a failed result of Great Expectations as a failure for reports."""
+    """Return a failed result of Great Expectations as a failure for reports.
+
+    Args:
+        table: `layer.table`.
+        rows: the number of validated rows.
+        expectation: the expectation that failed.
+        result: its result, with examples if there are some.
+    """
     found = dict(result.result)
-    raised = raised_exception(result)
     on_failure = expectation.on_failure
     count = found.get("unexpected_count")
     examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
@@ -372,7 +360,7 @@ def failure_of(
         detail = f"some of {rows} rows do not meet {expectation.type}, and they cannot be shown"
     elif count is None:
         detail = f"{expectation.type} observed {found.get('observed_value')}"
-    if raised:
+    if raised := raised_exception(result):
         on_failure, detail = "stop", f"it could not be evaluated: {raised}"
     elif on_failure == "quarantine" and not table.startswith("bronze."):
         on_failure = "stop"
@@ -383,25 +371,22 @@ def failure_of(
 
 def _example(row: Any, expectation: Expectation) -> str:
     """Return a shortened value, or a row as "column=value" with the tested columns first."""
-    if isinstance(row, dict):
-        asked = [c for c in map(expectation.kwargs.get, ("column", "column_A", "column_B")) if c]
-        order = asked + [column for column in row if column not in asked]
+    text = str(row)
+    if isinstance(row, Mapping):
+        tested = map(expectation.kwargs.get, ("column", "column_A", "column_B"))
+        order = dict.fromkeys([*(column for column in tested if column), *row])
         text = ", ".join(f"{column}={row.get(column)}" for column in order)
-    else:
-        text = str(row)
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
 
 
 def escape_results(outcome: ExpectationSuiteValidationResult) -> None:
     """Escape values and column names in results, so that no browser runs them."""
-    for judged in outcome.results:
-        judged.result = escaped_for_html(judged.result)
-        judged.exception_info = escaped_for_html(judged.exception_info)
-        if config := judged.expectation_config:
-            named = {
-                k: escaped_for_html(v) for k, v in config.kwargs.items() if k.startswith("column")
-            }
-            config.kwargs = {**config.kwargs, **named}
+    for result in outcome.results:
+        result.result = escaped_for_html(result.result)
+        result.exception_info = escaped_for_html(result.exception_info)
+        if config := result.expectation_config:
+            columns = {k: v for k, v in config.kwargs.items() if k.startswith("column")}
+            config.kwargs = {**config.kwargs, **escaped_for_html(columns)}
 
 
 def escaped_for_html(value: Any) -> Any:

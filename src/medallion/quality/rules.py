@@ -88,17 +88,18 @@ _NOT_A_CONDITION = re.compile(
 
 def _literal(value: Any) -> str:
     """Return a JSON value as a literal of Spark SQL, of the type that `lit` gives it."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool | int):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"double('{value!r}')"
-    if isinstance(value, str):
-        # ${name} is a variable to Spark's parser, so its dollar is written as a code point.
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
-        return f"'{escaped}'"
-    raise TypeError(f"the value {value!r} is neither a string, a number, a boolean nor null")
+    match value:
+        case None:
+            return "NULL"
+        case bool() | int():
+            return str(value).lower()
+        case float():
+            return f"double('{value!r}')"
+        case str():
+            # ${name} is a variable to Spark's parser, so its dollar is written as a code point.
+            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+            return "'" + escaped.replace("${", "\\u0024{") + "'"
+    raise ValueError(f"the value {value!r} is neither a string, a number, a boolean nor null")
 
 
 def _bound(value: Any) -> str:
@@ -106,35 +107,39 @@ def _bound(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _literal(float(value))
     try:
-        moment = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        moment = None
-    if moment and moment.tzinfo:
-        return f"timestamp'{moment.isoformat()}'"
-    if moment and len(value) == len("2000-12-31"):
+        time = None
+    if time and time.tzinfo:
+        return f"timestamp'{time.isoformat()}'"
+    if time and len(value) == len("2000-12-31"):
         return f"date'{value}'"
     # Great Expectations would take a time without a zone for local time, Spark for UTC.
     raise ValueError(f"has the bound {value!r}, which must be a number, a date or a time with zone")
 
 
 def _length_bound(value: Any) -> str:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if type(value) is not int:
         raise ValueError(f"has the bound {value!r}, which must be a whole number")
     return str(value)
 
 
-def _outside(of: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) -> str:
-    """Return SQL that is true outside the bounds; NaN is above every number in Spark."""
+def _outside(sql: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) -> str:
+    """Return SQL that is true outside the bounds; NaN is above every number in Spark.
+
+    Args:
+        sql: the value to compare.
+        kwargs: the arguments of the expectation.
+        bound: returns a bound as a literal.
+    """
     lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
     outside = []
     if lowest is not None:
-        outside.append(f"{of} {'<=' if _is(kwargs, 'strict_min') else '<'} {bound(lowest)}")
+        outside.append(f"{sql} {'<=' if _is(kwargs, 'strict_min') else '<'} {bound(lowest)}")
     if highest is not None:
-        outside.append(f"{of} {'>=' if _is(kwargs, 'strict_max') else '>'} {bound(highest)}")
+        outside.append(f"{sql} {'>=' if _is(kwargs, 'strict_max') else '>'} {bound(highest)}")
     if not outside:
         raise ValueError('needs "min_value" or "max_value"')
-    if lowest is not None and highest is not None and lowest > highest:
-        raise ValueError('has a "min_value" above its "max_value"')
     return f"({' OR '.join(outside)})"
 
 
@@ -146,23 +151,19 @@ def _is(kwargs: Mapping[str, Any], name: str) -> bool:
 
 def _in_set(kwargs: Mapping[str, Any]) -> str:
     values = kwargs["value_set"]
-    if not isinstance(values, list):
-        raise TypeError('needs a list as "value_set"')
-    # Spark SQL has no empty list, in which nothing ever is.
-    inside = f"{quote_identifier(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
-    return inside if values else f"({quote_identifier(kwargs['column'])} IS NULL AND NULL)"
+    if not isinstance(values, list) or not values:
+        raise ValueError('needs a list of values as "value_set"')
+    return f"{quote_identifier(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
 
 
 def _not_greater(kwargs: Mapping[str, Any]) -> str:
     # A NULL on either side is never unexpected, whatever ignore_row_if says: no comparison.
-    operator = "<" if _is(kwargs, "or_equal") else "<="
-    return (
-        f"{quote_identifier(kwargs['column_A'])} {operator} {quote_identifier(kwargs['column_B'])}"
-    )
+    first, second = (quote_identifier(kwargs[name]) for name in ("column_A", "column_B"))
+    return f"{first} {'<' if _is(kwargs, 'or_equal') else '<='} {second}"
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
-    match = _ROW_QUERY.fullmatch(kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n\v\f"))
+    match = _ROW_QUERY.fullmatch(kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n"))
     if match is None or _NOT_A_CONDITION.search(without_strings(match["condition"])):
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
@@ -172,46 +173,33 @@ def _row_query(kwargs: Mapping[str, Any]) -> str:
     return f"({condition})"
 
 
-def _text(kwargs: Mapping[str, Any], key: str) -> str:
-    if not isinstance(kwargs[key], str):
-        raise TypeError(f'needs a string as "{key}"')
-    return _literal(kwargs[key])
+def _matches(kwargs: Mapping[str, Any]) -> str:
+    if not isinstance(kwargs["regex"], str):
+        raise ValueError('needs a string as "regex"')
+    return f"rlike({_column(kwargs)}, {_literal(kwargs['regex'])})"
+
+
+def _column(kwargs: Mapping[str, Any]) -> str:
+    return quote_identifier(kwargs["column"])
 
 
 _RANGE = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max"})
 _PAIR = frozenset({"column_A", "column_B", "or_equal", "ignore_row_if"})
+_COLUMN, _SET, _REGEX = (frozenset({"column", *more}) for more in ((), ("value_set",), ("regex",)))
 
-# Kind of expectation: the arguments it may have, and the condition that a row breaks it.
-_KINDS: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
-    "expect_column_values_to_not_be_null": (
-        frozenset({"column"}),
-        lambda k: f"{quote_identifier(k['column'])} IS NULL",
-    ),
-    "expect_column_values_to_be_null": (
-        frozenset({"column"}),
-        lambda k: f"{quote_identifier(k['column'])} IS NOT NULL",
-    ),
-    BETWEEN: (
-        _RANGE,
-        lambda k: _outside(quote_identifier(k["column"]), k, _bound),
-    ),
+# Type of expectation: the arguments it may have, and the condition that a row breaks it.
+_TYPES: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
+    "expect_column_values_to_not_be_null": (_COLUMN, lambda k: f"{_column(k)} IS NULL"),
+    "expect_column_values_to_be_null": (_COLUMN, lambda k: f"{_column(k)} IS NOT NULL"),
+    BETWEEN: (_RANGE, lambda k: _outside(_column(k), k, _bound)),
     "expect_column_value_lengths_to_be_between": (
         _RANGE,
-        lambda k: _outside(f"length({quote_identifier(k['column'])})", k, _length_bound),
+        lambda k: _outside(f"length({_column(k)})", k, _length_bound),
     ),
-    "expect_column_values_to_be_in_set": (
-        frozenset({"column", "value_set"}),
-        lambda k: f"NOT ({_in_set(k)})",
-    ),
-    "expect_column_values_to_not_be_in_set": (frozenset({"column", "value_set"}), _in_set),
-    "expect_column_values_to_match_regex": (
-        frozenset({"column", "regex"}),
-        lambda k: f"NOT rlike({quote_identifier(k['column'])}, {_text(k, 'regex')})",
-    ),
-    "expect_column_values_to_not_match_regex": (
-        frozenset({"column", "regex"}),
-        lambda k: f"rlike({quote_identifier(k['column'])}, {_text(k, 'regex')})",
-    ),
+    "expect_column_values_to_be_in_set": (_SET, lambda k: f"NOT ({_in_set(k)})"),
+    "expect_column_values_to_not_be_in_set": (_SET, _in_set),
+    "expect_column_values_to_match_regex": (_REGEX, lambda k: f"NOT {_matches(k)}"),
+    "expect_column_values_to_not_match_regex": (_REGEX, _matches),
     "expect_column_pair_values_a_to_be_greater_than_b": (_PAIR, _not_greater),
     BY_QUERY: (frozenset({"unexpected_rows_query"}), _row_query),
 }
@@ -230,17 +218,16 @@ def _condition(expectation: Expectation) -> str:
     Raises:
         ValueError: it cannot be decided for a single row; the message says why.
     """
-    kind, kwargs = expectation.type, expectation.kwargs
-    if kind not in _KINDS:
+    type_, kwargs = expectation.type, expectation.kwargs
+    if type_ not in _TYPES:
         raise ValueError(
-            f'cannot have "on_failure": "quarantine", because {kind} is not about single rows: '
-            f"use warn or stop, or one of {', '.join(_KINDS)}"
+            f'cannot have "on_failure": "quarantine", because {type_} is not about single rows: '
+            f"use warn or stop, or one of {', '.join(_TYPES)}"
         )
     if kwargs.get("mostly", 1) != 1:
         raise ValueError('has "mostly", but every row that breaks a quarantine rule is quarantined')
-    allowed, to_sql = _KINDS[kind]
-    unknown = kwargs.keys() - allowed - {"mostly"}
-    if unknown:
+    allowed, to_sql = _TYPES[type_]
+    if unknown := kwargs.keys() - allowed - {"mostly"}:
         raise ValueError(
             f"has {sorted(unknown)}, but a quarantine rule takes only {sorted(allowed)}"
         )

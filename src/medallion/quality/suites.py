@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from medallion.errors import ConfigError
-from medallion.storage.text import reject_nan
 
 BY_QUERY = "unexpected_rows_expectation"
 BETWEEN = "expect_column_values_to_be_between"
@@ -75,12 +74,10 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
     if not path.exists():
         return ()
     try:
-        text = path.read_text(encoding="utf-8")
-        suite = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=reject_nan)
-        if not isinstance(suite["expectations"], list):
+        entries = json.loads(path.read_text(encoding="utf-8"))["expectations"]
+        if not isinstance(entries, list):
             raise TypeError('"expectations" is no list')
-        numbered = enumerate(suite["expectations"], start=1)
-        expectations = tuple(_expectation(path, number, entry) for number, entry in numbered)
+        expectations = tuple(_expectation(path, *entry) for entry in enumerate(entries, start=1))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a suite of Great Expectations ({type(error).__name__}: {error}): it"
@@ -99,32 +96,31 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
 
 
 def suite_error(path: Path, expectation: str, problem: str) -> NoReturn:
-    """Raise ConfigError that names the file and the expectation."""
+    """Raise ConfigError.
+
+    Args:
+        path: the file of the suite.
+        expectation: the name or the number of the expectation.
+        problem: what is wrong with it, as the rest of the sentence.
+    """
     raise ConfigError(f"{path}: expectation {expectation} {problem}.")
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, and refuse duplicate keys, by which rules would be lost."""
-    names = [name for name, _ in pairs]
-    if duplicates := [name for name in names if names.count(name) > 1]:
-        raise ValueError(f"the key {duplicates[0]!r} is there twice")
-    return dict(pairs)
-
-
 def _expectation(path: Path, number: int, entry: Any) -> Expectation:
-    """Return one entry of a suite; errors other than ConfigError mean that it is malformed."""
+    """Parse one entry of a suite; errors other than ConfigError mean that it is malformed.
+
+    Args:
+        path: the file.
+        number: the number of the entry, from 1.
+        entry: what the file has.
+    """
     type_, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
     name = meta.get("name")
     if not isinstance(name, str) or not name:
-        suite_error(
-            path, f"number {number} ({type_})", 'has no name, and needs "name" in its "meta"'
-        )
+        suite_error(path, f"number {number} ({type_})", 'needs a "name" in its "meta"')
     on_failure = meta.get("on_failure")
     if on_failure not in ON_FAILURE:
-        suite_error(
-            path,
-            f'"{name}"',
-            f'has "on_failure": {json.dumps(on_failure)} in its "meta", which must be one of '
-            + ", ".join(ON_FAILURE),
-        )
+        choices = ", ".join(ON_FAILURE)
+        problem = f'has "on_failure": {json.dumps(on_failure)} in its "meta"'
+        suite_error(path, f'"{name}"', f"{problem}, which must be one of {choices}")
     return Expectation(name, on_failure, type_, kwargs, entry.get("notes"))

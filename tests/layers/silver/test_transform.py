@@ -7,9 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from medallion.config.loader import load
 from medallion.config.model import Aggregate
@@ -70,44 +68,6 @@ def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
     counted = gold.aggregated(rows, "ts", Aggregate((), {"n": "count(*)"}, *windows))
     found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
     assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
-
-
-FIT = (
-    "id > 'b'",
-    "id IN ('1', '2')",
-    "ts > '2018-03-02'",
-    "length(id) > double('3.0')",
-    "NOT rlike(ts, '^2')",
-    "try_cast(id AS int) > 3",
-    "try_to_timestamp(id) > ts",
-    "to_timestamp('2018-03-02') > try_to_date(id)",
-)
-UNFIT = (
-    "id < double('3.0')",
-    "id > timestamp'2018-03-02T00:00:00+00:00'",
-    "id IN (1, 2)",
-    "id < ts",
-    "CAST(id AS int) > 3",
-    "to_timestamp(id) > timestamp'2018-03-02T00:00:00+00:00'",
-    "to_date(id, 'yyyy-MM-dd') IS NULL",
-    "unix_timestamp(id) > 3",
-    "to_number(id, '999') > 3",
-)
-
-
-@pytest.mark.parametrize("broken", [*FIT, *UNFIT])
-def test_a_rule_that_would_stop_at_the_row_that_it_is_for(spark: SparkSession, broken: str) -> None:
-    """Where it takes a text for what it need not be; whether that fails is asked of Spark."""
-    rows, config = frame(spark, ("2020-01-01 00:00:00", "x")), load({}, PROJECT)
-    arguments = (config, "silver.event", {"fits": "id IS NULL", "r": broken}, rows)
-    if broken in FIT:
-        rules.refuse_implicit_casts(*arguments)
-        assert rows.select(F.expr(broken)).collect()
-    else:
-        with pytest.raises(PySparkException, match=r"CAST_INVALID|CANNOT_PARSE|INVALID_FORMAT"):
-            rows.select(F.expr(broken)).collect()
-        with pytest.raises(ConfigError, match=r"the rule r of silver\.event casts the string id"):
-            rules.refuse_implicit_casts(*arguments)
 
 
 def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> None:

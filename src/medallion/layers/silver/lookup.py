@@ -6,13 +6,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
-import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +18,6 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.files.content import READ_ERRORS, open_unpacked
-from medallion.ingest.parsing.times import is_timestamp_string
 from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules
@@ -227,8 +223,9 @@ def open_lookup_table(
 
     def rows() -> DataFrame:
         strings = ", ".join(f"`{column}` string" for column in types)
-        fields = list(_csv_fields(data, name, types))
-        return _typed_rows(spark.createDataFrame(fields, strings), name, types)
+        return _typed_rows(
+            spark.createDataFrame(list(_csv_rows(data, name, types)), strings), name, types
+        )
 
     return LookupTable(hashlib.sha256(data).hexdigest(), rows)
 
@@ -245,26 +242,54 @@ def _open_delta(
 
     def rows() -> DataFrame:
         pinned = spark.read.format("delta").option("versionAsOf", str(version)).load(str(path))
-        present = dict(pinned.dtypes)
-        _positions(list(present), name, types)
-        for column, type_ in types.items():
-            if CONFIG_TYPES.get(present[column]) != type_:
-                raise MedallionError(
-                    f"{name}: {column} is {present[column]}, but configured as {type_}."
-                )
+        _refuse_missing_columns(name, pinned.columns, types)
         return _typed_rows(pinned, name, types)
 
     return LookupTable(f"{table.metadata().id} {version}", rows)
+
+
+def _csv_rows(data: bytes, name: str, columns: Iterable[str]) -> Iterator[tuple[str | None, ...]]:
+    """Yield the named fields of each row of a CSV file, null if empty."""
+    try:
+        text = data.decode("utf-8-sig").lstrip("\r\n")
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        header = reader.fieldnames or ()
+        _refuse_missing_columns(name, header, columns)
+        for row in reader:
+            if None in row or None in row.values():
+                raise MedallionError(
+                    f"{name} line {reader.line_num} does not have the {len(header)} fields of the "
+                    "header."
+                )
+            yield tuple(row[column] or None for column in columns)
+    except UnicodeDecodeError as error:
+        raise MedallionError(f"{name} is not UTF-8: {error}.") from None
+    except csv.Error as error:
+        raise MedallionError(f"{name} cannot be read as CSV: {error}.") from None
+
+
+def _refuse_missing_columns(name: str, present: Sequence[str], columns: Iterable[str]) -> None:
+    for column in columns:
+        if present.count(column) != 1:
+            raise MedallionError(
+                f"{name} must have the column {column} once; its columns are: "
+                f"{', '.join(present) or 'none'}."
+            )
 
 
 def _typed_rows(rows: DataFrame, name: str, types: Mapping[str, str]) -> DataFrame:
     """Return the rows that have a key, typed.
 
     Raises:
-        MedallionError: two rows have the same key.
+        MedallionError: a value is not of its column's type, or two rows have the same key.
     """
     key = next(iter(types))
-    typed = rows.select(*(F.col(f"`{c}`").cast(type_).alias(c) for c, type_ in types.items()))
+    typed = rows.select(*(F.col(f"`{c}`").try_cast(type_).alias(c) for c, type_ in types.items()))
+    for column, type_ in types.items():
+        value = F.col(f"`{column}`")
+        invalid = rows.where(value.isNotNull() & value.try_cast(type_).isNull())
+        if row := invalid.select(value.cast("string")).first():
+            raise MedallionError(f"{name}: {column} {row[0]!r} is not a {type_}.")
     keyed = typed.where(F.col(key).isNotNull())
     copies = keyed.groupBy(F.col(key).alias("_key")).agg(F.count("*").alias("_rows"))
     if repeated := copies.where("_rows > 1").selectExpr("string(_key)", "_rows").first():
@@ -274,69 +299,3 @@ def _typed_rows(rows: DataFrame, name: str, types: Mapping[str, str]) -> DataFra
             "Keep one row a key."
         )
     return keyed
-
-
-def _csv_fields(
-    data: bytes, name: str, types: Mapping[str, str]
-) -> Iterator[tuple[str | None, ...]]:
-    """Yield the configured fields of each row, as strings that can be cast; null if empty."""
-    try:
-        reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
-        header = next((fields for fields in reader if fields), [])
-        positions = _positions(header, name, types)
-        for fields in reader:
-            where = f"{name} line {reader.line_num}"
-            if fields and len(fields) != len(header):
-                raise MedallionError(
-                    f"{where} has {len(fields)} fields, but the header {len(header)}."
-                )
-            if fields:
-                yield tuple(_field(where, c, types[c], fields[at]) for c, at in positions.items())
-    except UnicodeDecodeError:
-        raise MedallionError(f"{name} cannot be read: it is not UTF-8.") from None
-    except csv.Error as error:
-        raise MedallionError(f"{name} cannot be read as CSV: {error}.") from None
-
-
-def _positions(header: Sequence[str], name: str, types: Mapping[str, str]) -> dict[str, int]:
-    for column in types:
-        if column not in header:
-            raise MedallionError(
-                f"{name} has no column {column}; its columns are: {', '.join(header) or 'none'}."
-            )
-        if header.count(column) > 1:
-            raise MedallionError(f"{name} has the column {column} twice.")
-    return {column: header.index(column) for column in types}
-
-
-def _field(where: str, column: str, type_: str, text: str) -> str | None:
-    if text and not _FITS[type_](text):
-        raise MedallionError(f"{where}: {column} {text!r} is not a {type_}.")
-    return text or None
-
-
-# The same as for CSV in bronze: a value must be of its type as a whole.
-_LONG = re.compile(r"-?(0|[1-9][0-9]{0,18})")
-_DAY = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
-
-
-def _is_long(text: str) -> bool:
-    return bool(_LONG.fullmatch(text)) and -(2**63) <= int(text) < 2**63
-
-
-def _is_double(text: str) -> bool:
-    try:
-        value = json.loads(text)
-        return type(value) in (int, float) and isfinite(float(value))
-    except (ValueError, OverflowError):
-        return False
-
-
-_FITS: Mapping[str, Callable[[str], bool]] = {
-    "string": lambda text: True,
-    "long": _is_long,
-    "double": _is_double,
-    "boolean": lambda text: text in ("true", "false"),
-    "date": lambda text: bool(_DAY.fullmatch(text)) and is_timestamp_string(text),
-    "timestamp": is_timestamp_string,
-}

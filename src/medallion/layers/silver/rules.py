@@ -34,7 +34,6 @@ from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
-from medallion.spark.plans import analyzed_plan, expand_functions, node_type, plan_nodes
 from medallion.storage.table_specs import quote_identifier
 from medallion.storage.text import Reporter, printable
 
@@ -43,8 +42,6 @@ BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 # Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
-# Spark's classes for functions such as to_timestamp, if they are not casts.
-_PARSERS = ("GetTimestamp", "ToUnixTimestamp", "UnixTimestamp")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
@@ -193,41 +190,6 @@ def refuse_invalid_rules(
     where = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
     refuse_nondeterministic(where, joined, {layer: rules[layer] for layer in ("bronze", "silver")})
     refuse_changed_row_count(where, rows)
-    for layer, judged in (("bronze", bronze), ("silver", joined)):
-        refuse_implicit_casts(config, f"{layer}.{source.name}", rules[layer], judged)
-
-
-def refuse_implicit_casts(
-    config: Config, table: str, rules: Mapping[str, str], rows: DataFrame
-) -> None:
-    """Raise ConfigError if a rule casts a string to a number, a time or the like.
-
-    The query would fail at the very row that should be quarantined.
-    """
-    conditions = rows.select(*(F.expr(sql).alias(name) for name, sql in rules.items()))
-    expressions = expand_functions(conditions, analyzed_plan(conditions)).expressions()
-    for number, name in enumerate(rules):
-        for node in filter(_may_fail, plan_nodes(expressions.apply(number))):
-            raise ConfigError(
-                f"{config.expectations}: the rule {name} of {table} casts the string "
-                f"{node.children().head().sql()} to {node.dataType().simpleString()}, which fails "
-                "at a row where that is not possible. Use try_cast (try_to_timestamp, "
-                "try_to_number) in the rule, or give the column that type."
-            )
-
-
-def _may_fail(node: Any) -> bool:
-    """Return whether an expression converts a string column, and fails at some strings."""
-    name = node_type(node)
-    if name == "Cast":
-        to = node.dataType().simpleString()
-        fails = str(node.evalMode()) == "ANSI" and to not in ("string", "binary")
-    else:
-        fails = name == "ToNumber" or (name in _PARSERS and node.failOnError())
-    if not fails:
-        return False
-    value = node.children().head()
-    return not value.foldable() and value.dataType().simpleString() == "string"
 
 
 def refuse_string_event_time(
