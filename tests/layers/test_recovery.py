@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
-from medallion.layers.silver.writer import read_batch_rows
+from medallion.layers.silver.writer import SilverTables
 from medallion.spark import checkpoints
 from tests.support.home import added
 
@@ -136,7 +136,7 @@ def test_a_batch_whose_rows_are_removed(checkpoint: Path) -> None:
     for number, gone in ((0, files[1]), (2, files[3])):
         gone.unlink()
         with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
-            read_batch_rows(nobody, bronze, checkpoint, number)
+            SilverTables(bronze, bronze, bronze, checkpoint).batch_rows(nobody, number)
 
 
 def test_rows_without_their_checkpoint(checkpoint: Path) -> None:

@@ -18,12 +18,7 @@ from medallion.errors import MedallionError
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, BoundRules
-from medallion.layers.silver.writer import (
-    MERGE_SCHEMA,
-    append_rows,
-    bronze_versions_read,
-    read_batch_rows,
-)
+from medallion.layers.silver.writer import MERGE_SCHEMA, SilverTables, append_rows
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
 from medallion.storage import delta_log
@@ -40,24 +35,20 @@ class BatchRows:
     def __init__(
         self, spark: SparkSession, config: Config, source: SourceConfig, batches: range
     ) -> None:
-        self._spark = spark
-        self._bronze = config.layout.table(f"bronze.{source.name}")
-        self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        self._spark, self._tables = spark, SilverTables.of_source(config, source.name)
         self._read: dict[int, int] = {}
         self._written = Counter[int]()
         if batches:
-            query = checkpoints.query_id(self._checkpoint)
-            for name in (f"silver.{source.name}", f"quarantine.{source.name}"):
-                table = config.layout.table(name)
+            query = checkpoints.query_id(self._tables.checkpoint)
+            for table in (self._tables.silver, self._tables.quarantine):
                 self._written.update(delta_log.rows_by_transaction(table, query, batches.start))
 
     def rows_read(self, batch: int) -> int:
         """Return the rows that a batch read from bronze."""
         if batch not in self._read:
-            versions = bronze_versions_read(self._checkpoint, batch)
-            rows = delta_log.rows_added(self._bronze, *versions)
+            rows = delta_log.rows_added(self._tables.bronze, *self._tables.versions_read(batch))
             if rows is None:  # the log does not reach back that far
-                rows = read_batch_rows(self._spark, self._bronze, self._checkpoint, batch).count()
+                rows = self._tables.batch_rows(self._spark, batch).count()
             self._read[batch] = rows
         return self._read[batch]
 
@@ -119,16 +110,12 @@ class RereadBatch:
         self._spark, self._source, self._number = spark, source, number
         self._apply_rules, self._lookup = apply_rules, lookup
         self._lookup_rules = lookup.rule_names if lookup else ()
-        self._bronze, self._silver, self._quarantine = (
-            config.layout.table(f"{layer}.{source.name}")
-            for layer in ("bronze", "silver", "quarantine")
-        )
-        self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-        rows = apply_rules(read_batch_rows(spark, self._bronze, self._checkpoint, number))
+        self._tables = SilverTables.of_source(config, source.name)
+        rows = apply_rules(self._tables.batch_rows(spark, number))
         if not self._lookup_rules and source.late != "quarantine":  # then none is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]
-        self._watermark = checkpoints.watermark(self._checkpoint, number - 1) or 0
+        self._watermark = checkpoints.watermark(self._tables.checkpoint, number - 1) or 0
 
     def insert_late_rows(self, metrics: BatchProgress | None) -> DroppedRows:
         """Insert the late rows, and count the duplicates; safe to repeat.
@@ -196,7 +183,7 @@ class RereadBatch:
         return f"between {first} and {last}"
 
     def _silver_within(self, time_range: str) -> DataFrame:
-        silver = self._spark.read.format("delta").load(str(self._silver))
+        silver = self._spark.read.format("delta").load(str(self._tables.silver))
         return silver.where(f"`{self._source.event_time}` {time_range}")
 
     def _existing(self, time_range: str) -> DataFrame:
@@ -209,7 +196,7 @@ class RereadBatch:
         `_row_key`. They passed the deduplication as silver's rows did, so their keys exist."""
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
-            for table in (self._quarantine, self._bronze)
+            for table in (self._tables.quarantine, self._tables.bronze)
         )
         names = F.array(*map(F.lit, self._lookup_rules))
         rows = quarantine.where(F.arrays_overlap(FAILED_RULES, names)).drop(FAILED_RULES)
@@ -235,21 +222,21 @@ class RereadBatch:
         # After a crash in between, what is in quarantine is not new any more, whatever rules the
         # next run's lookup table makes the others break.
         if self._lookup_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
-            append_rows(broken, self._quarantine, MERGE_SCHEMA)
+            append_rows(broken, self._tables.quarantine, MERGE_SCHEMA)
         good = transform.silver_rows(rows, self._source.silver_columns)
         if not good.isEmpty():
-            append_rows(good, self._silver, {})
+            append_rows(good, self._tables.silver, {})
         return rows.where(transform.UNMATCHED).count() if self._lookup else 0
 
     def _quarantine_late(self, new: DataFrame) -> int:
         """Append rows to quarantine, once; return how many."""
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
-        query = f"{checkpoints.query_id(self._checkpoint)}-late"
+        query = f"{checkpoints.query_id(self._tables.checkpoint)}-late"
         once_only = {"txnAppId": query, "txnVersion": str(self._number)}
         count = rows.count()
         if count:
             quarantined = transform.quarantine_rows(rows)
-            append_rows(quarantined, self._quarantine, once_only | MERGE_SCHEMA)
+            append_rows(quarantined, self._tables.quarantine, once_only | MERGE_SCHEMA)
         return count
 
     def _count_taken_from(self, rows: DataFrame, table: DataFrame) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -57,6 +58,66 @@ class Backpressure:
                 raise MedallionError("the query was stopped before this batch")
 
 
+@dataclass(frozen=True)
+class SilverTables:
+    """The tables of one source and the checkpoint of silver's query, by their paths."""
+
+    bronze: Path
+    silver: Path
+    quarantine: Path
+    checkpoint: Path
+
+    @classmethod
+    def of_source(cls, config: Config, name: str) -> SilverTables:
+        """Return those of a source."""
+        bronze, silver, quarantine = (
+            config.layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
+        )
+        return cls(bronze, silver, quarantine, config.layout.checkpoint(f"silver.{name}"))
+
+    def versions_read(self, batch: int) -> tuple[int, int]:
+        """Return the first and the last version of bronze that a batch of silver read.
+
+        The last is before the first if it read none: a batch without data only evicts state.
+
+        Raises:
+            MedallionError: the batch does not end with a complete version.
+        """
+        start = checkpoints.delta_offset(self.checkpoint, batch - 1)
+        end = checkpoints.delta_offset(self.checkpoint, batch)
+        if not (start.is_between_versions and end.is_between_versions):
+            raise MedallionError(
+                f"{self.checkpoint}: batch {batch} does not end with a complete version of bronze."
+            )
+        return start.version, end.version - 1
+
+    def batch_rows(self, spark: SparkSession, batch: int) -> DataFrame:
+        """Return the rows of bronze that one batch of silver read.
+
+        Raises:
+            UsageError: data files that it read are gone. Maintenance removes only those of
+                recorded batches; a restored record may lack some of these.
+        """
+        first, last = self.versions_read(batch)
+        if last < first:
+            return spark.read.format("delta").load(str(self.bronze)).limit(0)
+        is_first = batch == 0  # it reads the table as it is: older commits may be gone
+        files = (
+            delta_tables.data_files(self.bronze, last)
+            if is_first
+            else delta_log.added_files(self.bronze, first, last)
+        )
+        if not all(file.exists() for file in files):
+            name = self.checkpoint.name
+            raise UsageError(
+                f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild "
+                f"the table and its checkpoint with medallion refresh {name}."
+            )
+        if is_first:
+            return delta_reads.rows_of(spark, self.bronze, files)
+        return delta_reads.added_rows(spark, self.bronze, first, last)
+
+
 class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once.
 
@@ -83,11 +144,7 @@ class SilverWriter:
             lookup: the lookup join, if the source has one.
             backpressure: of a query that stays on.
         """
-        layout, name = config.layout, source.name
-        self._bronze, self._silver, self._quarantine = (
-            layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
-        )
-        self._checkpoint = layout.checkpoint(f"silver.{name}")
+        self._tables = SilverTables.of_source(config, source.name)
         self._source, self._apply_rules, self._stopping = source, apply_rules, stopping
         self._lookup, self._backpressure = lookup, backpressure
         self.unmatched: dict[int, int] = {}
@@ -112,7 +169,7 @@ class SilverWriter:
 
         A new checkpoint has a new query id, so its batches are not mistaken for earlier ones.
         """
-        query = checkpoints.query_id(self._checkpoint)
+        tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
         once_only = {"txnAppId": query, "txnVersion": str(batch_id)}
         if self._lookup:
             batch = self._lookup.join_batch(batch, batch_id)
@@ -120,8 +177,10 @@ class SilverWriter:
         if has_bronze:  # on disk, because state and sorting need the memory
             batch.persist(StorageLevel.DISK_ONLY)
         try:
-            is_written = delta_log.committed_version(self._silver, query, batch_id) is not None
-            if is_written or not self._has_input(batch_id):
+            is_written = delta_log.committed_version(tables.silver, query, batch_id) is not None
+            # None: bronze's log no longer reaches back to the batch.
+            has_input = delta_log.rows_added(tables.bronze, *tables.versions_read(batch_id)) != 0
+            if is_written or not has_input:
                 # The batch is computed nevertheless, for its state.
                 counts = batch.agg(*self._counts()).collect()[0].asDict()
             else:
@@ -129,16 +188,13 @@ class SilverWriter:
             if self._lookup:
                 self.unmatched[batch_id] = counts["unmatched"]
             if counts["broken"]:
-                rows = batch if has_bronze else self._reread(batch.sparkSession, batch_id)
+                rows = batch
+                if not has_bronze:
+                    rows = self._apply_rules(tables.batch_rows(batch.sparkSession, batch_id))
                 quarantined = transform.quarantine_rows(rows)
-                append_rows(quarantined, self._quarantine, once_only | MERGE_SCHEMA)
+                append_rows(quarantined, tables.quarantine, once_only | MERGE_SCHEMA)
         finally:
             batch.unpersist()
-
-    def _has_input(self, batch_id: int) -> bool:
-        """Return whether bronze's log shows input of a batch, or no longer reaches back to it."""
-        versions = bronze_versions_read(self._checkpoint, batch_id)
-        return delta_log.rows_added(self._bronze, *versions) != 0
 
     def _write_silver(self, batch: DataFrame, once_only: Mapping[str, str]) -> dict[str, Any]:
         """Append the good rows, and count all rows in the same job.
@@ -147,9 +203,8 @@ class SilverWriter:
         """
         counts = Observation()
         rows = batch.observe(counts, *self._counts())
-        append_rows(
-            transform.silver_rows(rows, self._source.silver_columns), self._silver, once_only
-        )
+        good = transform.silver_rows(rows, self._source.silver_columns)
+        append_rows(good, self._tables.silver, once_only)
         return counts.get
 
     def _counts(self) -> list[Column]:
@@ -158,14 +213,10 @@ class SilverWriter:
             counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
         return counts
 
-    def _reread(self, spark: SparkSession, batch_id: int) -> DataFrame:
-        """Return the input rows of a batch with the rules applied."""
-        return self._apply_rules(read_batch_rows(spark, self._bronze, self._checkpoint, batch_id))
-
     def _raise_failing_part(self, spark: SparkSession, batch_id: int) -> None:
         """Raise MedallionError if the SQL of a column or of a rule fails at a row."""
         try:
-            rows = read_batch_rows(spark, self._bronze, self._checkpoint, batch_id)
+            rows = self._tables.batch_rows(spark, batch_id)
         except (UsageError, *SPARK_ERRORS):
             return
         result = self._apply_rules(rows)
@@ -182,69 +233,23 @@ class SilverWriter:
         for column in self._source.silver:
             advice = f"have sources.{name}.silver.{column} {RETURN_NULL_ADVICE}"
             yield DefinitionPart(f"its column {column}", advice, silver.select(column))
-        judged = [
-            ("bronze", bronze, rules["bronze_rules"]),
-            ("silver", silver, rules["silver_rules"]),
-        ]
+        tested = [("bronze", bronze, rules["bronze_rules"])]
+        tested.append(("silver", silver, rules["silver_rules"]))
         if self._lookup:
-            judged.append(("silver", self._lookup.join_current(silver), self._lookup.rules))
-        for layer, rows, some in judged:
-            for rule in some:
+            tested.append(("silver", self._lookup.join_current(silver), self._lookup.rules))
+        for layer, rows, of_layer in tested:
+            for rule in of_layer:
                 advice = f"correct the expectation in the suite of {layer}.{name}"
                 condition = rows.select(F.expr(rule.broken))
                 yield DefinitionPart(f"the rule {rule.name}", advice, condition)
 
 
 def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-    """Append rows to a Delta table in one commit."""
-    rows.write.format("delta").mode("append").options(**options).save(str(table))
-
-
-def bronze_versions_read(checkpoint: Path, batch: int) -> tuple[int, int]:
-    """Return the first and the last version of bronze that a batch of silver read.
-
-    The last is before the first if it read none: a batch without data only evicts state.
-
-    Raises:
-        MedallionError: the batch does not end with a complete version.
-    """
-    start = checkpoints.delta_offset(checkpoint, batch - 1)
-    end = checkpoints.delta_offset(checkpoint, batch)
-    if not (start.is_between_versions and end.is_between_versions):
-        raise MedallionError(
-            f"{checkpoint}: batch {batch} does not end with a complete version of bronze."
-        )
-    return start.version, end.version - 1
-
-
-def read_batch_rows(spark: SparkSession, bronze: Path, checkpoint: Path, batch: int) -> DataFrame:
-    """Return the rows of bronze that one batch of silver read.
+    """Append rows to a Delta table in one commit.
 
     Args:
-        spark: the session.
-        bronze: the bronze table.
-        checkpoint: the checkpoint of silver's query.
-        batch: the batch.
-
-    Raises:
-        UsageError: data files that it read are gone. Maintenance removes only those of recorded
-            batches; a restored record may lack some of these.
+        rows: the rows.
+        table: the table.
+        options: options of the Delta writer.
     """
-    first, last = bronze_versions_read(checkpoint, batch)
-    if last < first:
-        return spark.read.format("delta").load(str(bronze)).limit(0)
-    is_first = batch == 0  # it reads the table as it is: older commits may be gone
-    files = (
-        delta_tables.data_files(bronze, last)
-        if is_first
-        else delta_log.added_files(bronze, first, last)
-    )
-    if not all(file.exists() for file in files):
-        name = checkpoint.name
-        raise UsageError(
-            f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild the "
-            f"table and its checkpoint with medallion refresh {name}."
-        )
-    if is_first:
-        return spark.read.format("delta").option("versionAsOf", str(last)).load(str(bronze))
-    return delta_reads.added_rows(spark, bronze, first, last)
+    rows.write.format("delta").mode("append").options(**options).save(str(table))
