@@ -27,8 +27,6 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
     config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
     assert (list(config.sources), list(config.gold)) == (["sales"], ["sales_by_day"])
     assert [(one.name, one.on_failure) for one in read_suite(tmp_path, "silver.sales")] == [
-        ("missing_event_time", "quarantine"),
-        ("future_event_time", "quarantine"),
         ("missing_amount", "quarantine"),
     ]
     header = examples["csv"].splitlines()[0].split(",")

@@ -83,14 +83,6 @@ class Fuzz:
             for name, settings in SOURCES.items()
         }
         self.lakehouse.configure(folder, {"sources": document, "gold": {}})
-        future = "SELECT * FROM {batch} WHERE at > _ingested_at + INTERVAL 1 DAY"
-        query, null = "unexpected_rows_expectation", "expect_column_values_to_not_be_null"
-        for name in SOURCES:
-            table = f"silver.{name}"
-            self.lakehouse.expect(table, BROKEN, null, "quarantine", column="at")
-            self.lakehouse.expect(
-                table, "future_event_time", query, "quarantine", unexpected_rows_query=future
-            )
 
     def land(self, run: int) -> None:
         """Land a file for each source."""

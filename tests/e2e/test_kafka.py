@@ -44,14 +44,6 @@ DEMO = {
     "event_time": "at",
     "keys": ["at", "value"],
 }
-RULES = [
-    ("missing_event_time", "expect_column_values_to_not_be_null", {"column": "at"}),
-    (
-        "future_event_time",
-        "unexpected_rows_expectation",
-        {"unexpected_rows_query": "SELECT * FROM {batch} WHERE at > _ingested_at"},
-    ),
-]
 
 
 def message(user: str, second: int, page: str = "home") -> str:
@@ -68,8 +60,6 @@ def reading(
     gold = {"source": "silver.clicks", "group_by": ["page"], "measure": {"total": "count(*)"}}
     sources = {"clicks": source, **(others or {})}
     lakehouse.configure(folder, {"sources": sources, "gold": {"pages": gold}})
-    for name, kind, kwargs in RULES:
-        lakehouse.expect("silver.clicks", name, kind, "quarantine", **kwargs)
     return lakehouse
 
 

@@ -26,15 +26,6 @@ SOURCE: dict[str, Any] = {
     "clean_source": "off",
 }
 RULES: list[tuple[str, str, dict[str, Any]]] = [
-    ("missing_event_time", "expect_column_values_to_not_be_null", {"column": "measured_at"}),
-    (
-        "future_event_time",
-        "unexpected_rows_expectation",
-        {
-            "unexpected_rows_query": "SELECT * FROM {batch} "
-            "WHERE measured_at > _ingested_at + INTERVAL 1 DAY"
-        },
-    ),
     ("too_hot", "expect_column_values_to_be_between", {"column": "celsius", "max_value": 60}),
 ]
 FIRST = """sensor,taken_at,celsius,note

@@ -292,42 +292,14 @@ def names(table: str) -> list[str]:
 def test_the_rules_of_the_project() -> None:
     assert names("bronze.activity") == names("bronze.event") == ["malformed_line"]
     assert names("silver.activity") == [
-        "missing_event_time",
-        "future_event_time",
         "missing_device",
         "missing_index",
         "missing_x",
         "missing_y",
         "missing_z",
     ]
-    assert names("silver.event") == ["missing_event_time", "future_event_time", "missing_action"]
+    assert names("silver.event") == ["missing_action"]
     assert names("gold.device_counts") == []
-
-
-def test_the_rules_of_activity_on_a_typed_frame(spark: SparkSession) -> None:
-    frame = spark.sql("""
-        SELECT * FROM VALUES
-            (timestamp'2026-01-02 00:00:00', 'p', 1L, 1D, 1D, 1D, NULL),
-            (timestamp'2026-01-02 00:00:01', 'p', 1L, 1D, 1D, 1D, NULL),
-            (NULL, NULL, NULL, NULL, NULL, NULL, '{"broken'),
-            (timestamp'2015-01-01', NULL, 1L, 1D, NULL, 1000D, NULL)
-        AS v(recorded_at, device, user_id, x, y, z, _corrupt_record)
-    """).withColumn("_ingested_at", F.lit("2026-01-01").cast("timestamp"))
-    rules = load_rules(CONF, "bronze.activity") + load_rules(CONF, "silver.activity")
-    assert [row[0] for row in frame.select(failed_rules(rules)).collect()] == [
-        [],
-        ["future_event_time"],
-        [
-            "malformed_line",
-            "missing_event_time",
-            "missing_device",
-            "missing_index",
-            "missing_x",
-            "missing_y",
-            "missing_z",
-        ],
-        ["missing_device", "missing_y"],
-    ]
 
 
 def test_a_suite_that_no_table_has_the_name_of(tmp_path: Path) -> None:

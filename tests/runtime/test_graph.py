@@ -216,11 +216,16 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         ("exists(values (1))", "silver.event depends on"),
         ("window(event_at, '1 hour').end > _ingested_at", "makes several rows, or none"),
     ):
-        sql = f"event_at IS NOT NULL AND {sql}"  # what guards the event time looks at it
-        suite.write_text(rules.replace("event_at > _ingested_at + INTERVAL 1 DAY", sql))
+        lakehouse.expect(
+            "silver.event",
+            "future_event_time",  # in place of the built-in rule
+            "unexpected_rows_expectation",
+            "quarantine",
+            unexpected_rows_query=f"SELECT * FROM {{batch}} WHERE {sql}",
+        )
         with pytest.raises(ConfigError, match=rf"rule .*{expected}"):
             lakehouse.fill("silver")
-    suite.write_text(rules)
+        suite.write_text(rules)
     refresh.refresh_table(lakehouse.pipeline(), "silver.event")
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1

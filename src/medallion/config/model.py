@@ -160,9 +160,12 @@ class SourceConfig:
         lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
         event_time: The silver column of the time at which the event happened. The watermark and
             the windows of gold use it.
-        keys: The silver columns that identify a row; `event_time` is one of them. Floating-point
-            columns and times of arrival cannot be keys.
+        keys: The silver columns that identify a row; `event_time` is one of them. Times of arrival
+            cannot be keys.
         watermark: How long silver remembers keys, in event time. Older rows are late.
+        max_future: How far after its ingestion an event time may be. A later one is quarantined by
+            the built-in rule `future_event_time`, and none at all by `missing_event_time`: one
+            wrong time would make all later rows late.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: What happens to a row with a value that did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
@@ -205,6 +208,7 @@ class SourceConfig:
     event_time: str
     keys: tuple[str, ...]
     watermark: Duration
+    max_future: Duration
     late: str
     on_rescued: str
     format: str

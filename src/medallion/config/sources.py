@@ -65,6 +65,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         event_time=node.get("event_time", values.text, "the name of a silver column"),
         keys=node.get("keys", values.texts, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
+        max_future=node.get("max_future", values.duration, _DURATION, "1 day"),
         late=node.choice("late", LATE),
         on_rescued=node.choice("on_rescued", ON_RESCUED),
         format=file_format,

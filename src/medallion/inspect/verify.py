@@ -259,7 +259,8 @@ def _rows_of_three_tables(
         for name in (*target.query.upstream, *target.query.targets)
     )
     origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
-    by_expression = [*(F.expr(source.silver[key]).alias(key) for key in source.keys), *origin]
+    keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
+    by_expression = [*keys, *origin]
     # Rows quarantined by these rules had passed deduplication, or were late: they take their key.
     rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(target.query.name))]
     was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")

@@ -51,18 +51,9 @@ def line(time: str) -> str:
 
 def configure(lakehouse: Lakehouse, folder: Path, **more: Any) -> None:
     lakehouse.configure(folder, {"sources": {"docker": {**SOURCE, **more}}, "gold": {}})
-    future = "SELECT * FROM {batch} WHERE event_at > _ingested_at + INTERVAL 1 DAY"
-    for name, kind, on_failure, kwargs in (
-        ("missing_event_time", "expect_column_values_to_not_be_null", "quarantine", None),
-        ("future_event_time", "unexpected_rows_expectation", "quarantine", future),
-        ("unique", "expect_compound_columns_to_be_unique", "stop", SOURCE["keys"]),
-    ):
-        of: dict[str, Any] = {"column": "event_at"}
-        if isinstance(kwargs, str):
-            of = {"unexpected_rows_query": kwargs}
-        elif kwargs:
-            of = {"column_list": kwargs, "ignore_row_if": "any_value_is_missing"}
-        lakehouse.expect("silver.docker", name, kind, on_failure, **of)
+    unique = {"column_list": SOURCE["keys"], "ignore_row_if": "any_value_is_missing"}
+    kind = "expect_compound_columns_to_be_unique"
+    lakehouse.expect("silver.docker", "unique", kind, "stop", **unique)
 
 
 def learn_full_times(lakehouse: Lakehouse) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,6 @@ from medallion.errors import ConfigError
 from medallion.layers.gold import transform as gold
 from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
-from medallion.layers.silver.rules import refuse_string_event_time
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
 from medallion.storage.paths import Layout
@@ -39,6 +40,7 @@ def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     rows = silver.apply_rules(
         bronze,
         COLUMNS,
+        "at",
         [Rule("lower_case", "coalesce(id = 'B', false)")],
         [Rule("missing", "at is null")],
         ["_source_file"],
@@ -56,7 +58,7 @@ def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
 def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", None), ("2020-01-01 00:00:00", "A"))
     rules = [Rule("named_b", "id = 'B'")]  # null where there is no name
-    rows = silver.apply_rules(bronze, COLUMNS, rules, rules[:0], ["_source_file"])
+    rows = silver.apply_rules(bronze, COLUMNS, "at", rules, rules[:0], ["_source_file"])
     identified, others = silver.split_by_identity(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
     assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
@@ -70,26 +72,57 @@ def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
     assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
 
 
-def test_an_event_time_that_is_a_string(spark: SparkSession, tmp_path: Path) -> None:
-    """The required rule was blamed, and the value not named."""
+def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
+    """A string that is no time is quarantined, unless no string is a time."""
     config = replace(load({}, PROJECT), layout=Layout(tmp_path))
     source = replace(config.sources["event"], event_time="at", silver={"at": "TIME", "id": "id"})
-    bronze = spark.sql("select * from values ('2026-05-01', 'a'), ('N/A', 'b') as t(time, id)")
+    source = replace(source, keys=("at", "id"))
+    now = "'f' as _source_file, timestamp'2026-05-01' as _ingested_at, null as _corrupt_record"
+    values = "values ('2026-05-01', 'a'), ('N/A', 'b'), ('2026-05-03', 'c') as t(time, id)"
+    bronze = spark.sql(f"select *, {now} from {values}")
     bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
-    rows = bronze.selectExpr("time as at", "id")
-    with pytest.raises(ConfigError) as refused:
-        refuse_string_event_time(config, source, bronze, rows)
-    assert str(refused.value) == (
-        "The event time at of silver.event is a string, because the column time of bronze.event is "
-        'one, with values such as "N/A". Set hints: {time: timestamp} for the source, and run '
-        "medallion refresh bronze.event."
-    )
-    source = replace(source, silver={"at": "substr(time, 1)", "id": "id"})
-    with pytest.raises(ConfigError, match=r"make it a timestamp in sources\.event\.silver\.at"):
-        refuse_string_event_time(config, source, bronze, rows)
-    refuse_string_event_time(
-        config, source, bronze, rows.selectExpr("try_cast(at as timestamp) as at")
-    )
+    rules.refuse_unusable_event_time(config, source, bronze)
+    document = {**rules.built_in_rules(source), "late": "admit"}
+    rows = rules.bind_rules(source, document)(bronze)
+    assert [
+        (row.id, str(row["at"]), row._failed_rules) for row in rows.orderBy("id").collect()
+    ] == [
+        ("a", "2026-05-01 00:00:00", []),
+        ("b", "None", ["missing_event_time"]),
+        ("c", "2026-05-03 00:00:00", ["future_event_time"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "sql", "message"),
+    [
+        (
+            "'01.05.2026 10:00'",
+            "time",
+            'at of silver.event is string such as "01.05.2026 10:00", as the column time of '
+            "bronze.event. Convert it to a timestamp in sources.event.silver.at, or set hints: "
+            "{time: timestamp 'dd.MM.yyyy HH:mm'} for the source and run medallion refresh "
+            "bronze.event.",
+        ),
+        ("'1777629600000'", "`time`", "set hints: {time: timestamp_millis}"),
+        ("'1777629600'", "TIME", "set hints: {time: timestamp_seconds}"),
+        ("1777629600000L", "time", "at of silver.event is bigint, as the column time"),
+        (
+            "1777629600000L",
+            "time + 1",
+            "in sources.event.silver.at, with",
+        ),
+    ],
+)
+def test_event_time_that_is_no_time_is_refused(
+    spark: SparkSession, tmp_path: Path, value: str, sql: str, message: str
+) -> None:
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
+    source = replace(config.sources["event"], event_time="at", silver={"at": sql}, schema=None)
+    bronze = spark.sql(f"select {value} as time")
+    bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        rules.refuse_unusable_event_time(config, source, bronze)
 
 
 @pytest.mark.parametrize(("layer", "taken"), [("bronze", "late"), ("silver", "time_digits")])
@@ -105,19 +138,30 @@ def test_a_rule_by_the_name_of_a_built_in_rule(tmp_path: Path, layer: str, taken
         rules.load_rule_document(config, config.sources["event"])
 
 
-def test_a_guard_looks_at_the_event_time(tmp_path: Path) -> None:
-    """A suite may be a copy of another source's, whose event time is another column."""
-    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
-    config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
-    suite = suite_path(config.conf_dir, "silver.event")
-    suite.write_text(
-        suite.read_text().replace("event_at > _ingested_at", "ended_at > _ingested_at")
-    )
-    with pytest.raises(ConfigError, match=r"expectation future_event_time that checks event_at"):
-        rules.load_rule_document(config, config.sources["event"])
-    suite.unlink()
-    with pytest.raises(ConfigError, match=r"silver/event\.json needs .*missing_event_time and"):
-        rules.load_rule_document(config, config.sources["event"])
+def test_rule_of_a_suite_replaces_the_built_in_rule(tmp_path: Path) -> None:
+    config = replace(load({}, PROJECT), conf_dir=tmp_path)
+    source = replace(config.sources["event"], max_future=Duration.parse("2 hours"))
+    latest = "_ingested_at + INTERVAL '7200' SECOND"
+    guards = {
+        "missing_event_time": "`event_at` IS NULL",
+        "future_event_time": f"coalesce(`event_at` > {latest}, false)",
+    }
+    assert rules.load_rule_document(config, source) == {
+        "late": "admit",
+        "bronze": {"malformed_line": "_corrupt_record IS NOT NULL"},
+        "silver": guards,
+    }
+    expectation = {
+        "type": "unexpected_rows_expectation",
+        "kwargs": {"unexpected_rows_query": "SELECT * FROM {batch} WHERE event_at > now"},
+        "meta": {"name": "future_event_time", "on_failure": "quarantine"},
+    }
+    suite = suite_path(tmp_path, "silver.event")
+    suite.parent.mkdir(parents=True)
+    suite.write_text(json.dumps({"expectations": [expectation]}))
+    document = rules.load_rule_document(config, source)
+    changed = {"future_event_time": "coalesce((event_at > now), false)"}
+    assert document["silver"] == guards | changed
 
 
 def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:

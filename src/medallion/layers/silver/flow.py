@@ -49,14 +49,15 @@ class Silver(Flow):
         """Start the query.
 
         Raises:
-            ConfigError: the table has other keys or columns, its suite does not guard the
-                watermark, or a rule cannot decide each row by itself.
+            ConfigError: the table has other keys or columns, its event time is no time, or a rule
+                cannot decide each row by itself.
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         bronze = self._read_bronze()
         document, apply_rules = self._load_rules(bronze, recorded)
         self._refuse_invalid_columns(bronze)
+        rules.refuse_unusable_event_time(self.config, self.source, bronze)
         checked = apply_rules(bronze)
         joined = self._lookup.join_empty(checked) if self._lookup else checked
         source = self.source

@@ -34,46 +34,48 @@ from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.table_specs import CORRUPT, INGESTED_AT, quote_identifier
 from medallion.storage.text import Reporter, printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
 _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
-# Rows that break these never reach the watermark: one time in 2099 would make all later rows late.
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
+_CHECKED_TIMES = 1000
 
 
 def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """Return the rules of both tables' suites, and where late rows go, as a document.
+    """Return the built-in rules with those of both tables' suites, and where late rows go.
+
+    A rule of a suite replaces the built-in rule of the same name.
 
     Raises:
-        ConfigError: the suite of the silver table does not guard the watermark, or a rule has the
-            name of a built-in rule.
+        ConfigError: a rule has the name of a rule that cannot be replaced.
     """
-    in_bronze = load_rules(config.conf_dir, f"bronze.{source.name}")
-    in_silver = load_rules(config.conf_dir, f"silver.{source.name}")
-    event_time = re.compile(rf"\b{source.event_time}\b", re.IGNORECASE)
-    guards = {rule.name for rule in in_silver if event_time.search(rule.broken)}
-    if missing := [guard for guard in WATERMARK_GUARDS if guard not in guards]:
-        raise ConfigError(
-            f"{suite_path(config.conf_dir, f'silver.{source.name}')} needs a quarantine "
-            f"expectation {' and one '.join(missing)} that checks {source.event_time}. Without it "
-            "one wrong time makes all later rows late."
-        )
-    names = {rule.name for rule in (*in_bronze, *in_silver)}
-    if reserved := names & {LATE_RULE, keys.TIME_DIGITS_RULE}:
+    rules: dict[str, Any] = {"late": source.late, **built_in_rules(source)}
+    for layer in ("bronze", "silver"):
+        own = load_rules(config.conf_dir, f"{layer}.{source.name}")
+        rules[layer] |= {rule.name: rule.broken for rule in own}
+    if reserved := {*rules["bronze"], *rules["silver"]} & {LATE_RULE, keys.TIME_DIGITS_RULE}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} has the name of the built-in rule {reserved.pop()}. Rename it."
         )
+    return rules
+
+
+def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
+    """Return the rules that need no suite, by layer: for malformed lines, and the guards of the
+    watermark, which one wrong time would move past all later rows."""
+    time = quote_identifier(source.event_time)
+    latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"
+    missing, future = WATERMARK_GUARDS
     return {
-        "late": source.late,
-        "bronze": {rule.name: rule.broken for rule in in_bronze},
-        "silver": {rule.name: rule.broken for rule in in_silver},
+        "bronze": {"malformed_line": f"{CORRUPT} IS NOT NULL"},
+        "silver": {missing: f"{time} IS NULL", future: f"coalesce({time} > {latest}, false)"},
     }
 
 
@@ -144,6 +146,7 @@ def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
     return partial(
         transform.apply_rules,
         silver=source.silver,
+        event_time=source.event_time,
         bronze_rules=[Rule(name, broken) for name, broken in rules["bronze"].items()],
         silver_rules=own,
         origin=source.silver_origin_columns,
@@ -186,52 +189,55 @@ def refuse_invalid_rules(
         rows: silver's rows with the rules applied.
         joined: the same with the columns of the lookup table, if there is one.
     """
-    refuse_string_event_time(config, source, bronze, rows)
     where = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
     refuse_nondeterministic(where, joined, {layer: rules[layer] for layer in ("bronze", "silver")})
     refuse_changed_row_count(where, rows)
 
 
-def refuse_string_event_time(
-    config: Config, source: SourceConfig, bronze: DataFrame, rows: DataFrame
-) -> None:
-    """Raise ConfigError if the event time is a string.
+def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: DataFrame) -> None:
+    """Raise ConfigError if the event time is no time, and no string that Spark can cast to one.
 
     Args:
         config: the configuration.
         source: the source.
         bronze: the columns of its bronze table.
-        rows: the columns of silver.
     """
-    time = source.event_time
-    if not isinstance(rows.schema[time].dataType, T.StringType):
+    sql, table = source.silver[source.event_time], f"bronze.{source.name}"
+    time, example = F.expr(sql).alias("value"), None
+    type_ = bronze.select(time).schema["value"].dataType
+    if isinstance(type_, (T.TimestampType, T.TimestampNTZType, T.DateType)):
         return
-    table = f"silver.{source.name}"
-    column = _COLUMN.fullmatch(source.silver[time].strip())
-    name = next(
-        (c for c in bronze.columns if column and fold_case(c) == fold_case(column[1])), None
-    )
-    if name is None:
-        raise ConfigError(
-            f"The event time {time} of {table} is a string: make it a timestamp in "
-            f"sources.{source.name}.silver.{time}, with try_to_timestamp."
-        )
+    if isinstance(type_, T.StringType):
+        rows = bronze.sparkSession.read.format("delta").load(str(config.layout.table(table)))
+        values = rows.select(time).where("value is not null").limit(_CHECKED_TIMES)
+        has_times, example = values.agg(
+            F.bool_or(F.col("value").try_cast("timestamp").isNotNull()),
+            F.first(F.left("value", F.lit(_EXAMPLE_LENGTH))),
+        ).collect()[0]
+        if has_times is not False:  # null: there is no value yet
+            return
+    text = f" such as {printable(json.dumps(example, ensure_ascii=False))}" if example else ""
+    match = _COLUMN.fullmatch(sql.strip())
+    names = {fold_case(name): name for name in bronze.columns}
+    column = names.get(fold_case(match[1])) if match else None
+    origin, remedy = "", "with a function such as try_to_timestamp or timestamp_millis"
+    if column:
+        origin = f", as the column {column} of {table}"
+        setting = f"{'schema' if source.schema else 'hints'}: {{{column}: {_time_hint(example)}}}"
+        remedy = f"or set {setting} for the source and run medallion refresh {table}"
+    name = source.event_time
     raise ConfigError(
-        f"The event time {time} of {table} is a string, because the column {name} of "
-        f"bronze.{source.name} is one{_example(config, source, name, rows)}. Set hints: "
-        f"{{{name}: timestamp}} for the source, and run medallion refresh bronze.{source.name}."
+        f"The event time {name} of silver.{source.name} is {type_.simpleString()}{text}{origin}. "
+        f"Convert it to a timestamp in sources.{source.name}.silver.{name}, {remedy}."
     )
 
 
-def _example(config: Config, source: SourceConfig, name: str, rows: DataFrame) -> str:
-    """Return a value of a column that is not a time, if there is one, as part of a sentence."""
-    path = str(config.layout.table(f"bronze.{source.name}"))
-    table = rows.sparkSession.read.format("delta").load(path)
-    value = F.col(quote_identifier(name))
-    no_times = table.where(value.isNotNull() & F.try_to_timestamp(value).isNull())
-    row = no_times.select(F.left(value, F.lit(_EXAMPLE_LENGTH)).alias("value")).first()
-    text = printable(json.dumps(row.value, ensure_ascii=False)) if row else ""
-    return f", with values such as {text}" if row else ""
+def _time_hint(example: str | None) -> str:
+    """Return the type to hint for times such as an example; by default epoch milliseconds."""
+    if example and not example.isdecimal():
+        return "timestamp 'dd.MM.yyyy HH:mm'"
+    units = {10: "seconds", 16: "micros", 19: "nanos"}
+    return f"timestamp_{units.get(len(example or ''), 'millis')}"
 
 
 def silver_definition(source: SourceConfig) -> dict[str, Any]:

@@ -22,6 +22,7 @@ UNMATCHED = "_unmatched"
 def apply_rules(
     bronze: DataFrame,
     silver: Mapping[str, str],
+    event_time: str,
     bronze_rules: Sequence[Rule],
     silver_rules: Sequence[Rule],
     origin: Sequence[str],
@@ -32,6 +33,7 @@ def apply_rules(
     Args:
         bronze: the columns of a bronze table.
         silver: silver's columns as SQL over bronze's.
+        event_time: the column of the event time.
         bronze_rules: rules over bronze's columns.
         silver_rules: rules over silver's columns.
         origin: columns of bronze that say where a row came from, for silver.
@@ -43,7 +45,7 @@ def apply_rules(
         `_is_good`, and `_bronze`, the row as it was.
     """
     typed = bronze.select(
-        *(F.expr(expression).alias(name) for name, expression in silver.items()),
+        *(silver_column(name, sql, event_time) for name, sql in silver.items()),
         *origin,
         INGESTED_AT,
         failed_rules(bronze_rules).alias("_failed_in_bronze"),
@@ -55,8 +57,20 @@ def apply_rules(
     is_bad = (
         F.col("_breaks_in_bronze") | (F.size("_failed_by_rescue") > 0) | breaks_any(silver_rules)
     )
-    judged = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
-    return judged.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)
+    tested = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
+    return tested.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)
+
+
+def silver_column(name: str, sql: str, event_time: str) -> Column:
+    """Return a column of silver; the event time is cast, and null if it is no time.
+
+    Args:
+        name: its name.
+        sql: its SQL over bronze's columns.
+        event_time: the name of the column of the event time.
+    """
+    column = F.expr(sql)
+    return (column.try_cast("timestamp") if name == event_time else column).alias(name)
 
 
 def is_good() -> Column:
