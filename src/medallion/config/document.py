@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -145,3 +146,25 @@ class Node:
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:
         """Return the converted value of a key, or None if the key is missing."""
         return self.get(key, convert, expected) if key in self.value else None
+
+
+def position(file: Path, key: str, part: str = "") -> str:
+    """Return where the value of a key is in a YAML file: " line 14, column 15", or "" if unknown.
+
+    Args:
+        file: the file.
+        key: the dotted path of the key.
+        part: the word of the value to point at; by default its start.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        node: Any = YAML(typ="safe", pure=True).compose(text)
+        for name in key.split("."):
+            node = next(value for field, value in node.value if field.value == name)
+    except Exception:  # the file was changed since, or the key is not in it
+        return ""
+    start, end = node.start_mark.index, node.end_mark.index
+    match = re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text[start:end], re.IGNORECASE)
+    at = start + (match.start() if part and match else 0)
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f" line {line}, column {column}"

@@ -1,17 +1,23 @@
 """Checks of a table's definition: unchanged since its first run, deterministic, one row per row,
-streamable; and the search for the part of it that fails at a row."""
+streamable; and the search for the part of it that is invalid, or fails at a row."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from medallion.config.document import position
 from medallion.config.expressions import has_current_time
 from medallion.config.model import Config
 from medallion.config.values import Duration
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import analyzed_plan, catalyst_class
 
@@ -123,18 +129,75 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
 RETURN_NULL_ADVICE = "return null for such a value, as with try_cast"
 
 
-class DefinitionPart(NamedTuple):
+@dataclass(frozen=True)
+class DefinitionPart:
     """One column, rule or clause of a table's definition.
 
     Attributes:
-        name: its name in messages.
-        advice: what to do if it fails.
-        rows: the rows that it alone makes.
+        name: its name in a message of its table, and `title` in other messages.
+        file: the file that has its SQL, and `key`, the dotted key in it if that is YAML.
+        rows: returns the rows that it alone makes; raises AnalysisException if its SQL is invalid.
+        advice: what to do if it fails at a row.
+        columns: the columns that it can name.
+        unknown_column: what to say of another column.
     """
 
     name: str
-    advice: str
-    rows: DataFrame
+    title: str
+    file: Path
+    rows: Callable[[], DataFrame]
+    advice: str = ""
+    key: str = ""
+    columns: Collection[str] = ()
+    unknown_column: str = "there is no column {}"
+
+    def describe(self, error: AnalysisException) -> str:
+        """Return why Spark refuses its SQL, and where that is."""
+        parameters = error.getMessageParameters() or {}
+        condition, problem = error.getCondition() or "", f"{one_line(str(error))}."
+        name = next((parameters[key] for key in _NAMES if key in parameters), "").replace("`", "")
+        if condition.startswith("UNRESOLVED_COLUMN") and name:
+            columns = [column for column in self.columns if not column.startswith("_")]
+            problem = f"{self.unknown_column.format(name)}{suggestion(name, columns)}"
+            problem += f" The columns are {', '.join(columns)}." if columns else ""
+        elif condition == "FIELD_NOT_FOUND":
+            problem = f"there is no field {name}. The fields are {parameters['fields']}."
+        elif condition == "UNRESOLVED_ROUTINE":
+            problem = f"there is no function {name}."
+        elif condition == "PARSE_SYNTAX_ERROR":
+            name = parameters["error"].strip("'")
+            problem = f"there is a syntax error at {parameters['error']}."
+        where = position(self.file, self.key, name) if self.key else ""
+        return f"{self.title} in {self.file}{where}: {problem}"
+
+
+_NAMES = ("objectName", "fieldName", "routineName")  # parameters of Spark's error conditions
+
+
+def suggestion(name: str, columns: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: the column with the nearest name."""
+    spellings = {column.lower(): column for column in columns}
+    nearest = get_close_matches(name.lower(), spellings, 1)
+    return f"; did you mean {spellings[nearest[0]]}?" if nearest else "."
+
+
+def invalid_sql_error(
+    table: str, parts: Iterable[DefinitionPart], error: AnalysisException
+) -> ConfigError:
+    """Return the error for the first part of a definition that Spark refuses.
+
+    Args:
+        table: the table, as `silver.orders`.
+        parts: the parts, each by itself.
+        error: Spark's error for the definition as a whole.
+    """
+    with suppress(MedallionError):
+        for part in parts:
+            try:
+                part.rows()
+            except AnalysisException as cause:
+                return ConfigError(part.describe(cause))
+    return ConfigError(f"{table} has SQL that Spark refuses: {one_line(str(error))}.")
 
 
 def failing_part_reason(
@@ -152,9 +215,9 @@ def failing_part_reason(
     """
     if not _failure(result) or any(map(_failure, inputs)):
         return None
-    for name, advice, rows in parts:
-        if reason := _failure(rows):
-            return f"{name} fails at a row, and {state}: {reason}; {advice}"
+    for part in parts:
+        if reason := _failure(part.rows()):
+            return f"{part.name} fails at a row, and {state}: {reason}; {part.advice}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
+from medallion.layers.definition import DefinitionPart
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
 from medallion.storage.text import Reporter, counted
@@ -91,6 +92,10 @@ class Flow(ABC):
 
         Safe to repeat.
         """
+
+    def sql_parts(self) -> Iterable[DefinitionPart]:
+        """Return the parts of its SQL, each by itself, to find one that is invalid."""
+        return ()
 
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """Return the rows that a gate validates.

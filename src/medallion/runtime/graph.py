@@ -15,15 +15,16 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
-from medallion.errors import ConfigError, MedallionError
+from medallion.errors import MedallionError
 from medallion.layers.bronze.flow import Bronze
+from medallion.layers.definition import invalid_sql_error
 from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
 from medallion.runtime import planner, recorder, swap
 from medallion.spark import jvm, signals
-from medallion.spark.errors import StreamError, as_medallion_error, combine_errors, one_line
+from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger_options
 from medallion.spark.session import Workload, session_of_command
 from medallion.spark.watch import Watch
@@ -127,12 +128,7 @@ class Pipeline:
         except AnalysisException as error:
             if not flow.targets:  # an output, which has no SQL
                 raise as_medallion_error(error, f"{flow.name} cannot be started") from error
-            # Spark's first words name the unknown column or function.
-            where = f"{self.config.conf_dir / 'pipeline.yaml'}: {flow.name}"
-            if len(flow.targets) > 1:  # silver, which has rules
-                where += f", or a rule of {self.config.expectations / 'expectations'},"
-            reason = one_line(str(error))
-            raise ConfigError(f"{where} is not SQL that Spark can run: {reason}") from None
+            raise invalid_sql_error(flow.name, flow.sql_parts(), error) from None
         except Exception as error:
             signals.raise_if_requested()
             raise as_medallion_error(error, f"{flow.name} cannot be started") from error

@@ -18,6 +18,7 @@ from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
+from medallion.layers.definition import suggestion
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
@@ -76,10 +77,11 @@ class BronzeWriter:
             self._add_columns()
 
     def _add_configured_fields(self) -> None:
-        if added := self._schema.add_configured_fields():
+        known = list(self._schema.columns)
+        for name in self._schema.add_configured_fields():
             self._say(
-                f"  {self._name}: no row has {', '.join(added)} yet: added as a string column of "
-                "nulls; for another type set hints"
+                f"  {self._name}: no row has had a field {name} yet{suggestion(name, known)} It "
+                "is added as a string column of nulls; for another type set hints"
             )
 
     def _add_columns(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, GoldTable, Join
+from medallion.config.model import Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -179,6 +179,10 @@ class Gold(Flow):
             "last_batch": ended.stop - 1,
         }
 
+    def sql_parts(self) -> Iterator[DefinitionPart]:
+        """Return the parts of its SQL, each by itself."""
+        return gold_parts(self.spark, self.config, self.table, self._silver_streams())
+
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
         """Return all rows: complete mode and merges rewrite files of older rows."""
         return ValidationInput(delta_reads.rows_at(self.spark, self.target_paths[0]))
@@ -199,9 +203,26 @@ def failing_part(
         table: the table.
         rows: silver's rows by source.
     """
-    build = partial(gold_rows, spark, config, rows=rows)
-    parts = (
-        DefinitionPart(f"its {name}", _FAILING_ROW_ADVICE, build(part))
-        for name, part in definition_parts(table).items()
-    )
-    return failing_part_reason(rows.values(), build(table), parts, "the table stays as it is")
+    parts = gold_parts(spark, config, table, rows)
+    result = gold_rows(spark, config, table, rows)
+    return failing_part_reason(rows.values(), result, parts, "the table stays as it is")
+
+
+def gold_parts(
+    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
+) -> Iterator[DefinitionPart]:
+    """Yield each part of a table's definition by itself; see `failing_part` for the arguments."""
+    definition, title = table.definition, f"gold.{table.name}"
+    yaml = config.conf_dir / "pipeline.yaml"
+    columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
+    for name, part in definition_parts(table).items():
+        key = "" if isinstance(definition, Statement) else f"{title}.{name}"
+        yield DefinitionPart(
+            f"its {name}",
+            key or title,
+            definition.file if isinstance(definition, Statement) else yaml,
+            partial(gold_rows, spark, config, part, rows),
+            _FAILING_ROW_ADVICE,
+            key,
+            columns,
+        )

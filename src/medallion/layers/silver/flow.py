@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -15,6 +15,7 @@ from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
+    DefinitionPart,
     refuse_changed_row_count,
     refuse_nondeterministic,
     refuse_unstreamable,
@@ -25,6 +26,7 @@ from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import BoundRules
 from medallion.layers.silver.writer import Backpressure, SilverWriter
+from medallion.quality.rules import Rule
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -75,6 +77,16 @@ class Silver(Flow):
             return None
         self.run = self._start_query(rows, trigger, recorded, apply_rules)
         return self.run
+
+    def sql_parts(self) -> Iterator[DefinitionPart]:
+        """Return its columns and rules, each by itself."""
+        document = rules.load_rule_document(self.config, self.source)
+        all_rules = {
+            layer: [Rule(name, sql) for name, sql in document[layer].items()]
+            for layer in ("bronze", "silver")
+        }
+        join = self._lookup.join_empty if self._lookup else None
+        return rules.sql_parts(self.config, self.source, self._read_bronze(), all_rules, join)
 
     def _read_bronze(self) -> DataFrame:
         return (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,8 @@ from medallion.errors import ConfigError
 from medallion.ingest.parsing.rescued import rescued_rule_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
+    RETURN_NULL_ADVICE,
+    DefinitionPart,
     refuse_changed,
     refuse_changed_row_count,
     refuse_nondeterministic,
@@ -192,6 +194,55 @@ def refuse_invalid_rules(
     where = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
     refuse_nondeterministic(where, joined, {layer: rules[layer] for layer in ("bronze", "silver")})
     refuse_changed_row_count(where, rows)
+
+
+def sql_parts(
+    config: Config,
+    source: SourceConfig,
+    bronze: DataFrame,
+    all_rules: Mapping[str, Iterable[Rule]],
+    join: Callable[[DataFrame], DataFrame] | None = None,
+) -> Iterator[DefinitionPart]:
+    """Yield each column and each rule of a silver table by itself.
+
+    Args:
+        config: the configuration.
+        source: the source.
+        bronze: rows of bronze.
+        all_rules: the rules of both layers' suites, by layer.
+        join: joins the lookup table, if the source has one.
+    """
+    name, file = source.name, config.conf_dir / "pipeline.yaml"
+    unknown = "there is no column {}"
+    if source.schema is None:
+        unknown = f"no {'message' if source.stream else 'file'} has had a field {{}} yet"
+    for column, sql in source.silver.items():
+        key = f"sources.{name}.silver.{column}"
+        yield DefinitionPart(
+            f"its column {column}",
+            f"silver.{name}.{column}",
+            file,
+            partial(_select, bronze, column, sql, source.event_time),
+            f"have {key} {RETURN_NULL_ADVICE}",
+            key,
+            bronze.columns,
+            unknown,
+        )
+    silver = bind_rules(source, {"bronze": {}, "silver": {}})(bronze)
+    for layer, rows in (("bronze", bronze), ("silver", join(silver) if join else silver)):
+        for rule in all_rules[layer]:
+            yield DefinitionPart(
+                f"the rule {rule.name}",
+                f"the rule {rule.name} of {layer}.{name}",
+                suite_path(config.conf_dir, f"{layer}.{name}"),
+                partial(_select, rows, rule.name, rule.broken),
+                f"correct the expectation in the suite of {layer}.{name}",
+                columns=rows.columns,
+            )
+
+
+def _select(rows: DataFrame, name: str, sql: str, event_time: str = "") -> DataFrame:
+    return rows.select(transform.silver_column(name, sql, event_time))
 
 
 def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: DataFrame) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.layers.definition import RETURN_NULL_ADVICE, DefinitionPart, failing_part_reason
+from medallion.layers.definition import failing_part_reason
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import BoundRules
+from medallion.layers.silver.rules import BoundRules, sql_parts
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.errors import SPARK_ERRORS
 from medallion.storage import delta_log, delta_tables
@@ -145,6 +145,7 @@ class SilverWriter:
             backpressure: of a query that stays on.
         """
         self._tables = SilverTables.of_source(config, source.name)
+        self._config = config
         self._source, self._apply_rules, self._stopping = source, apply_rules, stopping
         self._lookup, self._backpressure = lookup, backpressure
         self.unmatched: dict[int, int] = {}
@@ -219,29 +220,16 @@ class SilverWriter:
             rows = self._tables.batch_rows(spark, batch_id)
         except (UsageError, *SPARK_ERRORS):
             return
-        result = self._apply_rules(rows)
+        result, join = self._apply_rules(rows), None
         if self._lookup:
-            result = self._lookup.join_current(result)
-        parts, state = self._parts(rows), "all rows wait in bronze"
+            result, join = self._lookup.join_current(result), self._lookup.join_current
+        bound = self._apply_rules.keywords
+        silver_rules = [*bound["silver_rules"], *(self._lookup.rules if self._lookup else ())]
+        all_rules = {"bronze": bound["bronze_rules"], "silver": silver_rules}
+        parts = sql_parts(self._config, self._source, rows, all_rules, join)
+        state = "all rows wait in bronze"
         if reason := failing_part_reason([rows], result.drop(transform.BRONZE), parts, state):
             raise MedallionError(reason)
-
-    def _parts(self, bronze: DataFrame) -> Iterator[DefinitionPart]:
-        """Yield each column and each rule by itself."""
-        name, rules = self._source.name, self._apply_rules.keywords
-        silver = self._apply_rules(bronze, bronze_rules=(), silver_rules=())
-        for column in self._source.silver:
-            advice = f"have sources.{name}.silver.{column} {RETURN_NULL_ADVICE}"
-            yield DefinitionPart(f"its column {column}", advice, silver.select(column))
-        tested = [("bronze", bronze, rules["bronze_rules"])]
-        tested.append(("silver", silver, rules["silver_rules"]))
-        if self._lookup:
-            tested.append(("silver", self._lookup.join_current(silver), self._lookup.rules))
-        for layer, rows, of_layer in tested:
-            for rule in of_layer:
-                advice = f"correct the expectation in the suite of {layer}.{name}"
-                condition = rows.select(F.expr(rule.broken))
-                yield DefinitionPart(f"the rule {rule.name}", advice, condition)
 
 
 def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
