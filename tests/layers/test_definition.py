@@ -15,7 +15,6 @@ from medallion.config.model import Config
 from medallion.layers.definition import invalid_sql_error
 from medallion.layers.gold.flow import gold_parts
 from medallion.layers.silver import rules
-from medallion.quality.rules import Rule
 from tests.support import PROJECT
 
 CONFIGURATION = """sources:
@@ -76,7 +75,7 @@ def test_error_of_a_silver_column(
 ) -> None:
     config = configured(file, before, after.replace("id + [", "'id + [ 1'"))
     source = config.sources["orders"]
-    parts = rules.sql_parts(config, source, bronze, {"bronze": (), "silver": ()})
+    parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     column = "amount" if "am" in after else "id"
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     start = f"silver.orders.{column} in {file} {where}: {problem}"
@@ -86,14 +85,14 @@ def test_error_of_a_silver_column(
 def test_error_of_a_declared_column(file: Path, bronze: DataFrame) -> None:
     config = configured(file, "id: id", "id: idd")
     source = replace(config.sources["orders"], schema={"id": "string"})
-    parts = rules.sql_parts(config, source, bronze, {"bronze": (), "silver": ()})
+    parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     assert f"{file} line 5, column 11: there is no column idd; did you mean id? The" in str(error)
 
 
 def test_error_of_a_rule(file: Path, bronze: DataFrame) -> None:
     config = configured(file)
-    wrong = {"bronze": (), "silver": [Rule("r", "amount > 0"), Rule("s", "amont > 0")]}
+    wrong = {"bronze": {}, "silver": {"r": "amount > 0", "s": "amont > 0"}}
     parts = rules.sql_parts(config, config.sources["orders"], bronze, wrong)
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
     suite = file.parent / "great_expectations/expectations/silver/orders.json"

@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 
 from medallion.cli import render_runs
 from medallion.config.loader import load
-from medallion.errors import ConfigError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
 from medallion.layers.rescued import RescuedValues, rescue_rules, rules_broken_at
@@ -203,12 +202,12 @@ def test_the_named_types_hold_the_values(spark: SparkSession, tmp_path: Path) ->
     assert sorted(types.split(", ")) == ["big: string", "quoted: string", "small: double"]
 
 
-def test_a_rule_of_a_suite_cannot_have_the_name(spark: SparkSession) -> None:
-    config = load({}, PROJECT)
-    source = replace(config.sources["activity"], silver={"a": "amount"})
+def test_rule_of_a_suite_replaces_that_of_a_field(spark: SparkSession) -> None:
+    source = replace(load({}, PROJECT).sources["activity"], silver={"a": "amount"})
     bronze = T.StructType([T.StructField("amount", T.LongType())])
-    document = {"bronze": {}, "silver": {"rescued_amount": "false"}}
-    with pytest.raises(ConfigError, match="rescued_amount is the name of the built-in rule"):
-        rules.with_rescue_rules(spark, config, source, document, bronze)
+    document: dict[str, Any] = {"bronze": {}, "silver": {}}
+    assert rules.with_rescue_rules(spark, source, document, bronze)["rescued"]
+    own = {"bronze": {}, "silver": {"rescued_amount": "false"}}
+    assert rules.with_rescue_rules(spark, source, own, bronze) == {**own, "rescued": ""}
     warn = replace(source, on_rescued="warn")
-    assert rules.with_rescue_rules(spark, config, warn, document, bronze)["rescued"] == ""
+    assert rules.with_rescue_rules(spark, warn, document, bronze)["rescued"] == ""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import (
         EphemeralDataContext,
     )
+    from great_expectations.data_context.types.base import DataContextConfig
     from great_expectations.data_context.types.resource_identifiers import (
         ExpectationSuiteIdentifier,
         ValidationResultIdentifier,
@@ -222,38 +223,31 @@ class Gates:
         return self._results_dir.joinpath(below, *suite.name.split("."))
 
 
-def _project_config(results_dir: Path) -> dict[str, Any]:
+def _project_config(results_dir: Path) -> DataContextConfig:
     """Return a Great Expectations project that keeps results and Data Docs below a directory."""
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
 
     def files(name: str) -> dict[str, Any]:
         backend = "TupleFilesystemStoreBackend"
         path = str(results_dir / name)
         return {"class_name": backend, "base_directory": path, "suppress_store_backend_id": True}
 
-    classes = {
-        "expectations_store": "ExpectationsStore",
-        "validation_results_store": "ValidationResultsStore",
-        "checkpoint_store": "CheckpointStore",
-        "validation_definition_store": "ValidationDefinitionStore",
-    }
-    memory = {"class_name": "InMemoryStoreBackend"}
-    stores = {n: {"class_name": c, "store_backend": memory} for n, c in classes.items()}
-    stores["validation_results_store"]["store_backend"] = files("validations")
-    site = {
+    defaults = InMemoryStoreBackendDefaults()
+    defaults.stores[defaults.validation_results_store_name]["store_backend"] = files("validations")
+    defaults.data_docs_sites["local_site"] = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,
         "store_backend": files("data_docs"),
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
     }
-    names = {f"{n}_name": n for n in classes if n != "validation_definition_store"}
-    return {
-        "config_version": 4.0,
-        "analytics_enabled": False,
-        "progress_bars": {"globally": False, "metric_calculations": False},
-        "stores": stores,
-        **names,
-        "data_docs_sites": {"local_site": site},
-    }
+    bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    return DataContextConfig(
+        store_backend_defaults=defaults, analytics_enabled=False, progress_bars=bars
+    )
 
 
 def _name(result: ExpectationValidationResult) -> str:

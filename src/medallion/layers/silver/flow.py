@@ -24,9 +24,7 @@ from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import BoundRules
 from medallion.layers.silver.writer import Backpressure, SilverWriter
-from medallion.quality.rules import Rule
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -40,7 +38,7 @@ class Silver(Flow):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         # What the query started with: the suites and the configuration may change since.
-        self._rules: BoundRules | None = None
+        self._rules: dict[str, Any] = {}
         self._started_source = self.source
         self._lookup: LookupJoin | None = None
         self._only_completes = False  # by an interrupted run's rules, which no longer apply
@@ -57,36 +55,37 @@ class Silver(Flow):
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         bronze = self._read_bronze()
-        document, apply_rules = self._load_rules(bronze, recorded)
+        document = self._load_rules(bronze, recorded)
+        source, apply_rules = self.source, rules.bind_rules(self.source, document)
         self._refuse_invalid_columns(bronze)
-        rules.refuse_unusable_event_time(self.config, self.source, bronze)
+        rules.refuse_unusable_event_time(self.config, source, bronze)
         checked = apply_rules(bronze)
         joined = self._lookup.join_empty(checked) if self._lookup else checked
-        source = self.source
-        rules.refuse_invalid_rules(self.config, source, document, bronze, checked, joined)
+        where = f"{self.config.expectations}: a rule of {self.upstream[0]} or {self.name}"
+        refuse_nondeterministic(where, joined, {**document["bronze"], **document["silver"]})
+        refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
         self._create_tables(good, transform.quarantine_rows(checked))
         self._refuse_changed_definition(good)
         self.log_pinned_settings()
-        self._record_rules(document)
+        # An interrupted batch is completed by the rules that it started with.
+        checkpoints.note(self.checkpoint, "rules", document)
+        if self._lookup:
+            self._lookup.record_rules()
         if not (self._lookup and self._lookup.rule_names):  # which any row may yet break
             checked = checked.drop(transform.BRONZE)
         rows = transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
         if trigger is None:
             refuse_unstreamable(rows, "append")
             return None
-        self.run = self._start_query(rows, trigger, recorded, apply_rules)
+        self.run = self._start_query(rows, trigger, recorded, document)
         return self.run
 
     def sql_parts(self) -> Iterator[DefinitionPart]:
         """Return its columns and rules, each by itself."""
         document = rules.load_rule_document(self.config, self.source)
-        all_rules = {
-            layer: [Rule(name, sql) for name, sql in document[layer].items()]
-            for layer in ("bronze", "silver")
-        }
         join = self._lookup.join_empty if self._lookup else None
-        return rules.sql_parts(self.config, self.source, self._read_bronze(), all_rules, join)
+        return rules.sql_parts(self.config, self.source, self._read_bronze(), document, join)
 
     def _read_bronze(self) -> DataFrame:
         return (
@@ -97,13 +96,8 @@ class Silver(Flow):
             .load(str(*self.upstream_paths))
         )
 
-    def _load_rules(self, bronze: DataFrame, recorded: int) -> tuple[dict[str, Any], BoundRules]:
-        """Load the rules that the query starts with, as a document and bound to the source.
-
-        Args:
-            bronze: the columns that the query reads.
-            recorded: the last recorded batch.
-        """
+    def _load_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
+        """Return the rules that the query starts with, as a document."""
         self.source, digits_rule = keys.with_time_digits(self.config, self.source, bronze)
         source = self.source
         if digits_rule:
@@ -113,22 +107,15 @@ class Silver(Flow):
             )
         document = rules.load_rule_document(self.config, source)
         document["bronze"] |= digits_rule
-        now = rules.with_rescue_rules(self.spark, self.config, source, document, bronze.schema)
+        now = rules.with_rescue_rules(self.spark, source, document, bronze.schema)
         started = rules.effective_rules(self.config, source, now, recorded, self.say)
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])
-        self._rules = rules.bind_rules(source, started)
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             others = (*started["bronze"], *(rule.name for rule in own))
             self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
-        return started, self._rules
-
-    def _record_rules(self, document: dict[str, Any]) -> None:
-        """Keep the rules beside the checkpoint: an interrupted batch is completed by them."""
-        checkpoints.note(self.checkpoint, "rules", document)
-        if self._lookup:
-            self._lookup.record_rules()
+        return started
 
     def _create_tables(self, good: DataFrame, broken: DataFrame) -> None:
         # A query that never ran may have created the table without the key.
@@ -160,15 +147,16 @@ class Silver(Flow):
         rows: DataFrame,
         trigger: Mapping[str, Any],
         recorded: int,
-        apply_rules: BoundRules,
+        document: dict[str, Any],
     ) -> Run:
+        self._rules = document
         stopping = Event()
         # A nightly run reads all there is in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._only_completes:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
         write = SilverWriter(
-            self.config, self.source, apply_rules, stopping, self._lookup, self._backpressure
+            self.config, self.source, document, stopping, self._lookup, self._backpressure
         )
         self._unmatched = write.unmatched
         writer = rows.writeStream.outputMode("append")
@@ -203,7 +191,6 @@ class Silver(Flow):
         Bronze is read again, which takes seconds, only if the batch dropped rows and some of them
         are late, or Spark's metrics of it are lost or differ from the logs.
         """
-        assert self._rules is not None, f"{self.name} was not started"
         if not counts.rows_dropped(number):
             return late.DroppedRows(0, 0)
         metrics = counts.confirmed(self.started_run.batches.get(number))

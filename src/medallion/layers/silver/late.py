@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +18,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import LATE_RULE, BoundRules
+from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.layers.silver.writer import MERGE_SCHEMA, SilverTables, append_rows
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
@@ -94,7 +95,7 @@ class RereadBatch:
         config: Config,
         source: SourceConfig,
         number: int,
-        apply_rules: BoundRules,
+        rules: dict[str, Any],
         lookup: LookupJoin | None,
     ) -> None:
         """Read them.
@@ -104,14 +105,14 @@ class RereadBatch:
             config: the configuration.
             source: the source, as the query started with it.
             number: the batch.
-            apply_rules: the rules that the query started with; the suites may have changed since.
+            rules: the rules that the query started with, as a document.
             lookup: the lookup join, if the source has one.
         """
         self._spark, self._source, self._number = spark, source, number
-        self._apply_rules, self._lookup = apply_rules, lookup
+        self._apply_rules, self._lookup = bind_rules(source, rules), lookup
         self._lookup_rules = lookup.rule_names if lookup else ()
         self._tables = SilverTables.of_source(config, source.name)
-        rows = apply_rules(self._tables.batch_rows(spark, number))
+        rows = self._apply_rules(self._tables.batch_rows(spark, number))
         if not self._lookup_rules and source.late != "quarantine":  # then none is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]

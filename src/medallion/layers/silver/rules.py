@@ -28,8 +28,6 @@ from medallion.layers.definition import (
     RETURN_NULL_ADVICE,
     DefinitionPart,
     refuse_changed,
-    refuse_changed_row_count,
-    refuse_nondeterministic,
 )
 from medallion.layers.rescued import columns_with_rules, rescue_rules, source_columns
 from medallion.layers.silver import keys, transform
@@ -82,36 +80,22 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
 
 
 def with_rescue_rules(
-    spark: SparkSession,
-    config: Config,
-    source: SourceConfig,
-    rules: Mapping[str, Any],
-    bronze: T.StructType,
+    spark: SparkSession, source: SourceConfig, rules: Mapping[str, Any], bronze: T.StructType
 ) -> dict[str, Any]:
     """Return the document with the rules about values that did not fit their columns.
 
     Args:
         spark: the session.
-        config: the configuration.
         source: the source.
-        rules: the document.
+        rules: the document; its rules replace those of the same name.
         bronze: the schema of its bronze table.
-
-    Raises:
-        ConfigError: a rule of a suite has the name of one of them.
     """
-    if source.on_rescued != "quarantine":
-        return {**rules, "rescued": ""}
-    columns = source_columns(source, bronze)
-    fields = rescue_rules(spark, source, columns, rules["bronze"].values())
-    for layer in ("bronze", "silver"):
-        if collisions := [name for name in rules[layer] if name in fields]:
-            raise ConfigError(
-                f"{suite_path(config.conf_dir, f'{layer}.{source.name}')}: {collisions[0]} is the "
-                "name of the built-in rule for values that did not fit their column. Rename the "
-                f"expectation, or set sources.{source.name}.on_rescued to warn or ignore."
-            )
-    rescued = rescued_rule_names(columns_with_rules(fields, columns), fields) if fields else ""
+    rescued, columns = "", source_columns(source, bronze)
+    if source.on_rescued == "quarantine":
+        fields = rescue_rules(spark, source, columns, rules["bronze"].values())
+        own = {*rules["bronze"], *rules["silver"]}
+        fields = {name: path for name, path in fields.items() if name not in own}
+        rescued = rescued_rule_names(columns_with_rules(fields, columns), fields) if fields else ""
     return {**rules, "rescued": rescued}
 
 
@@ -173,34 +157,11 @@ def split_lookup_rules(
     return own, about_lookup
 
 
-def refuse_invalid_rules(
-    config: Config,
-    source: SourceConfig,
-    rules: Mapping[str, Any],
-    bronze: DataFrame,
-    rows: DataFrame,
-    joined: DataFrame,
-) -> None:
-    """Raise ConfigError if a rule does not decide each row by itself, always the same way.
-
-    Args:
-        config: the configuration.
-        source: the source.
-        rules: the document.
-        bronze: bronze's rows.
-        rows: silver's rows with the rules applied.
-        joined: the same with the columns of the lookup table, if there is one.
-    """
-    where = f"{config.expectations}: a rule of bronze.{source.name} or silver.{source.name}"
-    refuse_nondeterministic(where, joined, {layer: rules[layer] for layer in ("bronze", "silver")})
-    refuse_changed_row_count(where, rows)
-
-
 def sql_parts(
     config: Config,
     source: SourceConfig,
     bronze: DataFrame,
-    all_rules: Mapping[str, Iterable[Rule]],
+    rules: Mapping[str, Any],
     join: Callable[[DataFrame], DataFrame] | None = None,
 ) -> Iterator[DefinitionPart]:
     """Yield each column and each rule of a silver table by itself.
@@ -209,7 +170,7 @@ def sql_parts(
         config: the configuration.
         source: the source.
         bronze: rows of bronze.
-        all_rules: the rules of both layers' suites, by layer.
+        rules: the document.
         join: joins the lookup table, if the source has one.
     """
     name, file = source.name, config.conf_dir / "pipeline.yaml"
@@ -230,12 +191,12 @@ def sql_parts(
         )
     silver = bind_rules(source, {"bronze": {}, "silver": {}})(bronze)
     for layer, rows in (("bronze", bronze), ("silver", join(silver) if join else silver)):
-        for rule in all_rules[layer]:
+        for rule, broken in rules[layer].items():
             yield DefinitionPart(
-                f"the rule {rule.name}",
-                f"the rule {rule.name} of {layer}.{name}",
+                f"the rule {rule}",
+                f"the rule {rule} of {layer}.{name}",
                 suite_path(config.conf_dir, f"{layer}.{name}"),
-                partial(_select, rows, rule.name, rule.broken),
+                partial(_select, rows, rule, broken),
                 f"correct the expectation in the suite of {layer}.{name}",
                 columns=rows.columns,
             )

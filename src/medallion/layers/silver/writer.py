@@ -17,7 +17,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.layers.definition import failing_part_reason
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import BoundRules, sql_parts
+from medallion.layers.silver.rules import bind_rules, sql_parts
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.errors import SPARK_ERRORS
 from medallion.storage import delta_log, delta_tables
@@ -129,7 +129,7 @@ class SilverWriter:
         self,
         config: Config,
         source: SourceConfig,
-        apply_rules: BoundRules,
+        rules: dict[str, Any],
         stopping: Event,
         lookup: LookupJoin | None = None,
         backpressure: Backpressure | None = None,
@@ -139,14 +139,14 @@ class SilverWriter:
         Args:
             config: the configuration.
             source: the source.
-            apply_rules: the rules that the query started with.
+            rules: the rules that the query started with, as a document.
             stopping: is set when the query is to be stopped: errors after that are expected.
             lookup: the lookup join, if the source has one.
             backpressure: of a query that stays on.
         """
         self._tables = SilverTables.of_source(config, source.name)
-        self._config = config
-        self._source, self._apply_rules, self._stopping = source, apply_rules, stopping
+        self._config, self._source, self._stopping = config, source, stopping
+        self._rules, self._apply_rules = rules, bind_rules(source, rules)
         self._lookup, self._backpressure = lookup, backpressure
         self.unmatched: dict[int, int] = {}
 
@@ -223,10 +223,7 @@ class SilverWriter:
         result, join = self._apply_rules(rows), None
         if self._lookup:
             result, join = self._lookup.join_current(result), self._lookup.join_current
-        bound = self._apply_rules.keywords
-        silver_rules = [*bound["silver_rules"], *(self._lookup.rules if self._lookup else ())]
-        all_rules = {"bronze": bound["bronze_rules"], "silver": silver_rules}
-        parts = sql_parts(self._config, self._source, rows, all_rules, join)
+        parts = sql_parts(self._config, self._source, rows, self._rules, join)
         state = "all rows wait in bronze"
         if reason := failing_part_reason([rows], result.drop(transform.BRONZE), parts, state):
             raise MedallionError(reason)
