@@ -36,7 +36,8 @@ class Nightly:
         self.config, self._say = pipeline.config, pipeline.say
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.outcome = Outcome()
-        self.unvalidated: set[str] = set()  # sources with a table whose gate failed to run
+        # Sources with a table whose gate failed to run, or that was never created.
+        self.unvalidated: set[str] = set()
         # Great Expectations validates one table at a time, while the next layer runs.
         self.worker = ThreadPoolExecutor(1)
 
@@ -86,6 +87,10 @@ class Nightly:
     def _run_queries(self, layer: str) -> None:
         failures = refresh.run_layer(self.pipeline, layer, self.unvalidated)
         self._report_errors(layer, [error for _, error in failures])
+        for flow, _ in failures:
+            # A table that was never created is no further failure of the layers that read it.
+            if not all(map(delta_tables.table_exists, flow.target_paths)):
+                self.unvalidated |= flow.source_names
         if layer == "gold":
             self._report_errors(layer, refresh.rebuild_late(self.pipeline, self.unvalidated))
 

@@ -325,18 +325,17 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (CSV_HEADER + "LG,7,,,\nLG,8,,,\nLG,7,,,\n", "has 2 rows with number '7'"),
         (
             "maker,number,released\n",
-            r"has no column price; its columns are: maker, number, released",
+            r"must have the column price once; its columns are: maker, number, released",
         ),
-        ("maker,number,released,price,maker\n", "has the column maker twice"),
-        ("", "has no column number; its columns are: none"),
-        (CSV_HEADER + "LG,7,,2013-10-31,\nLG,8,,soon,\n", "line 3: released 'soon' is not a date"),
-        (CSV_HEADER + "LG,7,,2013-10-31T10:00:00,\n", "line 2: released .* is not a date"),
+        ("maker,number,released,price,maker\n", "must have the column maker once"),
+        ("", "must have the column number once; its columns are: none"),
+        (CSV_HEADER + "LG,7,,2013-10-31,\nLG,8,,soon,\n", "released 'soon' is not a date"),
         (CSV_HEADER + "LG,7,,2013-02-29,\n", "released '2013-02-29' is not a date"),
         (CSV_HEADER + "LG,7.5,,,\n", "number '7.5' is not a long"),
         (CSV_HEADER + "LG,9223372036854775808,,,\n", "number '9223372036854775808' is not a long"),
-        (CSV_HEADER + "LG,7,,,1e400\n", "price '1e400' is not a double"),
-        (CSV_HEADER + "LG,7,,,1d\n", "price '1d' is not a double"),
-        (CSV_HEADER + "LG,7,,\n", "line 2 has 4 fields, but the header 5"),
+        (CSV_HEADER + "LG,7,,,dear\n", "price 'dear' is not a double"),
+        (CSV_HEADER + "LG,7,,\n", "line 2 does not have the 5 fields of the header"),
+        (CSV_HEADER + "LG,7,,,,\n", "line 2 does not have the 5 fields of the header"),
         (CSV_HEADER + 'LG,7,"x\n', "cannot be read as CSV"),
         (CSV_HEADER + "L\xe4,7,,,\n", "not UTF-8"),
     ],
@@ -359,8 +358,8 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     assert dict(rows.dtypes)["number"] == "bigint"
     assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
     for changed, message in (
-        ({"number": "string"}, "number is int, but configured as string"),
-        ({"maker_id": "long"}, "has no column maker_id; its columns are: number, maker"),
+        ({"maker": "long"}, "maker 'LG' is not a long"),
+        ({"maker_id": "long"}, "must have the column maker_id once; its columns are: number"),
     ):
         with pytest.raises(MedallionError, match=f"^reference/devices:? {message}"):
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
