@@ -27,7 +27,7 @@ def read_yaml(file: Path) -> Any:
     """
     line = None
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _read_text(file)
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(
@@ -73,6 +73,10 @@ def _line_of(file: Path, path: str) -> int | None:
         key, node = entries[names[0]]
         line, left = key.start_mark.line + 1, left[len(names[0]) + 1 :]
     return line
+
+
+def _read_text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 class Node:
@@ -157,7 +161,7 @@ def position(file: Path, key: str, part: str = "") -> str:
         part: the word of the value to point at; by default its start.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _read_text(file)
         node: Any = YAML(typ="safe", pure=True).compose(text)
         for name in key.split("."):
             node = next(value for field, value in node.value if field.value == name)
