@@ -38,23 +38,18 @@ def refuse_changed(
         now: the parts by the current configuration.
         in_order: the parts that are mappings whose order counts.
     """
-    changes = [
-        _describe_change(key, then, now)
-        for key in dict.fromkeys((*then, *now))
-        if not _is_same(then.get(key), now.get(key), key in in_order)
-    ]
+    changes = []
+    for key in dict.fromkeys((*then, *now)):
+        if key not in then:
+            changes.append(f"{key} is new")
+        elif not _is_same(then[key], now.get(key), key in in_order):
+            changes.append(f"{key} was {then[key]!r}" + ("" if key in now else " and is gone"))
     if changes:
         raise ConfigError(
             f"{config.conf_dir / 'pipeline.yaml'}: the definition of {table} has changed since its "
             f"first run ({'; '.join(changes)}). Restore it, or rebuild the table with medallion "
             f"refresh {table}."
         )
-
-
-def _describe_change(key: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    if key not in then:
-        return f"{key} is new"
-    return f"{key} was {then[key]!r}" + ("" if key in now else " and is gone")
 
 
 def _is_same(then: Any, now: Any, in_order: bool) -> bool:

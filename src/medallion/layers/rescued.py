@@ -208,14 +208,7 @@ _FRACTION = re.compile(r"-?[0-9]+\.[0-9]+([eE][+-]?[0-9]+)?")
 
 def _files_of(table: Path, batches: range) -> list[Path]:
     """Return the data files that batches added, as far as they still exist."""
-    versions = [
-        version
-        for version, batch in delta_log.transactions_after(table, batches.start - 1)
-        if batch in batches
-    ]
-    return [
-        file
-        for version in sorted(versions)
-        if delta_log.are_readable(table, [version])
-        for file in delta_log.added_files(table, version, version)
-    ]
+    numbers = delta_log.transactions_after(table, batches.start - 1)
+    versions = sorted(version for version, batch in numbers if batch in batches)
+    readable = [version for version in versions if delta_log.are_readable(table, [version])]
+    return [file for each in readable for file in delta_log.added_files(table, each, each)]

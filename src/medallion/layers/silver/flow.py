@@ -112,9 +112,8 @@ class Silver(Flow):
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
-            own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
-            others = (*started["bronze"], *(rule.name for rule in own))
-            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
+            _, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
+            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup)
         return started
 
     def _create_tables(self, good: DataFrame, broken: DataFrame) -> None:
