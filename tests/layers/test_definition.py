@@ -67,7 +67,7 @@ def bronze(spark: SparkSession) -> DataFrame:
         ("id: id", "id: user.nme", "line 5, column 16", "there is no field nme. The fields are"),
         ("id: id", "id: lowr(id)", "line 5, column 11", "there is no function lowr."),
         ("id: id", "id: id +", "line 5, column 11", "there is a syntax error at end of input."),
-        ("id: id", "id: id + [", "line 5, column 16", "there is a syntax error at '['."),
+        ("id: id", "id: id + [", "line 5, column 17", "there is a syntax error at '['."),
     ],
 )
 def test_error_of_a_silver_column(
