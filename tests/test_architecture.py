@@ -19,6 +19,7 @@ ORDER = (
     ("quality",),
     ("state",),
     ("ingest",),
+    ("discover",),
     ("layers",),
     ("inspect",),
     ("runtime",),
@@ -120,6 +121,7 @@ FILE_SYSTEM_CALLS = {
     "quality": 8,
     "state": 12,
     "ingest": 51,
+    "discover": 15,  # the files of a user, outside the root
     "layers": 30,
     "inspect": 1,
     "runtime": 20,

@@ -55,6 +55,32 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
+def add(config: Config, options: argparse.Namespace) -> int:
+    from medallion.discover import entry, files
+
+    entry.require_new_name(config, options.name)
+    inputs = files.input_files(options.paths)
+    source = entry.inspect_files(options.name, inputs)
+    entries = entry.entries_of(source, config)
+    write = entry.prepare(config, source, entries)
+    landed: Sequence[Path] = ()
+    if options.land and not options.dry_run:
+        landed = files.copy_to_landing(inputs, config.layout.landing(source.name))
+    if not options.dry_run:
+        write()
+    if options.json:
+        print_result(to_json({**entry.to_json(source, entries), "landed": list(map(str, landed))}))
+    else:
+        for key, lines in entries.items():
+            print_result("\n".join([f"{key}:", *(f"  {line}" for line in lines)]))
+        if not options.dry_run:
+            copied = f"; copied {counted(len(landed), 'file')} to landing" if landed else ""
+            print_message(f"added to {config.conf_dir / 'pipeline.yaml'}{copied}")
+    for choice in source.description.choices:
+        print_message(f"choose: {choice}", sys.stderr)
+    return 1 if source.description.choices else 0
+
+
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import graph
     from medallion.runtime.stream import run_stream

@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
 
+    _add_add(add("add", "add a source to pipeline.yaml from a look at its files"))
     _add_land(add("land", "generate test data and land it"))
     _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
     _add_run(add("run", "run one layer on all available data", has_json=False))
@@ -127,6 +128,15 @@ def _path(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
     return text
+
+
+def _add_add(add: argparse.ArgumentParser) -> None:
+    add.add_argument("name", help="the new source, such as sales")
+    add.add_argument(
+        "paths", nargs="+", type=_path, metavar="PATH", help="files, folders or globs in quotes"
+    )
+    add.add_argument("--dry-run", action="store_true", help="print the entry and write nothing")
+    add.add_argument("--land", action="store_true", help="copy the files to landing as well")
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:

@@ -1,0 +1,244 @@
+"""Columns of sampled rows: names, types, and candidates for event time and keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import combinations
+from typing import Any
+
+from medallion.config.values import fold_case
+
+Row = dict[str, Any]
+
+_MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
+_NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)? ?(Z|[+-]\d\d:?\d\d)?")
+_TIME_NAME = re.compile(
+    r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis)([^a-z]|$)|time$"
+)
+_KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset)$")
+_CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
+# Java's patterns of times with Python's. `dd/MM` and `MM/dd` may both fit.
+_DATES = {
+    "dd.MM.yyyy": "%d.%m.%Y",
+    "dd/MM/yyyy": "%d/%m/%Y",
+    "MM/dd/yyyy": "%m/%d/%Y",
+    "yyyy/MM/dd": "%Y/%m/%d",
+    "dd-MMM-yyyy": "%d-%b-%Y",
+    "dd/MMM/yyyy": "%d/%b/%Y",
+}
+_CLOCKS = {"": "", " HH:mm": " %H:%M", " HH:mm:ss": " %H:%M:%S", ":HH:mm:ss Z": ":%H:%M:%S %z"}
+_EPOCHS = {"seconds": 1, "millis": 10**3, "micros": 10**6, "nanos": 10**9}
+_RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
+
+
+@dataclass(frozen=True)
+class TimeFormat:
+    """How values are times.
+
+    Attributes:
+        hint: the type for `hints`; "" if bronze infers a timestamp.
+        reason: the reason, for the user.
+        times: the values in UTC.
+        other: another hint that fits as well.
+    """
+
+    hint: str
+    reason: str
+    times: list[datetime]
+    other: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of silver.
+
+    Attributes:
+        path: the names of the field and of the structs around it.
+        name: the column's name in silver.
+        type: its type in bronze, roughly.
+        values: its values in the sample that are not null.
+    """
+
+    path: tuple[str, ...]
+    name: str
+    type: str
+    values: list[Any]
+
+    @property
+    def sql(self) -> str:
+        """SQL of the field over bronze's columns."""
+        names = map(bronze_name, self.path)
+        return ".".join(n if re.fullmatch(r"[A-Za-z_]\w*", n) else f"`{n}`" for n in names)
+
+    @property
+    def words(self) -> str:
+        """The field's own name in lower case, with `_` before each capital letter."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.path[-1]).lower()
+
+
+def bronze_name(name: str) -> str:
+    """Return the name of a field in bronze: characters that Delta refuses, and dots, become `_`."""
+    return re.sub(r"[ ,;{}()\n\t=.]", "_", name)
+
+
+def silver_name(path: Sequence[str]) -> str:
+    """Return a snake_case name for a field."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", "_".join(path)).lower()
+    name = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+    return (name if name[:1].isalpha() else f"c_{name}")[:90]
+
+
+def columns_of(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list[str]]:
+    """Return the columns, and the fields that are null in all rows.
+
+    Args:
+        rows: the rows.
+        has_types: strings are strings; in CSV they may be numbers.
+    """
+    columns, empty = list[Column](), list[str]()
+    names = {"window_start", "window_end"}  # columns of gold
+    for path, values in _leaves(rows, ()):
+        if not values:
+            empty.append(".".join(path))
+            continue
+        name, number = silver_name(path), 2
+        while name in names:
+            name, number = f"{silver_name(path)}_{number}", number + 1
+        names.add(name)
+        columns.append(Column(path, name, _type_of(values, has_types), values))
+    return columns, empty
+
+
+def _leaves(
+    rows: Sequence[Row], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+    """Yield each field with its values; a small struct is replaced by its fields."""
+    fields: dict[str, dict[str, list[Any]]] = {}
+    for row in rows:
+        for name, value in row.items():
+            values = fields.setdefault(fold_case(name), {}).setdefault(name, [])
+            if value not in (None, [], {}):
+                values.append(value)
+    for spellings in fields.values():
+        name = max(spellings, key=lambda each: len(spellings[each]))
+        values = [value for each in spellings.values() for value in each]
+        leaves = []
+        if values and len(path) < _MAX_LEVELS and all(isinstance(v, dict) for v in values):
+            leaves = list(_leaves(values, (*path, name)))
+        yield from leaves if 0 < len(leaves) <= _MAX_LEAVES else [((*path, name), values)]
+
+
+def is_value(text: str) -> bool:
+    """Return True if a string is a number or a time, which names of columns rarely are."""
+    return bool(_NUMBER.fullmatch(text) or _ISO.fullmatch(text) or _by_pattern([text]))
+
+
+def _type_of(values: Sequence[Any], has_types: bool) -> str:
+    def all_match(pattern: str) -> bool:
+        return not has_types and all(re.fullmatch(pattern, str(value)) for value in values)
+
+    if all((isinstance(v, str) and _ISO.fullmatch(v)) or isinstance(v, date) for v in values):
+        return "timestamp"
+    if all(isinstance(value, bool) for value in values) or all_match("true|false"):
+        return "boolean"
+    if all(type(value) is int for value in values) or all_match(r"[-+]?\d{1,18}"):
+        return "long"
+    if all(type(value) in (int, float) for value in values) or all_match(r"[-+]?\d*\.?\d+"):
+        return "double"
+    nested = {"struct": dict, "array": list}
+    return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
+
+
+def time_format(column: Column) -> TimeFormat | None:
+    """Return how a column's values are times; None if they are not."""
+    values = column.values
+    times = [time for value in values if (time := _from_iso(str(value)))]
+    odd = len(values) - len(times)
+    if odd * 20 <= len(values) or (odd == 1 and len(values) >= 5):  # bronze infers a timestamp
+        return TimeFormat("", f"ISO 8601{f' but for {odd}' if odd else ''}", times)
+    if not _TIME_NAME.search(column.words):
+        return _by_pattern([str(value) for value in values])
+    if column.type in ("long", "double"):
+        numbers = [float(value) for value in values]
+        for unit, factor in _EPOCHS.items():
+            if all(_RANGE[0] <= number / factor < _RANGE[1] for number in numbers):
+                times = [
+                    datetime.fromtimestamp(n / factor, UTC).replace(tzinfo=None) for n in numbers
+                ]
+                return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
+    return _by_pattern([str(value) for value in values])
+
+
+def _from_iso(value: str) -> datetime | None:
+    if not _ISO.fullmatch(value):
+        return None
+    text = re.sub(r"[.,](\d{1,6})\d*", lambda match: f".{match[1]:0<6}", value).replace(" Z", "Z")
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None)
+
+
+def _by_pattern(values: list[str]) -> TimeFormat | None:
+    fitting = []
+    for java, python in _DATES.items():
+        for clock, python_clock in _CLOCKS.items():
+            try:
+                pattern = python + python_clock
+                times = [datetime.strptime(value, pattern) for value in values]
+            except ValueError:
+                continue
+            # Python reads one digit where Java needs two.
+            if times[0].strftime(pattern) == values[0]:
+                fitting.append((java + clock, [time.replace(tzinfo=None) for time in times]))
+    if not fitting:
+        return None
+    hints = [f"timestamp '{pattern}'" for pattern, _ in fitting]
+    other = hints[1] if len(hints) > 1 else ""
+    return TimeFormat(hints[0], f"pattern {fitting[0][0]}", fitting[0][1], other)
+
+
+def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, TimeFormat]]:
+    """Return the columns that may be the event time, the best first.
+
+    Args:
+        columns: all columns.
+        rows: number of rows, of which nearly all must have a value.
+    """
+
+    def rank(candidate: tuple[Column, TimeFormat]) -> tuple[bool, bool, bool, int]:
+        column, how = candidate
+        is_named = bool(_TIME_NAME.search(column.words))
+        has_clock = any(time.hour or time.minute for time in how.times)
+        is_change = bool(_CHANGE_NAME.search(column.words))
+        return not is_named, is_change, not has_clock, len(column.path)
+
+    usual = (column for column in columns if len(column.values) * 20 >= rows * 19)
+    return sorted(((c, how) for c in usual if (how := time_format(c))), key=rank)
+
+
+def key_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, ...]]:
+    """Return columns, or pairs of columns, that identify a row of the sample, the best first.
+
+    One of them must be named like a key: other values are unique in a sample by chance.
+
+    Args:
+        columns: all columns.
+        rows: number of rows.
+    """
+    plain = [c for c in columns if c.type in ("string", "long") and len(c.values) == rows]
+    named = [column for column in plain if _KEY_NAME.search(column.words)]
+    singles = [(column,) for column in sorted(named, key=lambda column: len(column.path))]
+    pairs = [pair for pair in combinations(plain[:12], 2) if {*pair} & {*named}]
+    unique: list[tuple[Column, ...]] = [each for each in singles if _is_unique(each)]
+    return unique or [pair for pair in pairs if _is_unique(pair)]
+
+
+def _is_unique(columns: Sequence[Column]) -> bool:
+    values = list(zip(*(map(str, column.values) for column in columns), strict=True))
+    return len({*values}) == len(values)

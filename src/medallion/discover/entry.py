@@ -1,0 +1,271 @@
+"""A new source's entry for pipeline.yaml, where comments and all other lines are kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from medallion.config.document import Node
+from medallion.config.gold import parse_gold_table
+from medallion.config.model import Config
+from medallion.config.sources import parse_source, refuse_shared_files
+from medallion.config.values import TABLE_NAME
+from medallion.discover import columns as _columns
+from medallion.discover.columns import Column, TimeFormat
+from medallion.discover.files import InputFile
+from medallion.discover.formats import MAX_ROWS, Description, describe_file
+from medallion.errors import UsageError
+from medallion.storage.files import write_atomic
+from medallion.storage.text import counted, printable
+
+_INSPECTED = 20  # files
+_PLAIN = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
+_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
+_TIMES = {
+    "timestamp_seconds": "timestamp_seconds(try_cast({} as double))",
+    "timestamp_millis": "timestamp_millis(try_cast({} as bigint))",
+    "timestamp_micros": "timestamp_micros(try_cast({} as bigint))",
+    "timestamp_nanos": "timestamp_micros(try_cast({} as bigint) div 1000)",
+}
+
+
+@dataclass(frozen=True)
+class NewSource:
+    """What the files of a new source contain.
+
+    Attributes:
+        name: the source.
+        files: all its files.
+        description: format, settings, sampled rows, and what could not be decided.
+        columns: the columns of silver.
+        empty: fields that are null in all rows.
+        times: candidates for the event time, the best first.
+        keys: candidates for keys, the best first.
+    """
+
+    name: str
+    files: Sequence[InputFile]
+    description: Description
+    columns: list[Column]
+    empty: list[str]
+    times: list[tuple[Column, TimeFormat]]
+    keys: list[tuple[Column, ...]]
+
+    @property
+    def event_time(self) -> str:
+        """The silver column of the event time."""
+        return self.times[0][0].name if self.times else "ingested_at"
+
+    @property
+    def key_names(self) -> list[str]:
+        """The silver columns of the keys; without a candidate all that have a value in each row."""
+        rows = len(self.description.rows)
+        complete = [c for c in self.columns if len(c.values) == rows]
+        scalars = [c for c in complete if c.type not in ("struct", "array")]
+        names = [column.name for column in (self.keys[0] if self.keys else scalars)]
+        return list(dict.fromkeys([*names, self.event_time]))  # keys must have the event time
+
+
+def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
+    """Return what files contain.
+
+    Raises:
+        UsageError: a file cannot be read, or has another format than the first.
+    """
+    first, rows = describe_file(files[0].path), list[dict[str, Any]]()
+    for file in files[:_INSPECTED]:
+        found = describe_file(file.path)
+        if _shape(found) != _shape(first):
+            raise UsageError(
+                f"{files[0].path} has the format {_shape(first)}, and {file.path} {_shape(found)}: "
+                "add them as two sources."
+            )
+        rows += [{**row, **file.partitions} for row in found.rows[: MAX_ROWS - len(rows)]]
+    settings = dict(first.settings)
+    if files[0].partitions:
+        settings["partition_columns"] = list(files[0].partitions)
+    columns, empty = _columns.columns_of(rows, first.format != "csv")
+    times = _columns.time_candidates(columns, len(rows))
+    choices = list(first.choices)
+    if times and (other := times[0][1].other):
+        choices.append(f"the format of {times[0][0].name}: {times[0][1].hint} or {other}")
+    keys = _columns.key_candidates(columns, len(rows))
+    description = replace(first, rows=rows, settings=settings, choices=choices)
+    return NewSource(name, files, description, columns, empty, times, keys)
+
+
+def _shape(found: Description) -> str:
+    options = {k: v for k, v in found.settings.get("options", {}).items() if k != "nullValue"}
+    return " ".join([found.format, *_lines({**found.settings, "options": options})])
+
+
+def source_entry(source: NewSource) -> list[str]:
+    """Return the lines of the source's entry below `sources`."""
+    found, rows = source.description, len(source.description.rows)
+    names = ", ".join(file.path.name for file in source.files[:3])
+    comments = [f"medallion add, from {counted(len(source.files), 'file')}: {names}"]
+    comments += [*found.reasons, *(f"choose: {choice}" for choice in found.choices)]
+    silver = [_silver_line(column, source) for column in source.columns]
+    if source.times:
+        (_, how), *others = source.times
+        time_reason = f"{how.reason}, {min(how.times)} to {max(how.times)}"
+        if others:
+            time_reason += f"; or {', '.join(column.name for column, _ in others[:5])}"
+    else:
+        silver.append("ingested_at: _ingested_at")
+        time_reason = "no time of their own: the time of ingestion, so duplicates are not found"
+    if source.empty:
+        silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
+    key_reason = (
+        "no column looks like a key: only rows that are equal in all of these are duplicates"
+    )
+    if source.keys:
+        names, *more = (" and ".join(c.name for c in each) for each in source.keys[:4])
+        key_reason = f"{names}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
+    lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {found.format}"]
+    lines += [*_lines(found.settings), "silver:", *(f"  {line}" for line in silver)]
+    lines += [f"event_time: {source.event_time} # {time_reason}"]
+    lines += [f"keys: [{', '.join(source.key_names)}] # {key_reason}", "watermark: 1 hour"]
+    return [f"{source.name}:", *(f"  {line}" for line in lines)]
+
+
+def _silver_line(column: Column, source: NewSource) -> str:
+    how = next((how for each, how in source.times if each is column), None)
+    sql = column.sql
+    if how and how.hint:
+        pattern = how.hint.removeprefix("timestamp ")
+        default = f"try_to_timestamp(cast({{}} as string), {pattern})"
+        sql = _TIMES.get(how.hint, default).format(sql)
+    return f"{column.name}: {_scalar(sql)} # {column.type}: {', '.join(examples(column))}"
+
+
+def examples(column: Column) -> list[str]:
+    """Return up to three different values of a column, shortened."""
+    values = (v if isinstance(v, str) else json.dumps(v, default=str) for v in column.values[:100])
+    short = (f"{value[:40]}..." if len(value) > 43 else value for value in map(printable, values))
+    return list(dict.fromkeys(short))[:3]
+
+
+def entries_of(source: NewSource, config: Config) -> dict[str, list[str]]:
+    """Return the lines of the new entries by their top-level keys."""
+    return {"sources": source_entry(source), "gold": gold_entry(source, config.gold)}
+
+
+def gold_entry(source: NewSource, tables: Collection[str]) -> list[str]:
+    """Return the lines of a table of row counts below `gold`, whose name is not among `tables`."""
+    times = source.times[0][1].times if source.times else []
+    is_long = bool(times) and max(times) - min(times) > timedelta(days=14)
+    unit = "day" if is_long else "hour"
+    name = f"{source.name}_by_{unit}"
+    while name in tables:
+        name += "_2"
+    settings = [f"source: silver.{source.name}", f"window: 1 {unit}"]
+    settings += ["measure: { row_count: count(*) }", "output_mode: complete"]
+    return [f"{name}:", *(f"  {line}" for line in settings)]
+
+
+def _lines(settings: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a mapping in YAML."""
+    lines = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            lines += [f"{key}:", *(f"  {line}" for line in _lines(value))] if value else []
+        elif isinstance(value, list):
+            lines.append(f"{key}: [{', '.join(map(_scalar, value))}]")
+        else:
+            lines.append(f"{_scalar(key)}: {_scalar(value)}")
+    return lines
+
+
+def _scalar(value: Any) -> str:
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+    return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
+
+
+def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
+    """Return pipeline.yaml with new entries at the ends of top-level mappings.
+
+    Args:
+        text: the file's content.
+        entries: the lines of one entry by the key of its mapping, such as `sources`.
+    """
+    for key, entry in entries.items():
+        document: Any = YAML().load(text) or {}
+        lines = text.splitlines()
+        if document.get(key):
+            starts = sorted(document.lc.key(other)[0] for other in document)
+            end = next((at for at in starts if at > document.lc.key(key)[0]), len(lines))
+            # Comments before the next key belong to it.
+            while not lines[end - 1].strip() or lines[end - 1].startswith("#"):
+                end -= 1
+            indent = " " * document[key].lc.col
+        else:
+            lines = [line for line in lines if not line.startswith(f"{key}:")]
+            lines += ["", f"{key}:"]
+            end, indent = len(lines), "  "
+        lines[end:end] = ["", *(indent + line for line in entry)]
+        text = "\n".join(lines) + "\n"
+    return text
+
+
+def require_new_name(config: Config, name: str) -> None:
+    """Raise UsageError if no source can get this name."""
+    if not TABLE_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name: use lower-case letters, digits and _, a letter first."
+        )
+    if name in config.sources:
+        raise UsageError(f"pipeline.yaml has a source {name} already: choose another name.")
+
+
+def prepare(
+    config: Config, source: NewSource, entries: Mapping[str, Sequence[str]]
+) -> Callable[[], None]:
+    """Return a function that writes new entries to pipeline.yaml.
+
+    Args:
+        config: the configuration without them.
+        source: the new source.
+        entries: what `entries_of` returns for it.
+
+    Raises:
+        ConfigError: the file would not be valid.
+    """
+    name, file = source.name, (config.conf_dir / "pipeline.yaml").resolve()
+    text = add_entries(file.read_text(encoding="utf-8"), entries)
+    document = Node(YAML(typ="safe", pure=True).load(text), file)
+    added = parse_source(name, document.children("sources")[name], config.layout)
+    sources = {**config.sources, name: added}
+    refuse_shared_files(document, config.layout, sources.values())
+    for table, node in document.children("gold").items():
+        if table not in config.gold:
+            parse_gold_table(table, node, sources, config.conf_dir)
+    return partial(write_atomic, file, text)
+
+
+def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return what was found and decided, for `--json`."""
+    found = source.description
+    return {
+        "source": source.name,
+        "files": [str(file.path) for file in source.files],
+        "format": found.format,
+        "settings": found.settings,
+        "sampled_rows": len(found.rows),
+        "reasons": found.reasons,
+        "columns": [
+            {"name": c.name, "field": list(c.path), "type": c.type, "examples": examples(c)}
+            for c in source.columns
+        ],
+        "event_times": [{"column": c.name, "format": how.reason} for c, how in source.times],
+        "keys": [[column.name for column in each] for each in source.keys],
+        "choices": found.choices,
+        "entries": {key: "\n".join(lines) for key, lines in entries.items()},
+    }

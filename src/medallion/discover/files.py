@@ -1,0 +1,133 @@
+"""The files of a new source, and the start of each without compression."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from medallion.config.model import IGNORED_NAMES
+from medallion.errors import UsageError
+from medallion.storage.paths import StoragePath
+
+SAMPLE_BYTES = 1 << 20
+_CODECS = {
+    b"\x1f\x8b": ".gz",
+    b"BZh": ".bz2",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"\xfd7zXZ\x00": ".xz",
+    b"PK\x03\x04": ".zip",
+}
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file of a new source, and its path below the source's directory in landing."""
+
+    path: Path
+    target: Path
+
+    @property
+    def partitions(self) -> dict[str, str]:
+        """The values of directories such as `date=2026-05-01`, by name."""
+        parts = (part.partition("=") for part in self.target.parent.parts)
+        return {name: value for name, equals, value in parts if name and equals}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The start of a file: unpacked bytes, and the suffix of its compression or ""."""
+
+    data: bytes
+    codec: str
+    is_complete: bool
+
+
+def input_files(paths: Iterable[str]) -> list[InputFile]:
+    """Return the files of paths, directories and globs, without hidden and ignored ones.
+
+    Raises:
+        UsageError: a path does not exist, or has no files.
+    """
+    files: dict[Path, InputFile] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            found = [InputFile(each, each.relative_to(path)) for each in sorted(path.rglob("*"))]
+        else:
+            names = [given] if path.exists() else sorted(glob(given, recursive=True))  # noqa: PTH207
+            found = [InputFile(Path(name), Path(Path(name).name)) for name in names]
+        found = [file for file in found if file.path.is_file() and _is_visible(file.target)]
+        if not found:
+            raise UsageError(f"{given}: no such file, or a folder without files to ingest.")
+        files |= {file.path: file for file in found}
+    return list(files.values())
+
+
+def _is_visible(target: Path) -> bool:
+    is_hidden = any(part.startswith((".", "_")) for part in target.parts)
+    return not is_hidden and not any(fnmatch(target.name, each) for each in IGNORED_NAMES)
+
+
+def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
+    """Return the first bytes of a file without its compression; of a zip archive, of one member.
+
+    Raises:
+        UsageError: the file is empty, or its compressed data is corrupt.
+    """
+    with path.open("rb") as file:
+        start = file.read(6)
+    codec = next((suffix for magic, suffix in _CODECS.items() if start.startswith(magic)), "")
+    try:
+        data = _unpack(path, codec, size + 1)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path}: cannot be read ({error}).") from None
+    if not data.strip():
+        raise UsageError(f"{path}: the file is empty; add a source from files with rows.")
+    return Sample(data[:size], codec, len(data) <= size)
+
+
+def _unpack(path: Path, codec: str, size: int) -> bytes:
+    if codec == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            return archive.open(members[0]).read(size) if members else b""
+    if codec == ".zst":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+        with zstd.open(path, "rb") as frames:
+            return bytes(frames.read(size))
+    module: Any = {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(codec)
+    with module.open(path) if module else path.open("rb") as file:
+        return bytes(file.read(size))
+
+
+def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[StoragePath]:
+    """Copy files into a landing directory, and return their new paths.
+
+    A compressed file gets the suffix of its compression, by which sources know it.
+
+    Raises:
+        UsageError: a file of that name is there already.
+    """
+    targets: dict[Path, StoragePath] = {}
+    for file in files:
+        codec = read_sample(file.path, 1).codec
+        suffix = "" if file.path.suffix.lower() == codec else codec
+        targets[file.path] = StoragePath(directory / f"{file.target}{suffix}")
+    if existing := [target for target in targets.values() if target.exists()]:
+        raise UsageError(f"{existing[0]} exists already: no file was copied.")
+    for path, target in targets.items():
+        target.write_atomic(path.read_bytes())
+    return list(targets.values())

@@ -1,0 +1,239 @@
+"""The format, reader options and rows of a file."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from medallion.discover.columns import Row, is_value
+from medallion.discover.files import Sample, read_sample
+from medallion.errors import UsageError
+
+MAX_ROWS = 2000
+_TYPED = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
+_DOCUMENT_BYTES = 64 << 20  # a JSON document can only be parsed completely
+_DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
+_NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
+_BLANK = re.compile(r"\s*")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file contains.
+
+    Attributes:
+        format: the source's format.
+        rows: the first rows.
+        settings: further keys of the source, such as `options` and `record_path`.
+        reasons: the reasons, for the user.
+        choices: what could not be decided.
+    """
+
+    format: str
+    rows: list[Row]
+    settings: dict[str, Any] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)
+
+
+def describe_file(path: Path) -> Description:
+    """Return what a file contains.
+
+    Raises:
+        UsageError: the file has no format that can be ingested, or no rows.
+    """
+    sample = read_sample(path)
+    file_format = next((f for magic, f in _TYPED.items() if sample.data.startswith(magic)), None)
+    if file_format:
+        reasons = [f"its first bytes are those of {file_format}"]
+        description = Description(file_format, _typed_rows(path, file_format), reasons=reasons)
+    else:
+        description = _describe_text(sample, path)
+    if not description.rows:
+        raise UsageError(f"{path}: no rows; add a source from files with rows.")
+    if sample.codec:
+        description.reasons.append(f"compressed as {sample.codec[1:]}, by its first bytes")
+        if path.suffix.lower() != sample.codec:
+            name = f"names that end with {sample.codec}, as compressed files must have"
+            description.choices.append(f"{name}: --land adds it")
+    return description
+
+
+def _describe_text(sample: Sample, path: Path) -> Description:
+    text, encoding = _decode(sample.data, path)
+    description = None
+    if text.lstrip()[:1] in ("{", "["):
+        description = _json_lines(text, sample.is_complete)
+        if description is None:
+            text, _ = _decode(read_sample(path, _DOCUMENT_BYTES).data, path)
+            description = _json_documents(text)
+    description = description or _csv(text, sample.is_complete, path)
+    if description is None:
+        rows: list[Row] = [{"value": line} for line in text.splitlines() if line.strip()]
+        reason = "its lines are neither JSON nor of CSV"
+        description = Description("text", rows[:MAX_ROWS], reasons=[reason])
+    if encoding != "utf-8":
+        description.settings.setdefault("options", {})["encoding"] = encoding
+        description.reasons.append(f"its bytes are not UTF-8; they fit {encoding}")
+    return description
+
+
+def _decode(data: bytes, path: Path) -> tuple[str, str]:
+    """Return a sample's text and encoding; its last character may be incomplete."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "ignore"), "utf-16"
+    if b"\0" in data:
+        raise UsageError(f"{path}: neither text nor Parquet, ORC or Avro.")
+    try:
+        text, _ = codecs.utf_8_decode(data)
+        return text.removeprefix("\ufeff"), "utf-8"
+    except UnicodeDecodeError:
+        from charset_normalizer import from_bytes
+
+        best = from_bytes(data[: 1 << 16]).best()
+        fitting = best.could_be_from_charset if best else ["cp1252"]
+        # Western text fits several encodings: prefer the usual one.
+        name = "cp1252" if "cp1252" in fitting else fitting[0]
+        return data.decode(name, "replace"), "windows-1252" if name == "cp1252" else name
+
+
+def _json_lines(text: str, is_complete: bool) -> Description | None:
+    """Return a description if nearly all lines are JSON objects; one line may be a document."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    lines = lines[: MAX_ROWS if is_complete else -1][:MAX_ROWS]
+    rows = [row for line in lines for row in islice(_json_values(line), 1) if isinstance(row, dict)]
+    if not rows or len(rows) * 10 < len(lines) * 9 or (len(lines) == 1 and any(_arrays(rows[0]))):
+        return None
+    if len(list(_json_values(lines[0]))) > 1:
+        return None
+    return Description("json", rows, reasons=["each line is a JSON object"])
+
+
+def _json_documents(text: str) -> Description | None:
+    documents = list(_json_values(text))
+    if len(documents) == 1 and isinstance(documents[0], dict):
+        return _json_document(documents[0])
+    records = [row for each in documents for row in (each if isinstance(each, list) else [each])]
+    rows = [row for row in records[:MAX_ROWS] if isinstance(row, dict)]
+    reasons = ["JSON documents of several lines, or a JSON array"]
+    return Description("json", rows, {"multi_line": True}, reasons) if rows else None
+
+
+def _json_document(document: Row) -> Description:
+    """Return the description of one JSON object; the elements of an array in it are the rows."""
+    arrays = sorted(_arrays(document), key=lambda each: -len(each[1]))
+    if not arrays:
+        return Description("json", [document], {"multi_line": True}, ["one JSON object"])
+    (path, rows), *others = arrays
+    reason = f"one JSON document, whose rows are the {len(rows)} elements of {path}"
+    choices = [f"record_path: {path} or {other}, both arrays of objects" for other, _ in others]
+    return Description("json", rows[:MAX_ROWS], {"record_path": path}, [reason], choices)
+
+
+def _arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:
+    """Yield the arrays of objects in an object, with their dotted paths."""
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from _arrays(item, f"{path}{name}.")
+        elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
+            yield f"{path}{name}", item
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    """Yield the JSON values that follow each other in a text, up to the first invalid one."""
+    decoder, at = json.JSONDecoder(), 0
+    while (blank := _BLANK.match(text, at)) and blank.end() < len(text):
+        try:
+            value, at = decoder.raw_decode(text, blank.end())
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _csv(text: str, is_complete: bool, path: Path) -> Description | None:
+    """Return the description of CSV; None if no delimiter gives rows of one length."""
+    from clevercsv import Error, Sniffer  # right on decimal commas without header, unlike csv's
+
+    options: dict[str, Any] = {}
+    if text.startswith("#"):
+        options["comment"] = "#"
+        text = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
+    is_named = any(suffix.lower() in (".csv", ".tsv") for suffix in path.suffixes)
+    try:
+        dialect = Sniffer().sniff(text[:_DIALECT_CHARACTERS])
+    except Error:
+        dialect = None
+    quote, delimiter = (dialect.quotechar, dialect.delimiter) if dialect else (None, None)
+    if delimiter not in _DELIMITERS and not is_named:
+        return None
+    quote, delimiter = quote or '"', delimiter if delimiter in _DELIMITERS else ","
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
+    rows = list(islice(filter(None, reader), MAX_ROWS + 1))[: None if is_complete else -1]
+    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
+    if count * 10 < len(rows) * 9 or width < (1 if is_named else 2):
+        return None
+    if delimiter != ",":
+        options["delimiter"] = delimiter
+    if quote != '"':
+        options["quote"] = quote
+    reason = f"{count} of {len(rows)} rows have {width} fields between {_DELIMITERS[delimiter]}"
+    return _with_header([row for row in rows if len(row) == width], options, reason)
+
+
+def _with_header(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
+    """Return the description of CSV rows, after a look for the header and for a word for null.
+
+    Args:
+        rows: rows of equal length; the first may be the header.
+        options: reader options, to which `header` and `nullValue` are added.
+        reason: the reason for the delimiter.
+    """
+    names = [name.strip() for name in rows[0]]
+    settings: dict[str, Any] = {"options": options} if options else {}
+    reasons, choices, data = [reason], [], rows[1:]
+    if len({*names}) < len(names) or not all(names) or any(map(is_value, names)):
+        data, names = rows, [f"column_{number}" for number in range(1, len(names) + 1)]
+        options["header"] = False
+        settings = {"options": options, "schema": dict.fromkeys(names, "string")}
+        reasons.append("no header: the first row looks like data")
+        choices.append("names and types of the columns in schema: the files have no header")
+    words = Counter(value for row in data for value in row if value in _NULLS)
+    if words:
+        options["nullValue"] = words.most_common(1)[0][0]
+        settings["options"] = options
+    null = ("", options.get("nullValue"))
+    records = [{n: None if v in null else v for n, v in zip(names, r, strict=True)} for r in data]
+    return Description("csv", records, settings, reasons, choices)
+
+
+def _typed_rows(path: Path, file_format: str) -> list[Row]:
+    """Return the first rows of a Parquet, ORC or Avro file.
+
+    Raises:
+        UsageError: the file is corrupt.
+    """
+    try:
+        with path.open("rb") as file:
+            if file_format == "parquet":
+                from pyarrow.parquet import ParquetFile
+
+                return list(next(ParquetFile(file).iter_batches(MAX_ROWS)).to_pylist())
+            if file_format == "orc":
+                import pyorc
+
+                return list(islice(pyorc.Reader(file, struct_repr=pyorc.StructRepr.DICT), MAX_ROWS))
+            import fastavro
+
+            return [dict(row) for row in islice(fastavro.reader(file), MAX_ROWS)]  # type: ignore[arg-type]
+    except Exception as error:  # each library has its own errors
+        raise UsageError(f"{path}: unreadable {file_format} file ({error}).") from error

@@ -1,0 +1,135 @@
+"""Names, types, times and keys of columns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from medallion.discover import columns
+from medallion.discover.columns import Column
+
+
+def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:
+    return {column.name: column for column in columns.columns_of(rows, has_types)[0]}
+
+
+@pytest.mark.parametrize(
+    ("field", "bronze", "silver"),
+    [
+        ("Order ID", "Order_ID", "order_id"),
+        ("id.orig_h", "id_orig_h", "id_orig_h"),
+        ("customer email", "customer_email", "customer_email"),
+        ("sentAt", "sentAt", "sent_at"),
+        ("@t", "`@t`", "t"),
+        ("2nd", "`2nd`", "c_2nd"),
+        ("Größe", "Größe", "gr_e"),
+    ],
+)
+def test_names(field: str, bronze: str, silver: str) -> None:
+    (column,) = found([{field: 1}]).values()
+    assert (column.sql, column.name) == (bronze, silver)
+
+
+def test_names_that_collide_are_numbered() -> None:
+    assert list(found([{"a b": 1, "a-b": 2, "window_start": 3}])) == [
+        "a_b",
+        "a_b_2",
+        "window_start_2",
+    ]
+
+
+def test_fields_of_small_structs_are_columns() -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": {"b c": {"d": 1}, "e": [1]}, "f": None},
+        {"a": None, "f": None},
+    ]
+    (d, e), empty = columns.columns_of(rows, has_types=True)
+    assert (d.name, d.sql, d.type) == ("a_b_c_d", "a.b_c.d", "long")
+    assert (e.name, e.type, empty) == ("a_e", "array", ["f"])
+    wide = {"a": {f"x{n}": n for n in range(50)}}
+    assert found([wide])["a"].type == "struct"
+
+
+def test_types() -> None:
+    rows: list[dict[str, Any]] = [{"i": "1", "d": "1.5", "b": "true", "t": "2026-05-01", "s": "x"}]
+    assert [c.type for c in found(rows, has_types=False).values()] == [
+        *("long", "double", "boolean", "timestamp", "string")
+    ]
+    assert found(rows)["i"].type == "string"
+
+
+NOON = datetime(2026, 5, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [
+        ("at", "2026-05-01T12:00:00Z", ""),
+        ("at", "2026-05-01 14:00:00.000000000+02:00", ""),
+        ("ts", 1777636800, "timestamp_seconds"),
+        ("ts", 1777636800.0, "timestamp_seconds"),
+        ("sentAt", 1777636800000, "timestamp_millis"),
+        ("time", 1777636800000000, "timestamp_micros"),
+        ("epoch", 1777636800000000000, "timestamp_nanos"),
+        ("x", "01.05.2026 12:00", "timestamp 'dd.MM.yyyy HH:mm'"),
+        ("x", "2026/05/01 12:00:00", "timestamp 'yyyy/MM/dd HH:mm:ss'"),
+        ("x", "01/May/2026:12:00:00 +0000", "timestamp 'dd/MMM/yyyy:HH:mm:ss Z'"),
+    ],
+)
+def test_time_formats(field: str, value: object, hint: str) -> None:
+    (column,) = found([{field: value}]).values()
+    how = columns.time_format(column)
+    assert how
+    assert (how.hint, how.times) == (hint, [NOON])
+
+
+@pytest.mark.parametrize(
+    "value", [5, 1777636800, "x", "2026-13-01", "32.01.2026", "1.5.2026", True]
+)
+def test_values_that_are_no_times(value: object) -> None:
+    (column,) = found([{"size": value}]).values()
+    assert columns.time_format(column) is None
+
+
+def test_day_and_month_in_doubt() -> None:
+    how = columns.time_format(found([{"d": "01/05/2026"}])["d"])
+    assert how
+    assert (how.hint, how.other) == ("timestamp 'dd/MM/yyyy'", "timestamp 'MM/dd/yyyy'")
+    how = columns.time_format(found([{"d": "01/05/2026"}, {"d": "01/13/2026"}])["d"])
+    assert how
+    assert (how.hint, how.other) == ("timestamp 'MM/dd/yyyy'", "")
+
+
+def test_one_odd_value_among_times() -> None:
+    rows = [{"at": "2026-05-01"}] * 5 + [{"at": "n/a"}]
+    how = columns.time_format(found(rows)["at"])
+    assert how
+    assert how.reason == "ISO 8601 but for 1"
+
+
+def test_order_of_event_times() -> None:
+    row: dict[str, Any] = {
+        "updated_at": "2026-05-02 10:00:00",
+        "day": "2026-05-01",
+        "x": "2026-05-01 10:00:00",
+        "meta": {"time": "2026-05-01 10:00:00"},
+        "created_at": "2026-05-01 10:00:00",
+    }
+    names = [c.name for c, _ in columns.time_candidates([*found([row]).values()], 1)]
+    assert names == ["created_at", "meta_time", "day", "updated_at", "x"]
+    assert columns.time_candidates([*found([row]).values()], 2) == []  # null in half of the rows
+
+
+def test_keys() -> None:
+    rows = [{"name": f"n{n}", "order_id": n, "item_no": n % 2} for n in range(4)]
+    found_keys = columns.key_candidates([*found(rows).values()], 4)
+    assert [[c.name for c in each] for each in found_keys] == [["order_id"]]
+    rows = [{"shop": f"s{n // 2}", "item_no": n % 2, "text": f"t{n}"} for n in range(4)]
+    found_keys = columns.key_candidates([*found(rows).values()], 4)
+    assert [[c.name for c in each] for each in found_keys] == [
+        ["shop", "item_no"],
+        ["item_no", "text"],
+    ]
+    assert columns.key_candidates([found([{"text": "a"}])["text"]], 1) == []

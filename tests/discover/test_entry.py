@@ -1,0 +1,126 @@
+"""Entries in pipeline.yaml."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from medallion.cli import main
+from medallion.config.loader import load
+from medallion.discover import entry, files
+from medallion.discover.files import copy_to_landing, input_files
+from medallion.errors import UsageError
+
+PIPELINE = """# My pipeline.
+sources:
+    event: {silver: {at: ts}, event_time: at, keys: [at]} # events
+
+# Counts.
+gold:
+    # by hour
+    event_by_hour: {source: silver.event, group_by: [at], measure: {n: count(*)}}
+"""
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "conf").mkdir()
+    file = tmp_path / "conf/pipeline.yaml"
+    file.write_text(PIPELINE)
+    monkeypatch.setenv("MEDALLION_CONF", str(tmp_path / "conf"))
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "lake"))
+    (tmp_path / "a.json").write_text('{"id": 1, "at": "2026-05-01T10:00:00Z"}\n')
+    return file
+
+
+def test_add_entries_keeps_all_lines() -> None:
+    text = entry.add_entries(PIPELINE, {"sources": ["a:", "  b: 1"], "gold": ["c:", "  d: 1"]})
+    lines = PIPELINE.splitlines()
+    assert text.splitlines() == [
+        *lines[:3], "", "    a:", "      b: 1", *lines[3:], "", "    c:", "      d: 1"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", "sources: {}\n", "# a\nsources:\n", "maintain: {}\n"])
+def test_add_entries_to_an_empty_mapping(text: str) -> None:
+    added = entry.add_entries(text, {"sources": ["a:", "  b: 1"]})
+    assert added.endswith("\nsources:\n\n  a:\n    b: 1\n")
+    assert added.count("sources:") == 1
+
+
+def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = conf.parents[1]
+    command = ["add", "new", str(folder / "a.json")]
+    assert main.main([*command, "--dry-run", "--land"]) == 0
+    assert "    keys: [id, at] # id: unique in 1 row" in capsys.readouterr().out
+    assert conf.read_text() == PIPELINE
+    assert not (folder / "lake").exists()
+    assert main.main([*command, "--land", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["landed"] == [str(folder / "lake/landing/new/a.json")]
+    assert document["event_times"] == [{"column": "at", "format": "ISO 8601"}]
+    assert (folder / "lake/landing/new/a.json").read_bytes() == (folder / "a.json").read_bytes()
+    assert load().sources["new"].keys == ("id", "at")
+    assert main.main(command) == 2
+    assert "has a source new already" in capsys.readouterr().err
+    assert main.main(["add", "New", *command[2:]]) == 2
+
+
+def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = conf.parents[1] / "b.csv"
+    file.write_text("1,2026-05-01 10:00:00\n2,2026-05-01 10:00:01\n")
+    assert main.main(["add", "new", str(file)]) == 1
+    assert "choose: names and types of the columns" in capsys.readouterr().err
+    assert "# choose: names and types of the columns" in conf.read_text()
+    assert load().sources["new"].options.header is False
+
+
+def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:
+    file = conf.parents[1] / "a.json"
+    file.write_text('{"id": 1}\n{"id": 2}\n')
+    assert main.main(["add", "new", str(file)]) == 0
+    source = load().sources["new"]
+    assert (source.event_time, source.silver["ingested_at"]) == ("ingested_at", "_ingested_at")
+    assert "# no time of their own: the time of ingestion" in conf.read_text()
+
+
+def test_partitions_are_columns(conf: Path) -> None:
+    folder = conf.parents[1] / "in"
+    for day in (1, 2):
+        file = folder / f"date=2026-05-0{day}/a.json"
+        file.parent.mkdir(parents=True)
+        file.write_text(f'{{"id": {day}}}\n')
+    (folder / "_SUCCESS").touch()
+    (folder / "b.tmp").touch()
+    assert main.main(["add", "new", str(folder), "--land"]) == 0
+    source = load().sources["new"]
+    assert (source.partition_columns, source.event_time) == (("date",), "date")
+    landed = load().layout.landing("new").rglob("*.json")
+    assert sorted(file.parent.name for file in landed) == ["date=2026-05-01", "date=2026-05-02"]
+
+
+def test_input_files(tmp_path: Path) -> None:
+    for name in ("a.json", "b.csv", ".hidden.json"):
+        (tmp_path / name).write_text("{}")
+    names = [file.path.name for file in input_files([str(tmp_path / "*.json"), str(tmp_path)])]
+    assert names == ["a.json", "b.csv"]
+    with pytest.raises(UsageError, match=r"c\.json: no such file"):
+        input_files([str(tmp_path / "c.json")])
+
+
+def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1}\n')
+    (tmp_path / "b.csv").write_text("a;b\nx;y\n")
+    with pytest.raises(UsageError, match="add them as two sources"):
+        entry.inspect_files("new", files.input_files([str(tmp_path)]))
+
+
+def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(gzip.compress(b"{}"))
+    inputs = input_files([str(tmp_path / "a.json")])
+    assert copy_to_landing(inputs, tmp_path / "lake") == [tmp_path / "lake/a.json.gz"]
+    with pytest.raises(UsageError, match="exists already"):
+        copy_to_landing(inputs, tmp_path / "lake")

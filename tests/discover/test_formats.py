@@ -1,0 +1,178 @@
+"""Formats, reader options and rows of files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import fastavro
+import pyorc
+import pytest
+from backports import zstd
+
+from medallion.discover.formats import describe_file
+from medallion.errors import UsageError
+
+ROWS = range(40)
+NUMBERED = [f"2026-05-01 10:00:{n:02}" for n in ROWS]
+CSV: dict[str, tuple[str, dict[str, Any]]] = {
+    "tabs": (
+        "id\tat\tnote\n" + "".join(f"{n}\t{at}\ta, b; {n}\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": "\t"},
+    ),
+    "pipes": (
+        "id|at|note\n" + "".join(f"{n}|{at}|a, b; {n}\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": "|"},
+    ),
+    "decimal commas": (
+        "id;at;n\n" + "".join(f"{n};{at};{n},50\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": ";"},
+    ),
+    "line breaks": (
+        "id,at,n\n" + "".join(f'{n},{at},"a;\n""b"", {n}"\n' for n, at in enumerate(NUMBERED)),
+        {},
+    ),
+    "single quotes": (
+        "id;at;n\n" + "".join(f"{n};{at};'a;b {n}'\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": ";", "quote": "'"},
+    ),
+    "comments": (
+        "# made by x\nid,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
+        {"comment": "#"},
+    ),
+    "nulls": (
+        "id,at,n\n" + "".join(f"{n},{at},NULL\n" for n, at in enumerate(NUMBERED)),
+        {"nullValue": "NULL"},
+    ),
+    "no header": (
+        "".join(f"{n};{at};n{n};{n},5\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": ";", "header": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CSV)
+def test_csv_options(name: str, tmp_path: Path) -> None:
+    text, options = CSV[name]
+    (tmp_path / "a.csv").write_text(text)
+    found = describe_file(tmp_path / "a.csv")
+    assert (found.format, len(found.rows)) == ("csv", 40)
+    assert found.settings.get("options", {}) == options
+    assert [row.get("at", row.get("column_2")) for row in found.rows] == NUMBERED
+    assert bool(found.choices) == (name == "no header")
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
+def test_encodings(encoding: str, tmp_path: Path) -> None:
+    text = "Straße;Größe\n" + "".join(f"Käfer \u2013 {n};{n},5\n" for n in ROWS)
+    (tmp_path / "a.csv").write_bytes(text.encode(encoding))
+    found = describe_file(tmp_path / "a.csv")
+    assert found.settings["options"] == {"delimiter": ";", "encoding": encoding}
+    assert found.rows[1] == {"Straße": "Käfer \u2013 1", "Größe": "1,5"}
+
+
+JSON: dict[str, tuple[str, dict[str, Any], int]] = {
+    "lines": ('{"a": 1}\n\n{"a": 2}\n', {}, 2),
+    "one line": ('{"a": 1}\n', {}, 1),
+    "array": ('[\n {"a": 1},\n {"a": 2}\n]\n', {"multi_line": True}, 2),
+    "pretty document": ('{\n "a": {"b": 1}\n}\n', {"multi_line": True}, 1),
+    "several on a line": ('{"a": 1}{"a": 2}\n{"a": 3}{"a": 4}\n', {"multi_line": True}, 4),
+    "records": ('{"n": 2, "b": {"c": [{"a": 1}, {"a": 2}]}}', {"record_path": "b.c"}, 2),
+    "lines with arrays": ('{"a": [{"b": 1}]}\n{"a": []}\n', {}, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_json_shapes(name: str, tmp_path: Path) -> None:
+    text, settings, rows = JSON[name]
+    (tmp_path / "a").write_text(text)
+    found = describe_file(tmp_path / "a")
+    assert (found.format, found.settings, len(found.rows)) == ("json", settings, rows)
+    assert found.choices == []
+
+
+def test_two_arrays_are_a_choice(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('{"x": [{"a": 1}], "y": [{"b": 1}, {"b": 2}]}')
+    found = describe_file(tmp_path / "a")
+    assert found.settings == {"record_path": "y"}
+    assert found.choices == ["record_path: y or x, both arrays of objects"]
+
+
+def test_lines_of_text(tmp_path: Path) -> None:
+    line = '127.0.0.1 - - [01/May/2026:10:00:0{} +0000] "GET /, HTTP/1.1" 200 5\n'
+    (tmp_path / "a.log").write_text("".join(line.format(n) for n in range(9)))
+    found = describe_file(tmp_path / "a.log")
+    assert (found.format, len(found.rows)) == ("text", 9)
+
+
+def test_a_long_file_is_sampled(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("".join(f'{{"a": {n}}}\n' for n in range(200_000)))
+    assert len(describe_file(tmp_path / "a.json").rows) == 2000
+
+
+COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": zstd.compress,
+    ".zip": lambda data: _zip(data),
+}
+
+
+def _zip(data: bytes) -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as members:
+        members.writestr("a.json", data)
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_compression(suffix: str, tmp_path: Path) -> None:
+    data = COMPRESSED[suffix](b'{"a": 1}\n{"a": 2}\n')
+    for name, choices in ((f"a.json{suffix}", 0), ("a.json", 1)):
+        (tmp_path / name).write_bytes(data)
+        found = describe_file(tmp_path / name)
+        assert [row["a"] for row in found.rows] == [1, 2]
+        assert len(found.choices) == choices
+
+
+def test_typed_formats(tmp_path: Path) -> None:
+    at = "2026-05-01 10:00:00"
+    duckdb.sql(
+        f"copy (select 7 as id, timestamp '{at}' as at) to '{tmp_path / 'a'}' (format parquet)"
+    )
+    with (tmp_path / "b").open("wb") as file, pyorc.Writer(file, "struct<id:int,at:string>") as orc:
+        orc.write((7, at))
+    fields = [{"name": "id", "type": "int"}, {"name": "at", "type": "string"}]
+    with (tmp_path / "c").open("wb") as file:
+        schema = {"type": "record", "name": "r", "fields": fields}
+        fastavro.writer(file, schema, [{"id": 7, "at": at}])
+    for name, expected in (("a", "parquet"), ("b", "orc"), ("c", "avro")):
+        found = describe_file(tmp_path / name)
+        assert found.format == expected
+        assert [{key: str(value) for key, value in row.items()} for row in found.rows] == [
+            {"id": "7", "at": at}
+        ]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0", "neither text nor"),
+        (b"PAR1....", "unreadable parquet file"),
+        (gzip.compress(b'{"a": 1}\n' * 99)[:-9], "cannot be read"),
+        (b"id,at,n\n", "no rows"),
+    ],
+)
+def test_unreadable_files_are_refused(data: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(UsageError, match=message):
+        describe_file(tmp_path / "a")
