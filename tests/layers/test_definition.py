@@ -109,8 +109,9 @@ def test_error_of_a_measure(spark: SparkSession, file: Path, bronze: DataFrame) 
     assert str(error).startswith(f"{start}; did you mean amount?")
 
 
-def test_position_of_a_missing_key_is_unknown(file: Path) -> None:
+def test_position_of_a_missing_key_is_that_of_the_mapping(file: Path) -> None:
     configured(file)
-    assert position(file, "sources.orders.keys") == " line 10, column 11"
-    assert position(file, "sources.orders.watermark") == ""
-    assert position(file.with_name("none.yaml"), "sources") == ""
+    assert position(file, "sources.orders.keys") == (10, 5)
+    assert position(file, "sources.orders.keys", "at") == (10, 16)
+    assert position(file, "sources.orders.watermark") == (2, 3)
+    assert position(file.with_name("none.yaml"), "sources") is None

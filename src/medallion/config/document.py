@@ -53,26 +53,39 @@ def config_error(file: Path, path: str, problem: str) -> ConfigError:
         path: the path of the key, such as `sources.event.keys`.
         problem: what is wrong, as the rest of a sentence that starts with the path.
     """
-    line = _line_of(file, path)
-    place = "" if line is None else f" line {line}"
+    found = position(file, path)
+    place = f" line {found[0]}" if found else ""
     return ConfigError(f"{file}{place}: {path or 'the document'} {problem}.", path)
 
 
-def _line_of(file: Path, path: str) -> int | None:
-    """Return the line of a key, or of the last mapping that encloses it; None if unknown."""
+def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
+    """Return the line and the column of a key; None if unknown.
+
+    Args:
+        file: a YAML file.
+        path: the path of the key. If it is not there, the last mapping that encloses it counts.
+        word: a word of the key's value to point at; if the value lacks it, its start counts.
+    """
     try:
-        node = YAML(typ="safe", pure=True).compose(file)
-    except (OSError, YAMLError):
+        text = _read_text(file)
+        node = YAML(typ="safe", pure=True).compose(text)
+    except (OSError, UnicodeDecodeError, YAMLError):
         return None
-    line, left = None, path
+    at, left = -1, path
     while isinstance(node, MappingNode):
         entries = {key.value: (key, value) for key, value in node.value}
         names = [name for name in entries if left == name or left.startswith(f"{name}.")]
         if not names:
             break
         key, node = entries[names[0]]
-        line, left = key.start_mark.line + 1, left[len(names[0]) + 1 :]
-    return line
+        at, left = key.start_mark.index, left[len(names[0]) + 1 :]
+    if at < 0:
+        return None
+    if word and not left:
+        at, end = node.start_mark.index, node.end_mark.index
+        match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text[at:end], re.IGNORECASE)
+        at += match.start() if match else 0
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
 def _read_text(file: Path) -> str:
@@ -150,25 +163,3 @@ class Node:
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:
         """Return the converted value of a key, or None if the key is missing."""
         return self.get(key, convert, expected) if key in self.value else None
-
-
-def position(file: Path, key: str, part: str = "") -> str:
-    """Return where the value of a key is in a YAML file: " line 14, column 15", or "" if unknown.
-
-    Args:
-        file: the file.
-        key: the dotted path of the key.
-        part: the word of the value to point at; by default its start.
-    """
-    try:
-        text = _read_text(file)
-        node: Any = YAML(typ="safe", pure=True).compose(text)
-        for name in key.split("."):
-            node = next(value for field, value in node.value if field.value == name)
-    except Exception:  # the file was changed since, or the key is not in it
-        return ""
-    start, end = node.start_mark.index, node.end_mark.index
-    match = re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text[start:end], re.IGNORECASE)
-    at = start + (match.start() if part and match else 0)
-    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
-    return f" line {line}, column {column}"

@@ -162,7 +162,8 @@ class DefinitionPart:
         elif condition == "PARSE_SYNTAX_ERROR":
             name = parameters["error"].strip("'")
             problem = f"there is a syntax error at {parameters['error']}."
-        where = position(self.file, self.key, name) if self.key else ""
+        found = position(self.file, self.key, name) if self.key else None
+        where = " line {}, column {}".format(*found) if found else ""
         return f"{self.title} in {self.file}{where}: {problem}"
 
 
