@@ -33,7 +33,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ([Decimal("1.50"), 2.5], [Decimal("1.50"), 2.5]),
     ],
 )
-def test_a_value_is_shown_and_never_run(value: Any, shown: Any) -> None:
+def test_values_are_escaped(value: Any, shown: Any) -> None:
     assert escaped_for_html(value) == shown
 
 
@@ -53,7 +53,7 @@ class Tags(HTMLParser):
             self.found.append(data)
 
 
-def test_what_landed_does_not_run_in_data_docs(spark: SparkSession, tmp_path: Path) -> None:
+def test_data_docs_run_no_landed_scripts(spark: SparkSession, tmp_path: Path) -> None:
     """In a list of values, in rows that a query found, in a value observed, in an error's words."""
     conf, column = tmp_path / "conf", "device"
     shutil.copytree(PROJECT / "conf/great_expectations", conf / "great_expectations")
@@ -79,5 +79,5 @@ def test_what_landed_does_not_run_in_data_docs(spark: SparkSession, tmp_path: Pa
     assert gates.build_docs() is not None
     pages = list((tmp_path / "results/data_docs").rglob("*.html"))
     assert [found for page in pages for found in Tags(page.read_text()).found] == []
-    (judged,) = (page.read_text() for page in pages if "evil" in str(page.parent))
-    assert SHOWN in judged
+    (validated,) = (page.read_text() for page in pages if "evil" in str(page.parent))
+    assert SHOWN in validated

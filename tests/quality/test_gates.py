@@ -78,18 +78,18 @@ def only(verdict: Verdict, name: str) -> Failure:
 
 
 def stops(verdict: Verdict) -> bool:
-    """Whether a night would end of it."""
+    """Return whether a nightly run would stop."""
     return any(failure.on_failure == "stop" for failure in verdict.failures)
 
 
-def test_a_good_table_passes(spark: SparkSession, gates: Gates) -> None:
+def test_gate_passes_a_good_table(spark: SparkSession, gates: Gates) -> None:
     verdict = validate(gates, "silver.activity", spark.sql(ACTIVITY.format(rows=10)))
     assert verdict == Verdict("silver.activity", 10, ())
     assert not stops(verdict)
 
 
 @pytest.mark.parametrize("layer", ["bronze", "silver", "gold"])
-def test_an_empty_table_passes(spark: SparkSession, gates: Gates, layer: str) -> None:
+def test_gate_passes_an_empty_table(spark: SparkSession, gates: Gates, layer: str) -> None:
     frames = {
         "bronze.activity": "_corrupt_record string",
         "silver.activity": "recorded_at timestamp, device string, user_id long, x double, y double,"
@@ -101,9 +101,7 @@ def test_an_empty_table_passes(spark: SparkSession, gates: Gates, layer: str) ->
     assert (verdict.rows, verdict.failures) == (0, ())
 
 
-def test_duplicates_and_rows_that_quarantine_should_have_stop_silver(
-    spark: SparkSession, gates: Gates
-) -> None:
+def test_gate_stops_duplicates_and_unquarantined_rows(spark: SparkSession, gates: Gates) -> None:
     good = spark.sql(ACTIVITY.format(rows=20))
     no_x = good.where("user_id >= 13").selectExpr("* EXCEPT (x)", "cast(null as double) AS x")
     no_x = no_x.withColumn("user_id", F.col("user_id") + 100).select(good.columns)
@@ -123,7 +121,7 @@ def test_duplicates_and_rows_that_quarantine_should_have_stop_silver(
     assert "disagree" in missing.detail
 
 
-def test_implausible_values_are_a_warning_with_examples(spark: SparkSession, gates: Gates) -> None:
+def test_gate_warns_with_examples(spark: SparkSession, gates: Gates) -> None:
     batch = spark.sql(ACTIVITY.format(rows=3)).selectExpr(
         "* EXCEPT (x)", "CASE user_id WHEN 1 THEN 161D WHEN 2 THEN 160D END AS x"
     )
@@ -137,7 +135,7 @@ def test_implausible_values_are_a_warning_with_examples(spark: SparkSession, gat
     assert len(failure.examples[0]) <= 200
 
 
-def test_rows_that_python_cannot_show_are_counted(spark: SparkSession, gates: Gates) -> None:
+def test_gate_counts_rows_that_python_cannot_show(spark: SparkSession, gates: Gates) -> None:
     """Epoch milliseconds taken for seconds are of the year 47116: a warning stays a warning."""
     late = "timestamp_seconds(1424686734958) AS recorded_at"
     good = spark.sql(ACTIVITY.format(rows=3))
@@ -152,7 +150,7 @@ def test_rows_that_python_cannot_show_are_counted(spark: SparkSession, gates: Ga
 @pytest.mark.parametrize(
     ("broken", "names"), [(5, ["malformed_line"]), (6, ["malformed_line", "malformed_share"])]
 )
-def test_malformed_lines_of_bronze_are_reported_and_stop_nothing(
+def test_gate_reports_malformed_lines(
     spark: SparkSession, gates: Gates, broken: int, names: list[str]
 ) -> None:
     batch = spark.sql(
@@ -166,7 +164,7 @@ def test_malformed_lines_of_bronze_are_reported_and_stop_nothing(
     assert not stops(verdict)
 
 
-def test_events_without_a_device_are_never_duplicates(spark: SparkSession, gates: Gates) -> None:
+def test_gate_ignores_rows_without_a_key(spark: SparkSession, gates: Gates) -> None:
     event = (
         "SELECT timestamp'2018-03-02' event_at, {} device, 'open' action,"
         " timestamp'2026-01-01' _ingested_at"
@@ -189,7 +187,7 @@ def test_events_without_a_device_are_never_duplicates(spark: SparkSession, gates
         (["event_at"], {"column_list": ["event_at", "nothing"]}, False),
     ],
 )
-def test_what_is_known_to_be_unique_is_not_asked_again(
+def test_gate_skips_known_unique_keys(
     spark: SparkSession,
     tmp_path: Path,
     key: Sequence[str],
@@ -212,7 +210,7 @@ def test_what_is_known_to_be_unique_is_not_asked_again(
     assert (verdict.rows, verdict.failures == ()) == (2, holds)
 
 
-def test_gold_is_checked(spark: SparkSession, gates: Gates) -> None:
+def test_gate_of_gold(spark: SparkSession, gates: Gates) -> None:
     batch = spark.sql("""
         SELECT * FROM VALUES
             (timestamp'2018-03-02 10:00', timestamp'2018-03-02 10:10', 'open', 3L),
@@ -230,7 +228,7 @@ def test_gold_is_checked(spark: SparkSession, gates: Gates) -> None:
         assert stops(verdict)
 
 
-def test_an_expectation_that_cannot_be_evaluated_stops(spark: SparkSession, gates: Gates) -> None:
+def test_gate_stops_if_an_expectation_cannot_run(spark: SparkSession, gates: Gates) -> None:
     batch = spark.sql(ACTIVITY.format(rows=2)).drop("x")
     verdict = validate(gates, "silver.activity", batch)
     assert {f.expectation: f.on_failure for f in verdict.failures} == dict.fromkeys(
@@ -239,13 +237,11 @@ def test_an_expectation_that_cannot_be_evaluated_stops(spark: SparkSession, gate
     assert "x" in only(verdict, "missing_x").detail
 
 
-def test_a_table_without_a_suite_has_no_gate(spark: SparkSession, gates: Gates) -> None:
+def test_gate_without_a_suite_is_none(spark: SparkSession, gates: Gates) -> None:
     assert gates.validate("ops.files", spark.range(1)) is None
 
 
-def test_a_suite_that_great_expectations_refuses_is_a_config_error(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_gate_refuses_unknown_expectations(spark: SparkSession, tmp_path: Path) -> None:
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
     path = suite_path(tmp_path, "gold.device_totals")
     path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
@@ -256,10 +252,10 @@ def test_a_suite_that_great_expectations_refuses_is_a_config_error(
     package = sys.modules["great_expectations"].__spec__
     with ThreadPoolExecutor(1) as beside:
         with _ModuleLockManager("great_expectations"), patch.object(package, "_initializing", True):
-            told = beside.submit(gates.validate, "gold.device_totals", spark.range(1))
+            future = beside.submit(gates.validate, "gold.device_totals", spark.range(1))
             with pytest.raises(TimeoutError):
-                told.result(timeout=1)
-        assert isinstance(told.exception(), ConfigError)
+                future.result(timeout=1)
+        assert isinstance(future.exception(), ConfigError)
 
 
 ABOVE = "SELECT * FROM {batch} WHERE id > 2"
@@ -279,7 +275,7 @@ ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
         ("unexpected_rows_expectation", {"unexpected_rows_query": OTHERS}, True),
     ],
 )
-def test_a_table_has_the_columns_that_it_has(
+def test_gate_of_table_expectations(
     spark: SparkSession, tmp_path: Path, kind: str, kwargs: dict[str, Any], holds: bool
 ) -> None:
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
@@ -293,8 +289,8 @@ def test_a_table_has_the_columns_that_it_has(
     verdict = validate(Gates(tmp_path, tmp_path / "results"), "gold.t", spark.range(3))
     assert [f.expectation for f in verdict.failures] == ([] if holds else ["its columns"])
     (stored,) = (tmp_path / "results/validations/gold/t").rglob("*.json")
-    judged = json.loads(stored.read_text())
-    assert (judged["success"], judged["statistics"]["unsuccessful_expectations"]) == (
+    validated = json.loads(stored.read_text())
+    assert (validated["success"], validated["statistics"]["unsuccessful_expectations"]) == (
         holds,
         0 if holds else 1,
     )
@@ -308,15 +304,17 @@ def test_data_docs_show_the_last_result_of_each_table(
         validate(gates, "silver.activity", batch)
         index = gates.build_docs()
         (stored,) = (results / "validations/silver/activity").rglob("*.json")
-        judged = json.loads(stored.read_text())["results"]
-        failed = [one["expectation_config"]["meta"]["name"] for one in judged if not one["success"]]
+        validated = json.loads(stored.read_text())["results"]
+        failed = [
+            one["expectation_config"]["meta"]["name"] for one in validated if not one["success"]
+        ]
         assert failed == (["unique_recordings"] if status == "Failed" else [])
         (page,) = (results / "data_docs/validations/silver/activity").rglob("*.html")
         assert re.findall(r"Status:(?:\s|<[^>]*>)*(\w+)", page.read_text()) == [status]
     assert index == results / "data_docs" / "index.html"
     linked = re.findall(r'href="([^":]+\.html)|row_link_path\': \'([^\']+)', index.read_text())
     pages = [index.parent / (suite or validation) for suite, validation in linked]
-    # Of other tables as well, which other tests have judged.
+    # Of other tables as well, which other tests have validated.
     assert {page.relative_to(index.parent).parts[:3] for page in pages} >= {
         ("expectations", "silver", "activity.html"),
         ("validations", "silver", "activity"),

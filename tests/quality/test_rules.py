@@ -144,7 +144,7 @@ def unexpected(frame: DataFrame) -> Callable[[str, dict[str, Any]], set[int]]:
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_a_rule_flags_the_rows_that_great_expectations_counts(
+def test_rules_flag_the_rows_that_gx_counts(
     case: int,
     flagged: dict[str, set[int]],
     unexpected: Callable[[str, dict[str, Any]], set[int]],
@@ -154,13 +154,13 @@ def test_a_rule_flags_the_rows_that_great_expectations_counts(
     assert unexpected(kind, kwargs) == expected
 
 
-def test_a_rule_is_never_null(frame: DataFrame, rules: tuple[Rule, ...]) -> None:
+def test_rules_are_never_null(frame: DataFrame, rules: tuple[Rule, ...]) -> None:
     broken = [F.expr(rule.broken).isNull().cast("int") for rule in rules]
     for row in frame.select(*broken).collect():
         assert not any(row)
 
 
-def test_failed_rules_are_named_in_order_and_good_rows_have_an_empty_array(
+def test_failed_rules_are_in_order(
     spark: SparkSession,
 ) -> None:
     frame = spark.range(4)
@@ -172,7 +172,7 @@ def test_failed_rules_are_named_in_order_and_good_rows_have_an_empty_array(
         assert frame.select(failed_rules(some)).dtypes[0][1] == "array<string>"
 
 
-def test_a_column_name_may_hold_dots_and_backticks(spark: SparkSession, tmp_path: Path) -> None:
+def test_rules_quote_column_names(spark: SparkSession, tmp_path: Path) -> None:
     # Great Expectations has no way to name such a column, so this has no second opinion.
     name = "a.b`c"
     write_suite(tmp_path, "t", entry(NOT_NULL, {"column": name}, "r", "quarantine"))
@@ -249,7 +249,7 @@ GOOD = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
         ([entry(NOT_NULL, {"column": "a"}, "r", "explode")], "warn, quarantine, stop"),
     ],
 )
-def test_a_suite_that_cannot_be_meant_is_refused(
+def test_suite_with_an_invalid_rule_is_refused(
     tmp_path: Path, entries: list[dict[str, Any]], says: str
 ) -> None:
     path = write_suite(tmp_path, "silver.t", *entries)
@@ -270,14 +270,14 @@ def test_a_suite_that_cannot_be_meant_is_refused(
         "[" * 100_000,
     ],
 )
-def test_a_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
+def test_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
     path = write_suite(tmp_path, "t")
     path.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(str(path))):
         load_rules(tmp_path, "t")
 
 
-def test_words_of_a_query_inside_quotes_are_no_query(spark: SparkSession, tmp_path: Path) -> None:
+def test_rule_query_with_sql_words_in_quotes(spark: SparkSession, tmp_path: Path) -> None:
     query = SELECT + "s = 'group by -- {{x}}' OR `limit` = 1"
     write_suite(tmp_path, "t", entry(QUERY, {"unexpected_rows_query": query}, "r", "quarantine"))
     frame = spark.sql("SELECT 'group by -- {x}' AS s, 0 AS `limit` UNION ALL SELECT 'b', 0")
@@ -302,7 +302,7 @@ def test_the_rules_of_the_project() -> None:
     assert names("gold.device_counts") == []
 
 
-def test_a_suite_that_no_table_has_the_name_of(tmp_path: Path) -> None:
+def test_unused_suites(tmp_path: Path) -> None:
     files = {table: suite_path(tmp_path, table) for table in ("silver.event", "gold.open_device")}
     for file in files.values():
         file.parent.mkdir(parents=True)

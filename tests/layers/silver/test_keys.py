@@ -67,7 +67,7 @@ def check_deep(lakehouse: Lakehouse) -> None:
     assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
 
 
-def test_rows_that_differ_beyond_the_microsecond(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_time_digits_tell_rows_apart(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """Both are in silver; exact repeats are duplicates, in later runs and as late rows, too."""
     configure(lakehouse, tmp_path)
     eighth = [line("10:03:00.12345671"), line("10:03:00.12345672"), line("10:03:00.123456710")]
@@ -100,7 +100,7 @@ def test_rows_that_differ_beyond_the_microsecond(lakehouse: Lakehouse, tmp_path:
     check_deep(lakehouse)
 
 
-def test_a_table_without_the_key_sets_such_rows_aside(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_time_digits_are_quarantined_without_the_key(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """Until it is rebuilt; without that they would be duplicates of each other."""
     configure(lakehouse, tmp_path)
     lakehouse.land("docker", "1.json", line("10:00:00.123456"), line("10:00:01"))
@@ -113,8 +113,8 @@ def test_a_table_without_the_key_sets_such_rows_aside(lakehouse: Lakehouse, tmp_
     pipeline.run("bronze")
     pipeline.run("silver")
     assert len(lakehouse.rows("silver.docker")) == 3
-    aside = lakehouse.rows("quarantine.docker", "time", "_failed_rules")
-    assert aside == [("2024-05-01 10:00:00.123456", ["time_digits"])] * 3
+    quarantined = lakehouse.rows("quarantine.docker", "time", "_failed_rules")
+    assert quarantined == [("2024-05-01 10:00:00.123456", ["time_digits"])] * 3
     assert [text for text in said if "medallion refresh silver.docker" in text] == [
         "  silver.docker: rows whose times differ only beyond the microsecond go to quarantine "
         "(time_digits); medallion refresh silver.docker ingests them"
@@ -132,7 +132,7 @@ def test_a_table_without_the_key_sets_such_rows_aside(lakehouse: Lakehouse, tmp_
     assert lakehouse.rows("quarantine.docker") == []
 
 
-def test_a_table_without_rows_gets_the_key(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_time_digits_key_is_added_to_an_empty_table(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """It is created before the first file, if the columns are declared."""
     configure(
         lakehouse, tmp_path, schema={"time": "timestamp", "stream": "string", "log": "string"}
@@ -156,7 +156,7 @@ def test_a_table_without_rows_gets_the_key(lakehouse: Lakehouse, tmp_path: Path)
         ({"event_at": "to_timestamp(id)"}, None),
     ],
 )
-def test_digits_are_those_of_the_times_that_keys_are_made_of(
+def test_time_digits_are_of_the_times_in_keys(
     spark: SparkSession, lakehouse: Lakehouse, keys: dict[str, str], digits: list[str] | None
 ) -> None:
     full = ['{"time":"00.1234568"}', '{"ts":"00.123456700","time":"01.12345680Z"}', None]
@@ -184,7 +184,7 @@ FIRST = [("10:00:00", "p"), ("10:00:00", None), ("10:59:59.999999", "p"), ("09:0
 
 
 def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> list[tuple[Any, Any]]:
-    """Add one version; the rows that are judged for it."""
+    """Add one version; return the rows that are validated for it."""
     frame = spark.createDataFrame(list(rows), "at string, copies string")
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
@@ -203,9 +203,7 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
 
 
-def test_older_rows_are_judged_with_new_ones_of_their_keys(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_gate_validates_older_rows_with_equal_keys(spark: SparkSession, tmp_path: Path) -> None:
     added(spark, tmp_path, *FIRST)
     new = [("10:00:00", "q"), ("10:00:00", None), ("10:30:00", "p")]  # none of them is there
     assert added(spark, tmp_path, *new) == sorted((at, f"{device}") for at, device in new)

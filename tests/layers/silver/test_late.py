@@ -1,4 +1,4 @@
-"""What the watermark drops: admitted, or set aside where the configuration asks for that."""
+"""Late rows: inserted into silver, or quarantined if the configuration says so."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LATE = (
     event("09:00:00").replace("2018-03-02", "1582-10-10"),
     event("09:00:00").replace("2018-03-02", "0001-01-01"),
 )
-SET_ASIDE = ["0001-01-01 09:00:00", "1582-10-10 09:00:00", "2018-03-02 09:00:00"]
-SET_ASIDE += ["2018-03-02 09:00:01"]
+LATE_TIMES = ["0001-01-01 09:00:00", "1582-10-10 09:00:00", "2018-03-02 09:00:00"]
+LATE_TIMES += ["2018-03-02 09:00:01"]
 
 
 def only_q(lakehouse: Lakehouse) -> None:
@@ -51,7 +51,7 @@ def only_events(lakehouse: Lakehouse, late: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("late") / "lakehouse")
     only_events(lakehouse, "admit")
     lakehouse.fill_with("event", FIRST)
@@ -59,9 +59,9 @@ def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture
-def after_first(first_night: Lakehouse, tmp_path: Path) -> Lakehouse:
+def after_first(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
     """A copy, to go on from."""
-    return first_night.copy(tmp_path / "lakehouse")
+    return first_run.copy(tmp_path / "lakehouse")
 
 
 def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> Pipeline:
@@ -92,14 +92,14 @@ def test_late_rows(after_first: Lakehouse, late: str) -> None:
     )
     if late == "quarantine":
         found = lakehouse.rows("quarantine.event", "ts", "_failed_rules")
-        assert found == [(time, ["late"]) for time in SET_ASIDE]
+        assert found == [(time, ["late"]) for time in LATE_TIMES]
     else:
-        assert {(time,) for time in SET_ASIDE} < set(lakehouse.rows("silver.event", "event_at"))
-    # A night with nothing new finds nothing late a second time.
+        assert {(time,) for time in LATE_TIMES} < set(lakehouse.rows("silver.event", "event_at"))
+    # A run without new input finds nothing late a second time.
     assert lakehouse.night().balances == report.balances
 
 
-def test_late_rows_come_in_beside_a_batch_of_a_stream(
+def test_late_rows_are_inserted_beside_a_stream_batch(
     after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that commits while they are appended is no conflict to Delta."""
@@ -122,10 +122,10 @@ def test_late_rows_come_in_beside_a_batch_of_a_stream(
     assert times == ["09:00:00", *sorted(2 * ["10:00:00", "15:00:00", "16:00:00"])]
 
 
-def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
+def test_rules_changed_during_a_query_apply_to_the_next(
     after_first: Lakehouse, tmp_path: Path
 ) -> None:
-    """What the watermark drops is judged by the rules that the query itself began with."""
+    """Late rows are validated by the rules that the query started with."""
     lakehouse = after_first
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     started = start(pipeline, "silver")
@@ -140,7 +140,7 @@ def test_a_rule_that_is_written_while_a_query_is_on_waits_for_the_next_one(
 
 
 @pytest.mark.parametrize("late", ["admit", pytest.param("quarantine", marks=pytest.mark.slow)])
-def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_settled(
+def test_rules_changed_after_an_interruption_apply_later(
     after_first: Lakehouse, tmp_path: Path, late: str
 ) -> None:
     """By the new rule the late row is no late one, and its batch has been in quarantine already.
@@ -168,7 +168,7 @@ def test_a_rule_that_is_written_after_a_run_was_cut_off_waits_until_that_is_sett
     assert run_audit(lakehouse.config, everything=True).is_balanced
 
 
-def test_a_corrected_expression_takes_effect(lakehouse: Lakehouse, tmp_path: Path) -> None:
+def test_corrected_expression_applies_at_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """The batch of the wrong one has begun and written nothing: nothing holds it to that.
 
     Nor is a row of before 1970, where Spark's watermark begins, late if nothing came before it.

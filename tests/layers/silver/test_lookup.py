@@ -1,4 +1,4 @@
-"""Silver with the columns of a reference, through all that may happen to both."""
+"""Silver with a lookup table: runs, interruptions, late rows and changed settings."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SILVER = ("recorded_at", "device", "maker", "released")
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """One source with a reference, a rule that needs it, and gold that counts by it."""
+    """One source with a lookup table, a rule about its columns, and gold grouped by one."""
     suite = (
         lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/activity.json"
     )
@@ -58,7 +58,7 @@ def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
 
 
 def refer(lakehouse: Lakehouse, *rows: str) -> None:
-    """The reference from now on."""
+    """Write the lookup table."""
     file = lakehouse.root / DEVICES.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(HEADER + "".join(f"{row}\n" for row in rows), encoding="utf-8")
@@ -68,7 +68,7 @@ def at(clock: str) -> str:
     return f"2015-02-23 {clock}"
 
 
-def test_rows_with_what_a_reference_says_of_them(
+def test_lookup_join_through_all_runs(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refer(lakehouse, "nexus,LG,2013-10-31", "old,recalled,")
@@ -82,7 +82,7 @@ def test_rows_with_what_a_reference_says_of_them(
         recording("10:00:01", "old"),  # a duplicate
     )
     lakehouse.fill("bronze")
-    cut_off_before_quarantine(lakehouse, monkeypatch)
+    interrupt_before_quarantine(lakehouse, monkeypatch)
     # The batch has been in silver: it ends with what it began with, whatever became of that, and
     # the next one, without data, asks for it in vain. Nor is it put on record: a later run does so.
     copies = lakehouse.config.layout.checkpoint("silver.activity") / "reference"
@@ -162,16 +162,16 @@ def test_rows_with_what_a_reference_says_of_them(
     # The runs that were interrupted had no batch that ended, and the one that was not put on record
     # took its count with it.
     assert unmatched(lakehouse) == [0, 0, None, 1 + 1]
-    know_a_rule_by_its_old_name(lakehouse)
-    stay_on_through_what_passes(lakehouse, monkeypatch)
+    rename_a_rule(lakehouse)
+    recover_in_a_stream(lakehouse, monkeypatch)
     refuse_other_columns(lakehouse)
 
 
-def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
+def rename_a_rule(lakehouse: Lakehouse) -> None:
     """What it sent to quarantine is there still: a second row of those keys is a duplicate."""
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     suite.write_text(suite.read_text().replace('"recalled"', '"called_back"'))
-    # Somebody makes room: of a reference that is the same it is made again.
+    # The copy was deleted: it is made again from the unchanged lookup table.
     shutil.rmtree(lakehouse.config.layout.checkpoint("silver.activity") / "reference")
     lakehouse.land("activity", "3.json", recording("09:00:02", "old"))
     lakehouse.fill("bronze", "silver")
@@ -187,21 +187,21 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
     suite.write_text(rules)
 
 
-def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def recover_in_a_stream(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream tries again what has stopped; and a rule that is edited meanwhile counts from the
     batch after the one that was interrupted."""
-    reference, said = lakehouse.root / DEVICES.file, list[str]()
+    lookup_file, said = lakehouse.root / DEVICES.file, list[str]()
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     layers = ("bronze", "silver")
     stream = Stream(replace(lakehouse.pipeline(), say=said.append), layers, "1 second")
     stream.start()
     try:
-        aside = reference.rename(reference.with_suffix(".aside"))
+        moved = lookup_file.rename(lookup_file.with_suffix(".moved"))
         lakehouse.land("activity", "5.json", recording("17:00:00", "ghost"))
         look(stream, lambda: "silver.activity" in stream.failures)
         states = {query.query: query.state for query in query_statuses(lakehouse.config)}
         assert states["silver.activity"] == "failed"
-        aside.rename(reference)
+        moved.rename(lookup_file)
         look(stream, lambda: newest(lakehouse) == at("17:00:00"))
         assert not stream.failures
         suite.write_text(suite.read_text().replace("AND x > 0", "AND x > 9"))
@@ -218,9 +218,9 @@ def stay_on_through_what_passes(lakehouse: Lakehouse, monkeypatch: pytest.Monkey
         stream.stop()
     assert (stream.failures, "  silver.activity is running again" in said) == ({}, True)
     assert newest(lakehouse) == at("17:00:02")
-    aside_now = lakehouse.rows("quarantine.activity", "Recorded_At")
+    quarantined = lakehouse.rows("quarantine.activity", "Recorded_At")
     times = ("09:00:02", "10:00:01", "16:00:01", "17:00:01")
-    assert aside_now == [(at(time),) for time in times]
+    assert quarantined == [(at(time),) for time in times]
     assert run_audit(lakehouse.config).is_balanced
 
 
@@ -256,15 +256,15 @@ _append = writer.append_rows
 def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
     """`writer.append`, interrupted before its second table."""
     if table.parent.name == "quarantine":
-        raise OSError("cut off")
+        raise OSError("interrupted")
     _append(rows, table, options)
 
 
-def cut_off_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of silver that dies between its two tables."""
     with monkeypatch.context() as patched:
         patched.setattr(writer, "append_rows", no_quarantine)
-        with pytest.raises(StreamError, match="cut off"):
+        with pytest.raises(StreamError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 3
     assert lakehouse.rows("quarantine.activity") == []
@@ -284,7 +284,7 @@ KINDS = {"number": "long", "maker": "string", "released": "date", "price": "doub
 CSV_HEADER = "maker,number,other,released,price\n"
 
 
-def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "devices.csv"
     file.write_bytes(
         b"\xef\xbb\xbf\n"
@@ -331,7 +331,7 @@ def test_a_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (CSV_HEADER + "L\xe4,7,,,\n", "not UTF-8"),
     ],
 )
-def test_mistakes_in_a_csv_file(
+def test_lookup_csv_mistakes(
     spark: SparkSession, tmp_path: Path, content: str, message: str
 ) -> None:
     file = tmp_path / "devices.csv"
@@ -340,7 +340,7 @@ def test_mistakes_in_a_csv_file(
         open_lookup_table(spark, file, "devices.csv", KINDS).rows()
 
 
-def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_lookup_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     of_it = "arrow_cast(7, 'Int32') as number, 'LG' as maker, 'x' as other"
     sql.write(tmp_path, "reference.devices", f"select {of_it}, 1.5 as price")
     folder = tmp_path / "reference/devices"
@@ -359,7 +359,7 @@ def test_a_delta_table(spark: SparkSession, tmp_path: Path) -> None:
         open_lookup_table(spark, tmp_path / "devices%41", "devices", kinds)
 
 
-def test_what_is_not_there(tmp_path: Path, spark: SparkSession) -> None:
+def test_lookup_table_is_missing(tmp_path: Path, spark: SparkSession) -> None:
     for name, message in (("devices.csv", "no such file"), (".", "not a Delta table")):
         with pytest.raises(MedallionError, match=message):
             open_lookup_table(spark, tmp_path / name, name, KINDS)

@@ -35,7 +35,7 @@ def frame(spark: SparkSession, *rows: tuple[str | None, str | None]):  # type: i
     )
 
 
-def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
+def test_apply_rules_splits_rows(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", "A"), (None, "B"), ("2020-01-01 00:00:00", None))
     rows = silver.apply_rules(
         bronze,
@@ -55,7 +55,7 @@ def test_rows_are_typed_checked_and_parted(spark: SparkSession) -> None:
     assert [r.device for r in good.collect()] == [None]
 
 
-def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
+def test_apply_rules_with_a_null_condition_keeps_the_row(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", None), ("2020-01-01 00:00:00", "A"))
     rules = [Rule("named_b", "id = 'B'")]  # null where there is no name
     rows = silver.apply_rules(bronze, COLUMNS, "at", rules, rules[:0], ["_source_file"])
@@ -64,7 +64,7 @@ def test_a_rule_that_cannot_tell_loses_no_row(spark: SparkSession) -> None:
     assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
 
 
-def test_windows_that_overlap_count_a_row_twice(spark: SparkSession) -> None:
+def test_overlapping_windows_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
     windows = (Duration.parse("10 minutes"), Duration.parse("5 minutes"))
     counted = gold.aggregated(rows, "ts", Aggregate((), {"n": "count(*)"}, *windows))
@@ -126,7 +126,7 @@ def test_event_time_that_is_no_time_is_refused(
 
 
 @pytest.mark.parametrize(("layer", "taken"), [("bronze", "late"), ("silver", "time_digits")])
-def test_a_rule_by_the_name_of_a_built_in_rule(tmp_path: Path, layer: str, taken: str) -> None:
+def test_reserved_rule_names_are_refused(tmp_path: Path, layer: str, taken: str) -> None:
     """The audit takes the key of such a row for taken."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
@@ -164,8 +164,8 @@ def test_rule_of_a_suite_replaces_the_built_in_rule(tmp_path: Path) -> None:
     assert document["silver"] == guards | changed
 
 
-def test_a_rule_is_of_a_reference_where_it_names_a_column_of_it() -> None:
-    """And not where a literal or a function is called as one is: it would be judged too late."""
+def test_lookup_rules_are_those_that_name_its_columns() -> None:
+    """A literal or a function of the same name does not count."""
     alone = {
         "a": "coalesce((`at` < date'2010-01-01'), false)",
         "b": "length(`device`) > double('3.0')",

@@ -19,17 +19,20 @@ from tests.support.lines import event
 GOOD = (event("10:00:00"), event("10:00:01"), event("10:00:02", None))
 BROKEN = (event("10:00:03").replace("2018", "2999"), "{")
 TIMES = ["2018-03-02 10:00:00", "2018-03-02 10:00:01", "2018-03-02 10:00:02"]
-ASIDE = [("2999-03-02 10:00:03", None, ["future_event_time"]), (None, "{", ["malformed_line"])]
+QUARANTINED = [
+    ("2999-03-02 10:00:03", None, ["future_event_time"]),
+    (None, "{", ["malformed_line"]),
+]
 
 
 def tables(lakehouse: Lakehouse) -> tuple[list[Any], list[Any]]:
     """The times of silver's rows; and of quarantine's rows what was wrong with them."""
     silver = [time for (time,) in lakehouse.rows("silver.event", "event_at")]
-    aside = lakehouse.rows("quarantine.event", "ts", "_corrupt_record", "_failed_rules")
-    return silver, [(time, line, rules[:1]) for time, line, rules in aside]
+    quarantined = lakehouse.rows("quarantine.event", "ts", "_corrupt_record", "_failed_rules")
+    return silver, [(time, line, rules[:1]) for time, line, rules in quarantined]
 
 
-def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
+def test_batch_interrupted_between_its_tables_is_completed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What silver has is left as it is, and what is broken is read again; then come rows of which
@@ -43,27 +46,27 @@ def test_a_batch_that_is_cut_off_between_its_tables_is_ended(
 
     def silver_alone(rows: Any, table: Path, options: Any) -> None:
         if "quarantine" in table.parts:
-            raise MedallionError("cut off")
+            raise MedallionError("interrupted")
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "append_rows", silver_alone)
-        with pytest.raises(MedallionError, match="cut off"):
+        with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, [])
     lakehouse.fill("silver")
-    assert tables(lakehouse) == (TIMES, ASIDE)
+    assert tables(lakehouse) == (TIMES, QUARANTINED)
     found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.balances["event"].duplicate_rows) == ((), 1)
 
     lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
     lakehouse.fill("bronze", "silver")
-    assert tables(lakehouse) == (TIMES, [*ASIDE, ASIDE[1]])
+    assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
     found = run_audit(lakehouse.config, everything=True)
     assert (found.findings, found.balances["event"].duplicate_rows) == ((), 3)
 
 
-def test_a_batch_waits_for_the_record_of_one_that_is_eighty_before_it() -> None:
+def test_backpressure_waits_for_records() -> None:
     backpressure = Backpressure(9, Event())
     backpressure.wait(89)
     waiting = Thread(target=backpressure.wait, args=(90,), daemon=True)
@@ -75,7 +78,7 @@ def test_a_batch_waits_for_the_record_of_one_that_is_eighty_before_it() -> None:
     assert not waiting.is_alive()
 
 
-def test_it_does_not_wait_where_its_query_is_stopped() -> None:
+def test_backpressure_ends_if_the_query_is_stopped() -> None:
     stopping = Event()
     Timer(0.1, stopping.set).start()
     with pytest.raises(MedallionError, match="stopped before this batch"):
