@@ -101,16 +101,26 @@ def test_backfill_waits_for_a_file_that_changed(
     assert home.ledger()[str(file), 1].size == 6
 
 
-@pytest.mark.parametrize("age", [1, 3600])
-def test_backfill_reports_a_hidden_file(
-    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch, age: float
+def test_backfill_leaves_out_ignored_files(
+    home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "a.json")
-    hidden = land(old, ".b.json", age=age)
+    ignored = land(old, "b.json.part")
     found = beside(home, monkeypatch, old, lambda: take_in(home))
-    (waiting,) = found.waiting
-    assert (found.files, found.new_files, waiting.path) == (2, 1, str(hidden))
-    assert "hidden" in (waiting.why or "")
+    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    with pytest.raises(UsageError, match=r"b\.json\.part: files of this name are ignored"):
+        run_backfill(home.config, "activity", ignored, lambda _: None)
+
+
+def test_backfill_refuses_folders_of_the_source(home: Home) -> None:
+    archived = home.layout.archive("activity")
+    for folder in (archived, home.landing):
+        folder.mkdir(parents=True)
+    for path in (home.layout.root.parent, home.layout.root, home.landing.parent, archived.parent):
+        with pytest.raises(UsageError, match="it contains"):
+            run_backfill(home.config, "activity", path, lambda _: None)
+    with pytest.raises(UsageError, match="archived files are in bronze already"):
+        run_backfill(home.config, "activity", archived, lambda _: None)
 
 
 def test_backfill_reports_an_unsupported_name(
@@ -168,9 +178,8 @@ def test_backfill_of_landing_by_a_link(
     home.poll()
     home.take_in("a.json")
     (tmp_path / "link").symlink_to(home.layout.root)
-    for path in (tmp_path / "link" / "landing", tmp_path / "link" / "landing" / "activity"):
-        found = beside(home, monkeypatch, path, home.poll)
-        assert (found.files, found.new_files, found.is_good) == (1, 0, True)
+    found = beside(home, monkeypatch, tmp_path / "link" / "landing" / "activity", home.poll)
+    assert (found.files, found.new_files, found.is_good) == (1, 0, True)
     assert list(home.states()) == [("a.json", 1)]
 
 

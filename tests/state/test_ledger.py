@@ -239,15 +239,9 @@ def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_pat
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        (
-            "hidden: its name or its folder's begins with . or _, or it ends with ._COPYING_",
-            "hidden",
-        ),
         ("a file of this name was taken in before, and this is another one", "name_taken"),
         ("a file of this name, size and time was taken in before, and is not there", "same_file"),
-        ("the same file as landing/a/1.json, where it landed", "same_file"),
-        ("there is no such folder, or it is a link to one", "folder_missing"),
-        ("not there any more under this name, by which it was", "renamed"),
+        ("not there any more under this name, by which it was", "not_input"),
         ("not text: a PNG picture", "other"),
         (None, None),
     ],

@@ -25,7 +25,6 @@ TWO = ONE + ONE
 _RANDOM = random.Random(1)
 # Long, and hard to compress: a file that is cut in two ends within its data.
 MANY = b"".join(b'{"Device":"%032x"}\n' % _RANDOM.getrandbits(128) for _ in range(2_000))
-HIDDEN_SINCE = time.time() - 3600
 
 
 def named(file: str, **more: Any) -> Kind:
@@ -41,11 +40,9 @@ def packed(name: str, file: str, content: bytes, rows: int) -> Kind:
     return Kind(name, content, rows, file=file)
 
 
-def waits(file: str, since: float) -> Kind:
-    """A hidden file: pending once it has lain there for a minute, nothing to tell before."""
-    state = PENDING if since < time.time() - 60 else None
-    why = "hidden" if state else ""
-    return Kind(f"hidden {file}", ONE, 0, state=state, why=why, file=file, modified_at=since)
+def ignored(file: str) -> Kind:
+    """A file that is ignored silently, by its name or its directory's."""
+    return Kind(f"ignored {file}", ONE, 0, state=None, file=file, modified_at=time.time() - 3600)
 
 
 def left(name: str, file: str, why: str, **more: Any) -> Kind:
@@ -86,18 +83,17 @@ ODD = ["a b.json", " first.json", "last ", "100%.json", "a%20b.json", "a+b.json"
 ODD += ["a?b.json", "a*b.json", "[ab].json", "{a,b}.json", "a,b.json", "a'b.json", 'a"b.json']
 ODD += ["a\\b.json", "a\tb.json", "a\x01b.json", "a=b.json", "a&b;c|d.json", "$HOME.json"]
 ODD += ["-rf.json", "~a.json", "😀.json", "\u00e9.json", "e\u0301.json", "no ending", "a.b.c"]
-ODD += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "a.json.tmp", "CON"]
+ODD += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "CON"]
 ODD += ["2018/03/02/a.json", "a b/c+d%/e.json", "Device=x/a.json", "value=7/a.json"]
 ODD += ["folder.json/part-0", "folder.gz/a.json"]
-HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_"]
-HIDDEN += ["_folder/a.json", ".folder/a.json", "folder.json/_temporary/0/a.json"]
+HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_", "a.json.tmp"]
+HIDDEN += ["a.part", "_folder/a.json", ".folder/a.json", "folder.json/_temporary/0/a.json"]
 NAMES = [
     *(named(file) for file in ODD),
     *(left(f"colon {file}", file, "colon") for file in ("a:b.json", ":", "a:b/c.json")),
     left("line break", "a\nb.json", "line break"),
     left("carriage return", "a\rb.json", "line break"),
-    *(waits(file, HIDDEN_SINCE) for file in HIDDEN),
-    *(waits(file, time.time() + 86_400) for file in (".fresh.json", "_fresh.json")),
+    *map(ignored, HIDDEN),
 ]
 # The ledger cannot spell its name.
 NOT_UTF8 = left("name not UTF-8", "bytes\udcff.json", "UTF-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 from medallion.config import expressions, values
@@ -101,6 +101,9 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         node.fail(
             "folders", f"names {folder}, in which the lakehouse {layout.root} keeps its own files"
         )
+    for one, other in permutations(source.folders_in(layout), 2):
+        if resolved_path(other).is_relative_to(resolved_path(one)):
+            node.fail("folders", f"{other} is in {one} (or a link to it), which is read completely")
     return source
 
 

@@ -95,11 +95,10 @@ def _entries_of_sources(config: Config) -> list[Entry]:
 
 
 def _waits_too_long(entry: Entry, now: int) -> bool:
-    """Return whether a file is due for attention; an empty hidden one (_SUCCESS) never is."""
-    is_mark = entry.reason_code == ReasonCode.HIDDEN and not entry.size
+    """Return whether a file is due for attention."""
     is_folder = entry.reason_code in _FOLDERS
     is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
-    return is_due and not is_mark and not is_folder
+    return is_due and not is_folder
 
 
 def find_files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:

@@ -12,16 +12,22 @@ from medallion.config.queries import layers_in_use
 from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import discovery
-from medallion.ingest.files.listing import canonical_path, count_unmatched_files, list_files
+from medallion.ingest.files.listing import (
+    canonical_path,
+    count_unmatched_files,
+    is_ignored,
+    list_files,
+)
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.graph import GOLD_IS_BLOCKED, open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry, File
+from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, without_dotdot
+from medallion.storage.files import FileInfo
+from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
@@ -78,17 +84,17 @@ def run_backfill(
     if source.stream:
         return resume_topic(config, source, str(path), say, lambda: _run(config, name, say, debug))
     path = _checked(config, source, path)
-    if out := count_unmatched_files(config.layout, path, source.pattern):
+    if out := count_unmatched_files(path, source.pattern):
         say(f"{path}: {counted(out, 'file')} left out, whose names do not match {source.pattern}")
     listed = list_files(config.layout, source, [path])
-    files, paths = {**listed.files, **listed.hidden}, listed.paths
+    paths = listed.paths
     before = _newest(config, source)
     request = discovery.request_backfill(config.layout, source.name, path)
     if not _ingested_by_other_process(config, source, paths, request, say):
         _run(config, name, say, debug)
     after = _newest(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
-    entries += [_gone(source, file) for p, file in files.items() if p not in after]
+    entries += [_gone(source, p, info) for p, info in listed.files.items() if p not in after]
     return _outcome(len(paths), before, entries)
 
 
@@ -103,8 +109,16 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder.")
     path = canonical_path(config.layout, source, path)
-    if config.layout.is_table_path(path):
+    layout, archived = config.layout, config.layout.archive(source.name)
+    if layout.is_table_path(path):
         raise UsageError(f"{path}: this folder belongs to the lakehouse's own tables.")
+    for folder in (*source.folders_in(layout), archived, layout.root):
+        if folder != path and resolved_path(folder).is_relative_to(resolved_path(path)):
+            raise UsageError(f"{path}: it contains {folder}. Backfill the other folders in it.")
+    if path.is_relative_to(archived):
+        raise UsageError(f"{path}: the rows of archived files are in bronze already.")
+    if path.is_file() and is_ignored(path.name, source.ignore):
+        raise UsageError(f"{path}: files of this name are ignored ({source.name}.ignore).")
     if path.is_file() and not matches_pattern(path.name, source.pattern):
         raise UsageError(
             f"{path}: its name does not match {source.pattern}, the pattern of {source.name}."
@@ -195,10 +209,10 @@ def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
     return ledger.newest_versions(ledger.read_entries(config.layout, source.name))
 
 
-def _gone(source: SourceConfig, file: File) -> Entry:
+def _gone(source: SourceConfig, path: str, info: FileInfo) -> Entry:
     """Return an entry for a file that vanished before it was in the ledger."""
     why = "gone before it was ingested"
-    return Entry(source.name, file.path, 1, file.size, file.modified_at, 0, state=VANISHED, why=why)
+    return Entry(source.name, path, 1, info.size, info.modified_at, 0, state=VANISHED, why=why)
 
 
 def _ingested_by_other_process(

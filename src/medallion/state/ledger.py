@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from medallion.storage import clock, records
+from medallion.storage import clock, delta_tables, records
+from medallion.storage.files import FileInfo
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
 
@@ -20,7 +21,6 @@ class ReasonCode(StrEnum):
     """The column `reason_code` of `ops.files`: what a file's state is due to."""
 
     # A file that is not ingested under its name, or not yet.
-    HIDDEN = "hidden"
     LINK = "symbolic_link"
     NOT_A_FILE = "not_a_file"
     UNSUPPORTED_NAME = "unsupported_name"
@@ -37,8 +37,7 @@ class ReasonCode(StrEnum):
     SAME_FILE = "same_file"
     # A path or a file that was ingested.
     GONE = "gone"
-    RENAMED = "renamed"
-    LISTED_AGAIN = "listed_again"
+    NOT_INPUT = "not_input"
     REPLACED = "replaced"
     DELETED = "deleted"
     CANNOT_MOVE = "cannot_move"
@@ -53,27 +52,15 @@ class Reason(NamedTuple):
     text: str
 
 
-# The starts of the texts that earlier releases wrote into the column `why`, without a code.
+# Codes of rejected and vanished files in ledgers of earlier releases, which had only the text in
+# `why`. The next scan gives pending files their code.
 _OLD_TEXTS = {
-    "hidden: ": ReasonCode.HIDDEN,
-    "a symbolic link": ReasonCode.LINK,
-    "neither a file nor a directory": ReasonCode.NOT_A_FILE,
-    "its name is not UTF-8": ReasonCode.UNSUPPORTED_NAME,
-    "its name, or its folder's, has": ReasonCode.UNSUPPORTED_NAME,
-    "cannot be looked at": ReasonCode.INACCESSIBLE,
-    "cannot be opened": ReasonCode.INACCESSIBLE,
-    "still being written": ReasonCode.BEING_WRITTEN,
-    "there is no such folder": ReasonCode.FOLDER_MISSING,
-    "cannot be listed": ReasonCode.FOLDER_UNREADABLE,
     "a file of this name was taken in before": ReasonCode.NAME_TAKEN,
     "a file of this name and size was taken in before": ReasonCode.NAME_TAKEN,
     "a file of this name, size and time was taken in before": ReasonCode.SAME_FILE,
     "the same file as": ReasonCode.SAME_FILE,
-    "gone b": ReasonCode.GONE,
-    "not there any more under this name": ReasonCode.RENAMED,
-    "a folder that can be listed again": ReasonCode.LISTED_AGAIN,
-    "deleted, as clean_source": ReasonCode.DELETED,
-    "cannot be moved": ReasonCode.CANNOT_MOVE,
+    "not there any more under this name": ReasonCode.NOT_INPUT,
+    "a folder that can be listed again": ReasonCode.NOT_INPUT,
 }
 
 
@@ -92,15 +79,6 @@ STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
 INGESTED_STATES = (INGESTED, ARCHIVED, REPLACED)
 # Their rows are not. An unreadable file is rejected once it is moved to rejected/.
 REFUSED_STATES = (UNREADABLE, REJECTED)
-
-
-@dataclass(frozen=True)
-class File:
-    """A file as it was listed: its path in the ledger's form, bytes, microseconds since 1970."""
-
-    path: str
-    size: int
-    modified_at: int
 
 
 @dataclass(frozen=True)
@@ -131,9 +109,9 @@ class Entry:
     dismissed_at: int | None = None
 
     @property
-    def file(self) -> File:
-        """Return the file of this row, as it was last listed."""
-        return File(self.path, self.size, self.modified_at)
+    def info(self) -> FileInfo:
+        """The state of the file when it was last listed."""
+        return FileInfo(self.size, self.modified_at)
 
     def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
         """Return the row of a file whose rows a batch has written to bronze."""
@@ -251,9 +229,21 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
     return [entry for entry in found if entry.state in states]
 
 
-def _read(layout: Layout, where: str) -> list[Entry]:
-    order = "order by first_seen_at, source, path, version"
-    found = records.read_records(layout.table(TABLE), _COLUMNS, Entry, f"{where} {order}")
+def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
+    """Return the files that were archived last, at most `limit`, and how many there are."""
+    where = f"where state in {(ARCHIVED, REPLACED)} and moved_to is not null"
+    entries = _read(layout, where, f"committed_at desc limit {limit}")
+    if len(entries) < limit:
+        return entries, len(entries)
+    ((total,),) = delta_tables.select_rows(layout.table(TABLE), "count(*)", where)
+    return entries, int(total)
+
+
+def _read(
+    layout: Layout, where: str, order: str = "first_seen_at, source, path, version"
+) -> list[Entry]:
+    rest = f"{where} order by {order}"
+    found = records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)
     return [
         replace(entry, reason_code=reason_code_of_text(entry.why))
         if entry.why and not entry.reason_code

@@ -1,16 +1,18 @@
-"""What discovery hands over to bronze, once and in order, and what it says of the rest."""
+"""What discovery enqueues for bronze, once and in order, and what it reports of the rest."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from medallion.config.values import Duration
+from medallion.errors import MedallionError
+from medallion.ingest.files import discovery
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, VANISHED, Ledger
 from medallion.storage import delta_tables
@@ -21,13 +23,13 @@ from tests.support.home import Home, aged
 HOUR, DAY = 3600, 86400
 
 
-def test_no_landing_folder_is_nothing_to_do(home: Home) -> None:
+def test_poll_without_landing(home: Home) -> None:
     assert home.poll() == 0
     assert home.handed() == []
     assert home.ledger() == {}
 
 
-def test_each_file_is_handed_over_once(home: Home) -> None:
+def test_poll_enqueues_each_file_once(home: Home) -> None:
     file = home.land("a.json", "{}\n{}\n")
     assert home.poll() == 1
     assert home.poll() == 0
@@ -40,16 +42,8 @@ def test_each_file_is_handed_over_once(home: Home) -> None:
     assert entry.modified_at == file.stat().st_mtime_ns // 1_000_000 * 1000
 
 
-def test_one_process_looks_again_and_again(home: Home) -> None:
-    always_on = home.discovery()
-    assert [always_on.poll(print), always_on.poll(print)] == [0, 0]
-    home.land("a.json")
-    assert [always_on.poll(print), always_on.poll(print)] == [1, 0]
-    assert home.names() == ["a.json"]
-
-
 @pytest.mark.parametrize("age", [DAY, 400 * DAY, 40 * 365 * DAY], ids=["day", "year", "decades"])
-def test_an_old_file_that_lands_after_newer_ones_is_new(home: Home, age: float) -> None:
+def test_poll_old_file_after_newer_ones(home: Home, age: float) -> None:
     home.land("new.json")
     home.poll()
     home.land("old.json", age=age)
@@ -57,7 +51,7 @@ def test_an_old_file_that_lands_after_newer_ones_is_new(home: Home, age: float) 
     assert home.names() == ["new.json", "old.json"]
 
 
-def test_files_come_in_the_order_of_their_times(home: Home) -> None:
+def test_poll_orders_files_by_time(home: Home) -> None:
     for name, age in {"c.json": 30, "a.json": 10, "b.json": 20, "d/e.json": 25}.items():
         home.land(name, age=age)
     home.poll()
@@ -67,14 +61,14 @@ def test_files_come_in_the_order_of_their_times(home: Home) -> None:
 @pytest.mark.parametrize(
     "name", ["a b.json", "ä.json", "100%.json", "a+b.json", "[a].json", "x/y/z.json", "no suffix"]
 )
-def test_names_that_are_nothing_special(home: Home, name: str) -> None:
+def test_poll_unusual_names(home: Home, name: str) -> None:
     home.land(name)
     assert home.poll() == 1
     assert home.poll() == 0
     assert home.handed() == [(name, 1)]
 
 
-def test_several_folders_below_the_root_and_elsewhere(home: Home, tmp_path: Path) -> None:
+def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     home.change(folders=("extra", str(elsewhere), "not there"))
     home.land("a.json", age=3)
@@ -87,25 +81,14 @@ def test_several_folders_below_the_root_and_elsewhere(home: Home, tmp_path: Path
     assert home.poll() == 0
 
 
-@pytest.mark.parametrize("folder", ["landing/activity", "landing/activity/sub"])
-def test_a_folder_named_twice_hands_its_files_over_once(home: Home, folder: str) -> None:
-    home.change(folders=(folder,))
-    home.land("sub/a.json")
-    assert home.poll() == 1
-    assert home.handed() == [("sub/a.json", 1)]
-
-
-def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
-    home: Home, tmp_path: Path
-) -> None:
-    """Nobody would see that its name is misspelled, or its disk gone."""
+def test_poll_reports_a_missing_folder_once(home: Home, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     home.change(folders=(str(drop),))
     look = home.discovery()
     for _ in range(2):
         assert [look.poll(home.said.append), look.poll(home.said.append)] == [0, 0]
         (said,) = home.said
-        assert f"  activity: {drop}: pending: there is no such folder" in said
+        assert f"  activity: {drop}: pending: the folder does not exist" in said
         drop.mkdir()
         look.poll(home.said.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
@@ -116,9 +99,9 @@ def test_a_folder_that_is_not_there_is_told_once_as_long_as_it_is_not(
     assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
 
 
-def test_names_that_are_not_like_the_pattern_are_none_of_ours(home: Home) -> None:
+def test_poll_other_names_than_the_pattern(home: Home) -> None:
     home.change(pattern="*.json*")
-    for name in ("a.json", "b.csv", "c.json.gz", "sub/d.json", "_SUCCESS"):
+    for name in ("a.json", "b.csv", "c.json.gz", "sub/d.json"):
         home.land(name, age=HOUR)
     assert home.poll() == 3
     assert sorted(home.names()) == ["a.json", "c.json.gz", "sub/d.json"]
@@ -126,34 +109,14 @@ def test_names_that_are_not_like_the_pattern_are_none_of_ours(home: Home) -> Non
     assert home.said == []
 
 
-@pytest.mark.parametrize("name", [".a.json", "_a.json"])
-def test_a_hidden_file_is_told_after_a_minute_and_taken_once_renamed(home: Home, name: str) -> None:
-    hidden = home.land(name)
-    assert home.poll() == 0
-    assert (home.ledger(), home.said) == ({}, [])
-    aged(hidden, 61)
-    for _ in range(3):
-        assert home.poll() == 0
-    assert home.states() == {(name, 1): PENDING}
-    (said,) = home.said
-    assert home.path(name) in said
-    assert "hidden" in said
-    hidden.rename(home.landing / "a.json")
-    assert home.poll() == 1
-    assert home.handed() == [("a.json", 1)]
-    assert home.states() == {(name, 1): VANISHED, ("a.json", 1): PENDING}
-    home.take_in("a.json")
-    assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
-
-
-def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
+def test_poll_quiet_period(home: Home) -> None:
     home.change(quiet_period=Duration.parse("5 minutes"))
     file = home.land("a.json", "{}\n", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.handed() == []
     assert "5 minutes" in (home.ledger()["a.json", 1].why or "")
     assert len(home.said) == 1
-    file.write_text("{}\n{}\n")  # it has grown, and waits anew
+    file.write_text("{}\n{}\n")  # it has grown, and waits again
     aged(file, 299)
     assert home.poll() == 0
     assert home.ledger()["a.json", 1].size == 6
@@ -164,49 +127,7 @@ def test_a_file_waits_until_it_has_been_still(home: Home) -> None:
     assert (entry.state, entry.why, entry.size) == (PENDING, None, 6)
 
 
-def test_a_time_to_come_need_not_come_for_a_file_to_be_still(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By our own clock it has to have been as it is for so long."""
-    home.change(quiet_period=Duration.parse("5 minutes"))
-    file = home.land("a.json", age=-10 * DAY)
-    began = time.time_ns()
-
-    def polled_at(minutes: int) -> int:
-        monkeypatch.setattr(time, "time_ns", lambda: began + minutes * 60 * 10**9)
-        return home.poll()
-
-    assert [polled_at(0), polled_at(4)] == [0, 0]
-    file.write_text("{}\n{}\n")
-    aged(file, -9 * DAY)
-    assert [polled_at(6), polled_at(10)] == [0, 0]
-    assert [polled_at(12), polled_at(13)] == [1, 0]
-
-
-def test_a_file_that_was_first_seen_by_a_wrong_clock_is_still_by_the_right_one(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home.change(quiet_period=Duration.parse("5 minutes"))
-    began = time.time_ns()
-
-    def polled_at(minutes: int) -> int:
-        monkeypatch.setattr(time, "time_ns", lambda: began + minutes * 60 * 10**9)
-        return home.poll()
-
-    home.land("a.json", age=-2 * DAY)
-    assert polled_at(24 * 60) == 0
-    assert [polled_at(2), polled_at(4)] == [0, 0]
-    assert polled_at(8) == 1
-    assert home.ledger()["a.json", 1].first_seen_at == began // 1000 + 2 * 60 * 10**6
-
-
-def test_a_still_file_does_not_wait(home: Home) -> None:
-    home.change(quiet_period=Duration.parse("1 minute"))
-    home.land("a.json", age=61)
-    assert home.poll() == 1
-
-
-def test_a_file_that_changes_before_it_is_taken_in_is_handed_over_as_it_is_then(home: Home) -> None:
+def test_poll_file_that_changed_before_ingestion(home: Home) -> None:
     home.land("a.json", "{}\n", age=20)
     home.poll()
     home.land("a.json", "{}\n{}\n", age=10)
@@ -215,7 +136,7 @@ def test_a_file_that_changes_before_it_is_taken_in_is_handed_over_as_it_is_then(
     assert home.ledger()["a.json", 1].size == 6
 
 
-def test_a_file_that_went_and_came_again(home: Home) -> None:
+def test_poll_file_that_came_back(home: Home) -> None:
     file = home.land("a.json", age=50)
     home.poll()
     file.unlink()
@@ -227,7 +148,7 @@ def test_a_file_that_went_and_came_again(home: Home) -> None:
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
 
-def test_a_file_that_went_and_came_again_just_as_it_was(home: Home, tmp_path: Path) -> None:
+def test_poll_file_that_came_back_unchanged(home: Home, tmp_path: Path) -> None:
     file = home.land("a.json", age=50)
     home.poll()
     shutil.move(file, tmp_path / "aside")
@@ -237,9 +158,9 @@ def test_a_file_that_went_and_came_again_just_as_it_was(home: Home, tmp_path: Pa
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
 
-def hand_over_twice(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> None:
-        raise RuntimeError("cut off")
+        raise RuntimeError("interrupted")
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fails)
@@ -247,21 +168,20 @@ def hand_over_twice(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
             home.poll()
 
 
-def test_a_run_cut_off_before_the_ledger_hands_over_again(
+def test_poll_after_an_interruption_before_the_ledger(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rather twice than never: bronze leaves out what the ledger has as taken in."""
+    """Bronze skips what the ledger has as ingested."""
     home.land("a.json")
-    hand_over_twice(home, monkeypatch)
+    interrupt_before_ledger(home, monkeypatch)
     assert home.ledger() == {}
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 1)]
     assert home.states() == {("a.json", 1): PENDING}
 
 
-def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> None:
-    """A torn commit was moved away: once bronze has read what is left, it is known that it will
-    never read the rest."""
+def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
+    """Once bronze has read the rest of a queue that lost a commit, it will never read that."""
     home.land("a.json")
     home.poll()
     home.land("b.json")
@@ -276,8 +196,8 @@ def test_what_was_handed_over_and_is_lost_is_handed_over_again(home: Home) -> No
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
 
 
-def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) -> None:
-    """It has read more commits than there are: torn ones were moved away."""
+def test_scan_while_the_queue_is_behind(home: Home) -> None:
+    """Bronze has read more commits than there are: corrupt ones were moved away."""
     home.land("a.json")
     home.poll()
     table = home.layout.intake("activity")
@@ -300,7 +220,7 @@ def test_nothing_is_handed_over_to_a_bronze_that_would_pass_over_it(home: Home) 
     assert home.handed() == []
 
 
-def test_a_root_that_moves_takes_its_files_with_it(home: Home, tmp_path: Path) -> None:
+def test_poll_after_the_root_moved(home: Home, tmp_path: Path) -> None:
     home.land("sub/a.json")
     home.land("b.json")
     assert home.poll() == 2
@@ -311,3 +231,89 @@ def test_a_root_that_moves_takes_its_files_with_it(home: Home, tmp_path: Path) -
     assert len(home.handed()) == 2
     home.land("c.json")
     assert home.poll() == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "most", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
+)
+def test_enqueue_files_per_batch(home: Home, files: int, most: int, commits: list[int]) -> None:
+    home.change(max_files_per_trigger=most)
+    for number in range(files):
+        home.land(f"{number}.json", age=100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == commits
+    assert home.names() == [f"{number}.json" for number in range(files)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "commits"),
+    [
+        ([40, 40, 40], 100, [2, 1]),
+        ([50, 50, 50], 100, [2, 1]),
+        ([500, 10, 10], 100, [1, 2]),  # one file is never too much
+        ([10, 500, 10], 100, [1, 1, 1]),
+        ([0, 0, 0, 100], 100, [4]),
+    ],
+)
+def test_enqueue_bytes_per_batch(
+    home: Home, sizes: list[int], most: int, commits: list[int]
+) -> None:
+    home.change(max_bytes_per_trigger=most)
+    for number, size in enumerate(sizes):
+        home.land(f"{number}.json", "x" * size, age=100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == commits
+
+
+def test_enqueue_counts_bytes_uncompressed(home: Home) -> None:
+    home.change(max_bytes_per_trigger=1000)
+    for number, size in enumerate((600, 600, 300, 300, 300)):
+        file = home.land(f"{number}.json.gz", age=100 - number)
+        file.write_bytes(gzip.compress(bytes(size)))
+        aged(file, 100 - number)
+    home.poll()
+    assert [len(commit) for commit in home.commits()] == [1, 2, 2]
+
+
+def test_backlog(home: Home) -> None:
+    home.change(quiet_period=Duration.parse("1 minute"))
+    home.land("queued.json", "x" * 10, age=200)
+    gone = home.land("gone.json", "x" * 10, age=200)
+    home.poll()
+    gone.unlink()
+    home.land("new.json", "x" * 20, age=100)
+    home.land("growing.json", "x" * 40, age=1)
+    home.land(".hidden.json", "x" * 80, age=100)
+    home.land("ingested.json", "x" * 160, age=300)
+    home.poll()
+    home.take_in("ingested.json", "new.json")
+    home.land("later.json", "x" * 320, age=100)
+    home.land("queued.json", "x" * 25, age=150)  # changed, and counted once
+    sizes = {Path(entry.path).name: entry.size for entry in home.discovery().backlog()}
+    assert sizes == {"queued.json": 25, "later.json": 320}
+
+
+def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> None:
+    discovery.request_backfill(home.layout, "activity", tmp_path / "old")
+    assert [home.poll(), home.poll()] == [0, 0]
+    (line,) = home.said
+    assert str(tmp_path / "old") in line
+
+
+def test_backfill_request_that_is_done_meanwhile(home: Home, tmp_path: Path) -> None:
+    """`medallion status` reads requests while a stream enqueues their files."""
+    (tmp_path / "old").mkdir()
+    discovery.request_backfill(home.layout, "activity", tmp_path / "old")
+    gone = home.layout.requests("activity") / "0.json"
+    gone.symlink_to(tmp_path / "gone.json")  # listed, and not readable
+    (request,) = discovery.pending_backfills(home.layout, "activity")
+    assert request.path == tmp_path / "old"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
+def test_backfill_request_that_is_invalid(home: Home, text: str) -> None:
+    file = home.layout.requests("activity") / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    with pytest.raises(MedallionError, match=r"a\.json is not a backfill request"):
+        home.poll()

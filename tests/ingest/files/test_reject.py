@@ -18,10 +18,10 @@ from tests.support.home import Home
 def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entry]:
     """Reject files, and give the ledger's rows by their paths."""
     book = home.discovery().ledger
-    files = (listing.current_file(home.layout, name) for name in names)
+    files = ((name, listing.current_info(home.layout, name)) for name in names)
     entries = [
-        Entry("activity", f.path, 1, f.size, f.modified_at, 0, state=UNREADABLE, why=why)
-        for f in files
+        Entry("activity", name, 1, f.size, f.modified_at, 0, state=UNREADABLE, why=why)
+        for name, f in files
         if f
     ]
     archive.reject_files(home.layout, home.source, book, entries)
@@ -175,7 +175,7 @@ def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
 
     with monkeypatch.context() as patch:
         if after == "the ledger":
-            patch.setattr(archive, "stat_file", dies)
+            patch.setattr(archive, "path_below_source", dies)
         else:
             writes = iter((Ledger.write, dies))
             patch.setattr(Ledger, "write", lambda *given: next(writes)(*given))

@@ -23,9 +23,9 @@ from tests.support.lines import row
 
 def poll_beside(batch: FileBatch) -> None:
     """Poll as the batch's own source does beside it."""
-    found = Discovery(batch.files.config, batch.files.source)
-    found.ledger = batch.files.ledger
-    with batch.files.ledger_lock:
+    found = Discovery(batch.context.config, batch.context.source)
+    found.ledger = batch.context.ledger
+    with batch.context.ledger_lock:
         found.poll(print)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.ingest.files import archive, content, csv_dialect, reader, trial, typed
-from medallion.ingest.files.listing import current_file
+from medallion.ingest.files.listing import current_info
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints, delta_reads, signals
@@ -31,7 +31,6 @@ from medallion.state.ledger import (
     UNREADABLE,
     VANISHED,
     Entry,
-    File,
     Ledger,
     Reason,
     ReasonCode,
@@ -85,16 +84,25 @@ class BatchContext:
         """Return the rows of some files by the columns that are known now."""
         return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.columns)
 
-    def parse_only(self, entries: Iterable[Entry]) -> None:
-        """Read and parse files without writing, to find out whether that fails."""
-        self._parse_all(self.read_rows([entry.path for entry in entries]))
+    def parse_error(self, entries: Iterable[Entry]) -> Exception | None:
+        """Read and parse files without writing; return the error, if that fails."""
+        try:
+            self._parse_all(self.read_rows([entry.path for entry in entries]))
+        except _ERRORS as error:
+            return error
+        return None
 
-    def parse_without_files(self) -> None:
-        """Parse a line that is in no file: if that fails, no file is the cause."""
+    def raise_if_engine_fails(self, error: Exception) -> None:
+        """Raise the error again if parsing a line that is in no file fails, too."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
-        has_started = metadata.is_file()
-        line = self.spark.read.text(escaped(metadata)) if has_started else self.spark.sql(_A_LINE)
-        self._parse_all(line)
+        try:
+            has_started = metadata.is_file()
+            reader = self.spark.read
+            self._parse_all(
+                reader.text(escaped(metadata)) if has_started else self.spark.sql(_A_LINE)
+            )
+        except Exception:
+            raise error from None
 
     def _parse_all(self, rows: DataFrame) -> None:
         # A count would not do: it reads no values of Parquet.
@@ -112,24 +120,30 @@ class BatchContext:
 
         The next scan enqueues a changed file again.
         """
-        found = current_file(self.config.layout, entry.path)
-        if found is None:
-            why = "gone between its listing and its reading"
-            self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, why))])
-            self.report(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {why}")
-        return found == entry.file
+        info = current_info(self.config.layout, entry.path)
+        if info is None:
+            text = "gone between its listing and its reading"
+            self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, text))])
+            self.report(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {text}")
+        return info == entry.info
 
     def reject_invalid(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
-        """Move the files that have a problem to `rejected/`, and return the others."""
+        """Move the files that have a problem to `rejected/`, and return the others.
+
+        Args:
+            entries: the files.
+            problem: returns why the file at a path is invalid, or None if it is valid.
+        """
         good, bad = [], []
         with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
             reasons = list(pool.map(problem, map(self.path, entries)))
-        for entry, why in zip(entries, reasons, strict=True):
-            if why is None:
+        for entry, reason in zip(entries, reasons, strict=True):
+            if reason is None:
                 good.append(entry)
             elif self.check_unchanged(entry):  # a missing or changed file is not the cause
-                bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, why)))
-                self.report(f"  {self.name}: {printable(entry.path)}: {REJECTED}: {printable(why)}")
+                bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, reason)))
+                path = printable(entry.path)
+                self.report(f"  {self.name}: {path}: {REJECTED}: {printable(reason)}")
         with self.ledger_lock:  # a stream archives files beside its batches
             archive.reject_files(self.config.layout, self.source, self.ledger, bad)
         return good
@@ -139,7 +153,7 @@ class FileBatch:
     """The files of one micro-batch; see `ingest.source.SourceBatch`.
 
     Args:
-        files: the context of its source.
+        context: the part of its source that all batches share.
         number: Spark's number of the micro-batch.
         queued: its files as they were when they were enqueued.
         entries: the ledger's entries of the files to read.
@@ -147,12 +161,12 @@ class FileBatch:
 
     def __init__(
         self,
-        files: BatchContext,
+        context: BatchContext,
         number: int,
         queued: Sequence[Entry],
         entries: list[Entry],
     ) -> None:
-        self.files, self._number, self._queued = files, number, queued
+        self.context, self._number, self._queued = context, number, queued
         self._entries = entries
         self._is_checked = False
 
@@ -162,16 +176,24 @@ class FileBatch:
         return counted(len(self._entries), "file")
 
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Call `work` with the rows of the files, without the files that cannot be read."""
+        """Call `work` with the rows of the files, without the files that cannot be read.
+
+        Args:
+            work: takes the rows.
+            what: a description of the work, for error messages.
+
+        Raises:
+            MedallionError: the work failed, and no file is the cause.
+        """
         if not self._is_checked:
             # Files with rows in the ledger are in bronze, by a batch of a deleted checkpoint.
-            new = [e for e in self._entries if not e.rows and self.files.check_unchanged(e)]
+            new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
             self._entries = self._without_crashing(self._without_invalid(new))
             self._is_checked = True
         while self._entries:
             try:
-                with self.files.attempts.of(self._entries):
-                    work(self.files.read_rows([entry.path for entry in self._entries]))
+                with self.context.attempts.of(self._entries):
+                    work(self.context.read_rows([entry.path for entry in self._entries]))
                 return
             except _ERRORS as error:
                 good = self._readable(error)
@@ -181,26 +203,26 @@ class FileBatch:
 
     def first_lines(self) -> list[str]:
         """Return a few lines of JSON Lines files; none of other formats."""
-        source = self.files.source
+        source = self.context.source
         if source.format != "json" or source.multi_line:
             return []
-        return first_lines([self.files.path(entry) for entry in self._entries])
+        return first_lines([self.context.path(entry) for entry in self._entries])
 
     def _without_invalid(self, entries: list[Entry]) -> list[Entry]:
         """Reject files that are corrupt, or that Spark would read wrong; return the others."""
-        source = self.files.source
+        source = self.context.source
         if source.format in TYPED_FORMATS:
-            return self.files.reject_invalid(
+            return self.context.reject_invalid(
                 entries, lambda path: typed.unreadable_typed_reason(path, source.format)
             )
         is_csv = source.format == "csv" and not source.multi_line
 
         def invalid_reason(path: Path) -> str | None:
             # In this order: CSV is checked row by row, and each row has to fit into memory.
-            why = content.not_text_reason(path) or content.too_long_reason(path, source)
-            return why or (csv_dialect.unreadable_csv_reason(path, source) if is_csv else None)
+            reason = content.not_text_reason(path) or content.too_long_reason(path, source)
+            return reason or (csv_dialect.unreadable_csv_reason(path, source) if is_csv else None)
 
-        return self.files.reject_invalid(entries, invalid_reason)
+        return self.context.reject_invalid(entries, invalid_reason)
 
     def _without_crashing(self, entries: list[Entry]) -> list[Entry]:
         """Reject the files that crash the engine; a child process reads the suspected ones first.
@@ -208,20 +230,21 @@ class FileBatch:
         Raises:
             MedallionError: a signal requests shutdown; the files stay suspected.
         """
-        files = self.files
-        suspects = files.attempts.suspects(entries)
+        context = self.context
+        suspects = context.attempts.suspects(entries)
         if not suspects:
             return entries
         what = counted(len(suspects), "file")
-        files.report(
-            f"  {files.name}: a process died while it read {what}: a child reads them first"
+        context.report(
+            f"  {context.name}: a process died while it read {what}: a child reads them first"
         )
-        found = trial.find_crashing_files(files.trial_process(), [entry.path for entry in suspects])
+        paths = [entry.path for entry in suspects]
+        crashing = trial.find_crashing_files(context.trial_process(), paths)
         if signals.is_shutdown_requested():
             raise MedallionError(f"interrupted while a child process read {what}")
-        root: Path = files.config.layout.root
-        return files.reject_invalid(
-            entries, dict.fromkeys((root / p for p in found), trial.CRASH_REASON).get
+        root: Path = context.config.layout.root
+        return context.reject_invalid(
+            entries, dict.fromkeys((root / path for path in crashing), trial.CRASH_REASON).get
         )
 
     def _readable(self, error: Exception) -> list[Entry]:
@@ -230,79 +253,60 @@ class FileBatch:
         Raises:
             Exception: `error`, if Spark itself fails.
         """
-        files, entries = self.files, self._entries
-        _raise_if_engine_fails(files, error)
-        good = [entry for entry in entries if files.check_unchanged(entry)]
-        if len(good) == len(entries) and files.source.format not in TYPED_FORMATS:
-            good = files.reject_invalid(entries, content.unreadable_reason)
+        context, entries = self.context, self._entries
+        context.raise_if_engine_fails(error)
+        good = [entry for entry in entries if context.check_unchanged(entry)]
+        if len(good) == len(entries) and context.source.format not in TYPED_FORMATS:
+            good = context.reject_invalid(entries, content.unreadable_reason)
         if len(good) == len(entries):
-            found = self._unreadable(entries)
-            root: Path = files.config.layout.root
-            good = files.reject_invalid(
-                entries, {root / path: why for path, why in found.items()}.get
-            )
+            good = context.reject_invalid(entries, self._spark_errors(entries).get)
         return good
 
-    def _unreadable(self, entries: list[Entry]) -> dict[str, str]:
-        """Return Spark's errors for the files that it cannot read, by path; found by bisection.
+    def _spark_errors(self, entries: list[Entry]) -> dict[Path, str]:
+        """Return Spark's errors for the files that it cannot read; found by bisection.
 
         Raises:
             Exception: Spark itself fails.
         """
-        error = self._parse_error(entries)
-        if error is None:
+        context = self.context
+        if context.parse_error(entries) is None:
             return {}
         if len(entries) > 1:
             half = len(entries) // 2
-            return {**self._unreadable(entries[:half]), **self._unreadable(entries[half:])}
+            return {**self._spark_errors(entries[:half]), **self._spark_errors(entries[half:])}
         # A cancelled job fails once, whatever it reads.
-        error = self._parse_error(entries)
+        error = context.parse_error(entries)
         if error is None:
             return {}
-        _raise_if_engine_fails(self.files, error)
-        failure = classify(error)
-        told = failure.message
+        context.raise_if_engine_fails(error)
+        path, failure = context.path(entries[0]), classify(error)
+        text = failure.message
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
-            name = Path(entries[0].path).name
-            told = f".{name}.crc beside it is of another file: remove that, and put this one back"
+            text = f".{path.name}.crc is of another file: remove it, and put this file back"
         has_no_type = failure.code is FailureCode.COLUMN_TYPE_UNREADABLE
-        if has_no_type and (columns := typed.unsupported_columns(self.files.path(entries[0]))):
-            told = f"Spark has no type for its {columns}: write that as text ({told})"
-        return {entries[0].path: f"cannot be read: {told}"}
-
-    def _parse_error(self, entries: list[Entry]) -> Exception | None:
-        try:
-            self.files.parse_only(entries)
-        except _ERRORS as error:
-            return error
-        return None
+        if has_no_type and (columns := typed.unsupported_columns(path)):
+            text = f"Spark has no type for its {columns}: write that as text ({text})"
+        return {path: f"cannot be read: {text}"}
 
     def record_in_ledger(self, version: int | None) -> None:
-        """Record the files that bronze has rows of, and those that were read and have none."""
-        files = self.files
-        found = count_rows_by_file(files.config.layout.table(files.name), version)
-        with files.ledger_lock:
+        """Record the files that bronze has rows of, and those that were read and have none.
+
+        Args:
+            version: the version of the bronze table that added the rows, or None if there are none.
+        """
+        context = self.context
+        counts = count_rows_by_file(context.config.layout.table(context.name), version)
+        with context.ledger_lock:
+            ledger, layout = context.ledger, context.config.layout
             ingested = ingested_entries(
-                files.ledger, files.config.layout, self._queued, self._entries, self._number, found
+                ledger, layout, self._queued, self._entries, self._number, counts
             )
             replaced = [
-                old.with_state(REPLACED, _replaced_by(entry))
+                old.with_state(REPLACED, Reason(ReasonCode.REPLACED, "a newer version came"))
                 for entry in ingested
-                if (old := files.ledger.previous_ingested(entry)) and old.state != REPLACED
+                if (old := ledger.previous_ingested(entry)) and old.state != REPLACED
             ]
-            files.ledger.write([*replaced, *ingested])
-
-
-def _replaced_by(entry: Entry) -> Reason:
-    return Reason(ReasonCode.REPLACED, f"version {entry.version} has come since")
-
-
-def _raise_if_engine_fails(files: BatchContext, error: Exception) -> None:
-    """Raise the error again if parsing fails without any file: no file is the cause then."""
-    try:
-        files.parse_without_files()
-    except Exception:
-        raise error from None
+            ledger.write([*replaced, *ingested])
 
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
@@ -329,8 +333,10 @@ class Counts(NamedTuple):
 
 
 def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
-    """Files as they were when they were handed over, as rows of the ledger: what that has of them
-    by now may be something else, or nothing."""
+    """Return files as they were when they were enqueued, as rows of the ledger.
+
+    The ledger itself may have something else of them by now, or nothing.
+    """
     times = ((row, _micros(row.modified_at)) for row in rows)
     return [Entry(source, row.path, row.version, row.size, at, at) for row, at in times]
 
@@ -338,8 +344,15 @@ def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
 def read_queued_batch(
     spark: SparkSession, source: str, intake: Path, checkpoint: Path, batch: int
 ) -> list[Entry]:
-    """What one batch was handed, by its query's checkpoint; nothing where maintenance has removed
-    it."""
+    """Return the files queued for a batch; none if maintenance has removed that part of the queue.
+
+    Args:
+        spark: the session.
+        source: the name of the source.
+        intake: the queue.
+        checkpoint: the checkpoint of bronze's query.
+        batch: the number of the batch.
+    """
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
     if not delta_log.are_readable(intake, range(start.version, end.version)):
@@ -349,23 +362,23 @@ def read_queued_batch(
 
 
 def count_rows_by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
-    """How many rows one version of bronze added, by the paths of their files.
+    """Return the rows that one version of bronze added, by the paths of their files.
 
-    They are read back without Spark, which takes ten times as long for that.
+    They are read without Spark, which takes ten times as long for that.
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
-    found = delta_tables.select_added_rows(bronze, version, what, f"group by {SOURCE_FILE}")
-    return {path: Counts(*counts) for path, *counts in found}
+    rows = delta_tables.select_added_rows(bronze, version, what, f"group by {SOURCE_FILE}")
+    return {path: Counts(*counts) for path, *counts in rows}
 
 
 def entry_to_ingest(ledger: Ledger, queued: Entry, batch: int) -> Entry | None:
-    """The ledger's row of a file that was handed over, if the batch is to take it in.
+    """Return the ledger's entry of a queued file, or None if the batch must not ingest it.
 
-    A run that was cut off may have handed it over twice, and may not have entered it at all.
+    An interrupted run may have enqueued it twice, and may not have written it to the ledger.
     """
     entry = ledger.version(queued.path, queued.version) or queued
-    return entry if _may_ingest(entry, batch) and entry.file == queued.file else None
+    return entry if _may_ingest(entry, batch) and entry.info == queued.info else None
 
 
 def ingested_entries(
@@ -374,72 +387,74 @@ def ingested_entries(
     queued: Iterable[Entry],
     entries: Iterable[Entry],
     batch: int,
-    found: Mapping[str, Counts],
+    counts: Mapping[str, Counts],
 ) -> list[Entry]:
-    """The ledger's new rows of what a batch took in.
+    """Return the new ledger entries of the files that a batch ingested.
 
     Args:
-        queued: what it was handed, or all that it may have been.
-        entries: the ledger's rows of the files that it read, with rows or without.
-        found: the rows that bronze has of it, by the files' paths.
-    """
-    listed = _queued_by_path(queued, found)
-    done = []
-    for path, counts in found.items():
-        if entry := _entry_of_rows(ledger, layout, path, listed.get(path), counts, batch):
-            done.append(entry.as_ingested(batch, *counts[:3]))
-    return done + [e.as_ingested(batch, 0, 0, 0) for e in entries if e.path not in found]
-
-
-def _queued_by_path(queued: Iterable[Entry], found: Mapping[str, Counts]) -> dict[str, Entry]:
-    """What was handed over under each path.
-
-    A batch is handed a path once. But where nobody knows which batch was handed what, these are all
-    that ever were: of several with one path the one with the time of the rows counts, else the
-    newest.
+        ledger: the ledger, which is only read.
+        layout: the paths of the lakehouse.
+        queued: the files queued for the batch, or all that were ever queued.
+        entries: the ledger's entries of the files that it read, with rows or without.
+        batch: the number of the batch.
+        counts: the rows that bronze has of it, by the paths of the files.
     """
 
-    def likely(each: Entry) -> tuple[bool, int]:
-        counts = found.get(each.path)
-        return counts is not None and counts.modified_at == each.modified_at, each.version
+    def likelihood(entry: Entry) -> tuple[bool, int]:
+        read = counts.get(entry.path)
+        return read is not None and read.modified_at == entry.modified_at, entry.version
 
-    return {each.path: each for each in sorted(queued, key=likely)}
+    # Of several entries of one path the one with the time of the rows counts, else the newest.
+    queued_by_path = {entry.path: entry for entry in sorted(queued, key=likelihood)}
+    ingested = []
+    for path, read in counts.items():
+        if entry := _entry_of_rows(ledger, layout, path, queued_by_path.get(path), read, batch):
+            ingested.append(entry.as_ingested(batch, *read[:3]))
+    return ingested + [e.as_ingested(batch, 0, 0, 0) for e in entries if e.path not in counts]
 
 
 def _entry_of_rows(
-    ledger: Ledger, layout: Layout, path: str, queued: Entry | None, counts: Counts, batch: int
+    ledger: Ledger, layout: Layout, path: str, queued: Entry | None, read: Counts, batch: int
 ) -> Entry | None:
-    """The ledger's row of the file that bronze has rows of; None where another batch has taken that
-    in.
+    """Return the ledger's entry of a file that bronze has rows of.
 
-    The file need not be the one that was handed over: another one may have taken its place just
-    before Spark opened it. And a poll may have entered something else under its path.
+    That file may have replaced the queued one just before Spark opened it, and a poll may have
+    written another version of it to the ledger since.
+
+    Args:
+        ledger: the ledger, which is only read.
+        layout: the paths of the lakehouse.
+        path: the path of the file.
+        queued: the file as it was queued; None if that commit of the queue is corrupt.
+        read: its rows, and its modification time when it was read.
+        batch: the number of the batch.
+
+    Returns:
+        None if another batch has ingested the file.
     """
     newest = ledger.newest(path)
-    if queued is None:  # a corrupt commit of what was queued was moved away
-        is_it = newest and newest.state == PENDING and newest.modified_at == counts.modified_at
-        return newest if is_it else None
-    read_at, size = counts.modified_at, queued.size
-    if (
-        read_at != queued.modified_at
-        and (now := current_file(layout, path))
-        and now.modified_at == read_at
-    ):
-        size = now.size
-    if newest and newest.file == File(path, size, read_at) and _may_ingest(newest, batch):
-        return newest  # a later version, where the file was gone for a while
+    if queued is None:
+        is_same = newest and newest.state == PENDING and newest.modified_at == read.modified_at
+        return newest if is_same else None
+    info = queued.info
+    if info.modified_at != read.modified_at:
+        now = current_info(layout, path)
+        is_there = now is not None and now.modified_at == read.modified_at
+        info = now if now and is_there else info._replace(modified_at=read.modified_at)
+    if newest and newest.info == info and _may_ingest(newest, batch):
+        return newest
     known = ledger.version(path, queued.version)
     if known and known.state in INGESTED_STATES:
         return known if _may_ingest(known, batch) else None
-    seen = known.first_seen_at if known else read_at
-    return replace(queued, size=size, modified_at=read_at, first_seen_at=seen)
+    first_seen = known.first_seen_at if known else read.modified_at
+    return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=first_seen)
 
 
 def _may_ingest(entry: Entry, batch: int) -> bool:
-    """Whether a batch may take a file in, or has done so before, and is repeated now."""
+    """Return whether a batch may ingest a file, or has done so before and is repeated now."""
     return entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
 
 
 def _micros(time: datetime) -> int:
-    # Not by way of a float, which is a millisecond off for some years' times.
+    # Not by way of a float, which is a millisecond off for the times of some years.
     return (time.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000

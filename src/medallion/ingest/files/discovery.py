@@ -15,39 +15,40 @@ import json
 import os
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.ingest.files.classify import FileClassifier, is_ready
+from medallion.ingest.files.classify import FileClassifier, is_deferred, is_ready
 from medallion.ingest.files.content import estimate_unpacked_size
 from medallion.ingest.files.listing import (
-    NEVER_READ,
     Listing,
-    current_file,
+    current_info,
+    is_ignored,
     list_files,
-    may_exist,
     path_below_source,
 )
 from medallion.spark import checkpoints
 from medallion.state import pending_work
-from medallion.state.ledger import PENDING, VANISHED, Entry, File, Ledger, Reason, ReasonCode
+from medallion.state.ledger import PENDING, VANISHED, Entry, Ledger, Reason, ReasonCode
 from medallion.storage import clock, delta_tables, files, records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, printable
 
 _SHOWN = 20  # entries with the same reason that are reported one by one
-_GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
-_LISTED = Reason(
-    ReasonCode.LISTED_AGAIN,
-    "a directory that can be listed again; if it belongs to a backfill, request that again",
+# An entry with one of these is never ingested under its name.
+_NEVER_READ = (
+    *(ReasonCode.LINK, ReasonCode.FOLDER_MISSING, ReasonCode.NOT_A_FILE),
+    ReasonCode.UNSUPPORTED_NAME,
 )
-_RENAMED = Reason(
-    ReasonCode.RENAMED, "no longer there under this name, under which it was not ingested"
+_NO_LOSS = (ReasonCode.NOT_INPUT, "renamed", "listed_again")  # the last two by older releases
+_GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
+_NOT_INPUT = Reason(
+    ReasonCode.NOT_INPUT,
+    "not an input file any more: it was renamed, is ignored, or is a folder that can be read now",
 )
 
 
@@ -83,9 +84,15 @@ class Discovery:
 
     def scan(self) -> ScanResult:
         """Compare the source's directories and the backfill requests with the ledger."""
-        requests = pending_backfills(self._config.layout, self._source.name)
-        listing = self._list_files(requests)
-        entries = self._classify(listing, requests, self._unread_entries())
+        layout, source = self._config.layout, self._source
+        requests = pending_backfills(layout, source.name)
+        paths = [request.path for request in requests]
+        listing = list_files(layout, source, [*source.folders_in(layout), *paths])
+        self._add_pending_backfills(listing)
+        classifier = FileClassifier(
+            layout, source, self.ledger, clock.now_micros(), paths, self._unread_entries()
+        )
+        entries = classifier.classify(listing)
         return ScanResult(
             new=[entry for entry in entries if is_ready(entry)],
             changed=[entry for entry in entries if not is_ready(entry)],
@@ -108,29 +115,12 @@ class Discovery:
                 report(f"  {self._source.name}: backfill of {path}: it no longer exists")
             request.done()
 
-    def backlog(self) -> list[File]:
+    def backlog(self) -> list[Entry]:
         """Return the files that are to be ingested, enqueued or not; write nothing."""
-        requests = pending_backfills(self._config.layout, self._source.name)
-        found = self._classify(self._list_files(requests), requests)
-        entries = {entry.path: entry for entry in (*self.ledger.newest_entries(), *found)}
-        files = (
-            current_file(self._config.layout, entry.path)
-            for entry in entries.values()
-            if is_ready(entry)
-        )
-        return [file for file in files if file]
-
-    def _classify(
-        self,
-        listing: Listing,
-        requests: Iterable[BackfillRequest],
-        unread: Collection[tuple[str, int]] = (),
-    ) -> list[Entry]:
-        paths = [request.path for request in requests]
-        classifier = FileClassifier(
-            self._config.layout, self._source, self.ledger, clock.now_micros(), paths, unread
-        )
-        return classifier.classify(listing)
+        result = self.scan()
+        known = self.ledger.newest_entries()
+        entries = {e.path: e for e in (*known, *result.new, *result.changed, *result.gone)}
+        return [entry for entry in entries.values() if is_ready(entry)]
 
     def _unread_entries(self) -> set[tuple[str, int]]:
         """Return path and version of pending files that bronze will never read.
@@ -156,47 +146,51 @@ class Discovery:
                 more = f"and {count - _SHOWN:,} more {state} for the same reason"
                 report(f"  {source}: {more} (medallion files --state {state})")
 
-    def _list_files(self, requests: Iterable[BackfillRequest]) -> Listing:
-        """List the source's directories, the requested paths, and pending files of old requests."""
-        layout, source = self._config.layout, self._source
-        starts = [*source.folders_in(layout), *(request.path for request in requests)]
-        listing = list_files(layout, source, starts)
-        listed = listing.paths
+    def _add_pending_backfills(self, listing: Listing) -> None:
+        """Add the pending files of earlier backfills, which are in none of the directories."""
+        layout = self._config.layout
         for entry in self.ledger.newest_entries():
-            is_pending = entry.state == PENDING and not _is_excluded_by_name(entry)
-            if is_pending and entry.path not in listed:
-                is_elsewhere = path_below_source(layout, source, layout.root / entry.path) is None
-                if is_elsewhere and (file := current_file(layout, entry.path)):
-                    listing.files[entry.path] = file
-        return listing
+            if (
+                entry.state == PENDING
+                and entry.path not in listing.paths
+                and path_below_source(layout, self._source, entry.path) is None
+                and not self._is_not_input(entry)
+                and (info := current_info(layout, entry.path))
+            ):
+                listing.files[entry.path] = info
 
     def _gone_entries(self, listed: set[str]) -> list[Entry]:
-        root = self._config.layout.root
         return [
-            entry.with_state(VANISHED, self._gone_reason(entry))
+            entry.with_state(VANISHED, _NOT_INPUT if self._is_not_input(entry) else _GONE)
             for entry in self.ledger.newest_entries()
-            if entry.state == PENDING
-            and entry.path not in listed
-            and not may_exist(root / entry.path)
+            if entry.state == PENDING and entry.path not in listed and not self._may_exist(entry)
         ]
 
-    def _gone_reason(self, entry: Entry) -> Reason:
-        if (self._config.layout.root / entry.path).is_dir():
-            return _LISTED
-        return _RENAMED if _is_excluded_by_name(entry) else _GONE
+    def _may_exist(self, entry: Entry) -> bool:
+        """Return whether a file is there to be ingested, or may be, as it cannot be inspected."""
+        if is_deferred(entry) and self._is_ignored(entry.path):
+            return False
+        try:
+            return files.file_info(self._config.layout.root / entry.path) is not None
+        except OSError:
+            return True
+
+    def _is_not_input(self, entry: Entry) -> bool:
+        """Return whether nothing is lost if nothing is ingested under the path of an entry."""
+        is_directory = (self._config.layout.root / entry.path).is_dir()
+        # An entry that took the place of a file keeps that file's size.
+        is_never_read = entry.reason_code in _NEVER_READ and not entry.size
+        return is_never_read or is_directory or self._is_ignored(entry.path)
+
+    def _is_ignored(self, path: str) -> bool:
+        below = path_below_source(self._config.layout, self._source, path)
+        names = below.parts if below else (Path(path).name,)
+        return any(is_ignored(name, self._source.ignore) for name in names)
 
 
 def is_lost_file(entry: Entry) -> bool:
-    """Return whether a file is gone that should have been ingested; a hidden one was renamed."""
-    is_known = entry.reason_code in (ReasonCode.LISTED_AGAIN, ReasonCode.RENAMED)
-    return entry.state == VANISHED and not is_known
-
-
-def _is_excluded_by_name(entry: Entry) -> bool:
-    """Return whether an entry is not ingested under its name. One that took the place of a file
-    keeps that file's size, and is not meant."""
-    is_never_read = entry.reason_code in NEVER_READ and not entry.size
-    return entry.reason_code == ReasonCode.HIDDEN or is_never_read
+    """Return whether a file is gone that should have been ingested."""
+    return entry.state == VANISHED and entry.reason_code not in _NO_LOSS
 
 
 def create_queue(table: Path) -> None:
@@ -278,19 +272,16 @@ def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
     Raises:
         MedallionError: a file there is not a request.
     """
-    found = []
+    requests = []
     for file in sorted(layout.requests(source).glob("*.json")):
-        with suppress(FileNotFoundError):  # another process has just enqueued its files
-            place = layout.root / layout.normalize(_requested_path(file))
-            found.append(BackfillRequest(place, file))
-    return found
-
-
-def _requested_path(file: Path) -> str:
-    try:
-        return str(Path(json.loads(file.read_text(encoding="utf-8"))["path"]))
-    except (ValueError, LookupError, TypeError) as error:
-        raise MedallionError(
-            f"{file} is not a backfill request ({printable(str(error))}): delete it and request "
-            "the backfill again."
-        ) from None
+        try:
+            path = Path(json.loads(file.read_text(encoding="utf-8"))["path"])
+        except FileNotFoundError:  # another process has just enqueued its files
+            continue
+        except (ValueError, LookupError, TypeError) as error:
+            raise MedallionError(
+                f"{file} is not a backfill request ({printable(str(error))}): delete it and "
+                "request the backfill again."
+            ) from None
+        requests.append(BackfillRequest(layout.root / layout.normalize(str(path)), file))
+    return requests

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,13 +19,10 @@ from medallion.ingest.files.batch import (
 )
 from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.discovery import Discovery
-from medallion.ingest.files.listing import current_file
+from medallion.ingest.files.listing import current_info
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints
-from medallion.state.ledger import (
-    Entry,
-    ingested_rows,
-)
+from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.text import Reporter
 
@@ -40,42 +36,46 @@ class FileSource:
         config: Config,
         source: SourceConfig,
         schema: Schema,
-        say: Reporter,
+        report: Reporter,
     ) -> None:
-        self.spark, self.config, self.settings, self.say = spark, config, source, say
-        self.name = f"bronze.{source.name}"
+        """Create the landing directory and the queue, if they do not exist.
+
+        Args:
+            spark: the session.
+            config: the configuration.
+            source: the source's settings.
+            schema: its schema, which grows with the batches.
+            report: reports files that are rejected or deferred.
+
+        Raises:
+            UsageError: a file is in the place of the landing directory.
+        """
         self._discovery = Discovery(config, source)
         self.ledger = self._discovery.ledger
-        self.context = BatchContext(spark, config, source, schema, self.ledger, say)
-        self.ledger_lock = self.context.ledger_lock
-        self._create_landing(config.layout.landing(source.name))
+        self.context = BatchContext(spark, config, source, schema, self.ledger, report)
         self._intake = config.layout.intake(source.name)
+        self._create_landing(config.layout.landing(source.name))
         discovery.create_queue(self._intake)
 
     def _create_landing(self, landing: Path) -> None:
-        """Create the landing directory; a scan reports a link that leads nowhere.
-
-        Raises:
-            UsageError: a file is in its place.
-        """
         try:
             landing.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            if landing.exists():
+            if landing.exists():  # a scan reports a link that leads nowhere
                 raise UsageError(
-                    f"{self.name} cannot start: {landing} is a file. Move the file away, "
+                    f"{self.context.name} cannot start: {landing} is a file. Move the file away, "
                     "create the directory, and put the file in it."
                 ) from None
 
     def poll(self) -> None:
         """Enqueue the new files of the source's directories."""
-        with self.ledger_lock:
-            self._discovery.poll(self.say)
+        with self.context.ledger_lock:
+            self._discovery.poll(self.context.report)
 
     def stream(self) -> DataFrame:
         """Return the stream of files in the order in which they were enqueued."""
         return (
-            self.spark.readStream.format("delta")
+            self.context.spark.readStream.format("delta")
             # Batches in the ledger have read what is removed before that version.
             .option("startingVersion", str(delta_log.first_readable_version(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is one batch
@@ -84,8 +84,8 @@ class FileSource:
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """Return the files queued for a batch, without those that are ingested."""
-        files = queued_entries(self.settings.name, queued.collect())
-        with self.ledger_lock:  # a poll enqueues first and writes the ledger then
+        files = queued_entries(self.context.source.name, queued.collect())
+        with self.context.ledger_lock:  # a poll enqueues first and writes the ledger then
             entries = [e for each in files if (e := entry_to_ingest(self.ledger, each, number))]
         return FileBatch(self.context, number, files, entries)
 
@@ -95,22 +95,22 @@ class FileSource:
         Its files come from the checkpoint. Without one they are all that were ever enqueued: the
         rows in bronze show which of them were read.
         """
-        checkpoint, name = self.config.layout.checkpoint(self.name), self.settings.name
-        queued_files: list[Entry] = []
+        spark, source = self.context.spark, self.context.source.name
+        checkpoint = self.context.config.layout.checkpoint(self.context.name)
+        queued: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_planned(checkpoint) >= number:
-                queued_files = read_queued_batch(self.spark, name, self._intake, checkpoint, number)
-        if not queued_files:
-            everything = self.spark.read.format("delta").load(str(self._intake))
-            queued_files = queued_entries(name, everything.collect())
-        return FileBatch(self.context, number, queued_files, [])
+                queued = read_queued_batch(spark, source, self._intake, checkpoint, number)
+        if not queued:
+            rows = spark.read.format("delta").load(str(self._intake)).collect()
+            queued = queued_entries(source, rows)
+        return FileBatch(self.context, number, queued, [])
 
     @property
     def last_in_ledger(self) -> int:
         """Return the last batch in the ledger; -1 if none."""
-        return max(
-            (-1 if e.batch is None else e.batch for e in self.ledger.all_versions()), default=-1
-        )
+        batches = (entry.batch for entry in self.ledger.all_versions())
+        return max((batch for batch in batches if batch is not None), default=-1)
 
     @property
     def rows_in_ledger(self) -> int:
@@ -119,34 +119,37 @@ class FileSource:
 
     def can_resume(self, checkpoint: Path) -> bool:
         """Return whether the queue has all that the checkpoint has read."""
-        return not discovery.is_queue_behind(self.config.layout, self.settings.name)
+        return not discovery.is_queue_behind(self.context.config.layout, self.context.source.name)
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """Restart at the beginning of the queue: the ledger knows which files are ingested."""
         first = delta_log.first_readable_version(self._intake)
         beginning = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
-        checkpoints.write_start(
-            self.spark, checkpoint, max(self.last_in_ledger, last, 0), beginning
-        )
+        number = max(self.last_in_ledger, last, 0)
+        checkpoints.write_start(self.context.spark, checkpoint, number, beginning)
 
     def sample_batch(self) -> FileBatch:
         """Return a batch of the first pending files."""
-        waiting = [e for e in self.ledger.newest_entries() if is_ready(e)]
-        return FileBatch(self.context, -1, [], waiting[: self.settings.max_files_per_trigger])
+        waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
+        most = self.context.source.max_files_per_trigger
+        return FileBatch(self.context, -1, [], waiting[:most])
 
     def count_rows(self, number: int) -> int:
         """Count the rows in the files of one batch, as the ledger lists them."""
-        there: list[str] = []
-        lines = 0
+        paths: list[str] = []
+        rows = 0
         for entry in self.ledger.batch_entries(number):
-            place = entry.moved_to or entry.path
-            if current_file(self.config.layout, place) == replace(entry.file, path=place):
-                there.append(place)
+            path = entry.moved_to or entry.path
+            if current_info(self.context.config.layout, path) == entry.info:
+                paths.append(path)
             else:  # gone or overwritten since: the recorded count is used
-                lines += entry.rows or 0
-        return lines + (self.context.read_rows(there).count() if there else 0)
+                rows += entry.rows or 0
+        return rows + (self.context.read_rows(paths).count() if paths else 0)
 
     def release(self, number: int) -> None:
         """Archive or delete the files of the batches up to this one."""
-        with self.ledger_lock:
-            archive.archive_due_files(self.config, self.settings, self.ledger, number, self.say)
+        context = self.context
+        with context.ledger_lock:
+            archive.archive_due_files(
+                context.config, context.source, self.ledger, number, context.report
+            )

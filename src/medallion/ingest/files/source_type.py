@@ -13,11 +13,10 @@ from medallion.state import ledger, pending_work
 from medallion.storage.text import Reporter, counted
 
 
-def _open(*given: Any) -> Source:
-    """Open a source; Spark is imported here, so that other commands do not load it."""
-    from medallion.ingest.files.source import FileSource
+def _open(*arguments: Any) -> Source:
+    from medallion.ingest.files.source import FileSource  # here: it imports Spark
 
-    return FileSource(*given)
+    return FileSource(*arguments)
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
@@ -56,15 +55,15 @@ def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
-    # A file that went and came back has a newer version: the old one is no loss any more.
+    # A file that is gone and came back has a newer version: the old one is no loss any more.
     newest = ledger.Ledger(config.layout, source.name).newest_entries()
-    told = {
+    counts = {
         (ledger.VANISHED, "gone without being ingested"): sum(map(is_lost_file, newest)),
         (ledger.PENDING, "not ingested yet"): sum(e.state == ledger.PENDING for e in newest),
     }
     return [
         f"{counted(files, 'file')} {what} (medallion files --state {state})"
-        for (state, what), files in told.items()
+        for (state, what), files in counts.items()
         if files
     ]
 

@@ -5,28 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
-from medallion.config.values import matches_pattern
 from medallion.ingest.files import typed
 from medallion.ingest.files.content import READ_ERRORS, open_unpacked
-from medallion.ingest.files.listing import (
-    current_file,
-    has_hidden_name,
-    path_below_source,
-    strip_number,
-)
+from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.ingest.source import Verification
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED, INGESTED_STATES, REJECTED, UNREADABLE, Entry, File
+from medallion.state.ledger import INGESTED_STATES, Entry
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -37,48 +30,35 @@ Key = tuple[str, int]  # a file's path and its modification time: one version of
 
 def verify_files(config: Config, source: SourceConfig) -> Verification:
     """Count the rows of the files of a source, and those in bronze; name the files that differ."""
-    layout = config.layout
-    files = list(_moved_files(layout, source))  # before the ledger is asked
-    entries, bronze = ledger.read_entries(layout, source.name), _in_bronze(layout, source.name)
-    newest = ledger.newest_versions(entries)
-    findings, unread = _differing(config, source, entries, newest, bronze)
-    findings += _gone_from_rejected(layout, entries, newest)
-    findings += _unknown(layout, source, entries, files)
-    told = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
-    notes = [f"{source.name}: {told}ledger's figures stand."] if unread else []
-    return Verification([f"{source.name}: {finding}" for finding in findings], notes)
-
-
-def _differing(
-    config: Config,
-    source: SourceConfig,
-    entries: list[Entry],
-    newest: Mapping[str, Entry],
-    bronze: Mapping[Key, int],
-) -> tuple[list[str], int]:
-    """Return the files whose counts differ, and how many files cannot be counted."""
-    findings, unread = [], 0
-    taken: dict[Key, list[Entry]] = defaultdict(list)
+    layout, name = config.layout, source.name
+    entries, bronze = ledger.read_entries(layout, name), _bronze_rows(layout, name)
+    versions: dict[Key, list[Entry]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in INGESTED_STATES):
         # Versions of a file may share a time, and are then one to bronze.
-        taken[entry.path, entry.modified_at].append(entry)
-    for (path, at), versions in taken.items():
-        recounted = [_count(config, source, each, newest[path].version) for each in versions]
-        unread += sum(each.is_unread for each in recounted)
-        problems = [f"{path}: {each.problem}" for each in recounted if each.problem]
-        lines = sum(each.lines for each in recounted)
-        rows, there = sum(entry.rows or 0 for entry in versions), bronze.get((path, at), 0)
-        if not problems and not lines == rows == there:
-            told = f"{counted(rows, 'row')} in the ledger and {there:,} in bronze."
-            problems = [f"{path} has {counted(lines, 'line')}, {told}"]
+        versions[entry.path, entry.modified_at].append(entry)
+    newest = ledger.newest_versions(entries)
+    findings, unread = [], 0
+    for (path, at), same_time in versions.items():
+        counts = [_count(config, source, each, newest[path].version) for each in same_time]
+        unread += sum(count.is_unread for count in counts)
+        problems = [f"{path}: {count.problem}" for count in counts if count.problem]
+        lines = sum(count.lines for count in counts)
+        recorded, stored = sum(e.rows or 0 for e in same_time), bronze.get((path, at), 0)
+        if not problems and not lines == recorded == stored:
+            text = f"{counted(recorded, 'row')} in the ledger and {stored:,} in bronze."
+            problems = [f"{path} has {counted(lines, 'line')}, {text}"]
         findings += problems
-    more = ((path, rows) for (path, at), rows in bronze.items() if (path, at) not in taken)
-    told = "which the ledger does not have as taken in."
-    findings += [f"bronze has {counted(rows, 'row')} of {path}, {told}" for path, rows in more]
-    return findings, unread
+    findings += [
+        f"bronze has {counted(rows, 'row')} of {path}, which the ledger does not have as ingested."
+        for (path, at), rows in bronze.items()
+        if (path, at) not in versions
+    ]
+    text = f"{counted(unread, 'file')} deleted or overwritten, and not counted again: the "
+    notes = [f"{name}: {text}ledger's figures stand."] if unread else []
+    return Verification([f"{name}: {finding}" for finding in findings], notes)
 
 
-class _Counted(NamedTuple):
+class _Count(NamedTuple):
     """The rows of a file; the ledger's figure if it cannot be read."""
 
     lines: int
@@ -86,105 +66,33 @@ class _Counted(NamedTuple):
     problem: str | None = None
 
 
-def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Counted:
-    """Count the rows of an ingested file."""
-    known = entry.rows or 0
-    is_gone = entry.state == ledger.ARCHIVED and entry.moved_to is None  # deleted, as configured
-    if is_gone or (entry.moved_to is None and newest > entry.version):  # another one lies there
-        return _Counted(known, is_unread=True)
-    place = entry.moved_to or entry.path
-    try:
-        return _Counted(count_file_rows(config.layout.root / place, source))
-    except FileNotFoundError:
-        if _may_be_deleted(config, source, entry):
-            return _Counted(known, is_unread=True)
-        problem = f"it was taken in, and {place} is not there any more."
-    except READ_ERRORS as error:
-        problem = f"{place} cannot be read: {error_reason(error)}."
-    return _Counted(known, problem=problem)
+def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Count:
+    """Count the rows of an ingested file.
 
-
-def _may_be_deleted(config: Config, source: SourceConfig, entry: Entry) -> bool:
-    """Return whether the user may delete an ingested file: one of a backfill, or if `clean_source`
-    is `off`."""
-    if entry.moved_to is not None:
-        return False
-    is_a_backfill_s = (
-        path_below_source(config.layout, source, config.layout.root / entry.path) is None
-    )
-    return source.clean_source == "off" or is_a_backfill_s
-
-
-def _gone_from_rejected(
-    layout: Layout, entries: list[Entry], newest: Mapping[str, Entry]
-) -> list[str]:
-    """Report rejected files that are gone and did not land again."""
-    moved = ((e.path, e.moved_to) for e in entries if e.state == REJECTED and newest[e.path] is e)
-    return [
-        f"{path} was rejected, and {place} is not there any more."
-        for path, place in moved
-        if place and not os.path.lexists(layout.root / place)
-    ]
-
-
-def _unknown(
-    layout: Layout, source: SourceConfig, entries: list[Entry], files: list[File]
-) -> list[str]:
-    """Report files in `archive/` and `rejected/` that the ledger does not have there.
-
-    A file that was moved just before its run was interrupted is left out: the next run enters it.
-    One that is moved to its folder is compared with the ledger, so it is not ingested twice.
+    Args:
+        config: the configuration.
+        source: the source of the file.
+        entry: the file.
+        newest: the newest version of its path.
     """
-    known = {entry.moved_to for entry in entries}
-    moving = {
-        (_landed_below(layout, source, entry.path), entry.size, entry.modified_at)
-        for entry in entries
-        if entry.state in (INGESTED, UNREADABLE)
-    }
-    findings = []
-    for file in sorted(files, key=lambda file: file.modified_at):  # as they came
-        if file.path in known:
-            continue
-        names = _names_before(layout, source, file)
-        landed = next((each for each in names if matches_pattern(each.name, source.pattern)), None)
-        is_moving = any((each, file.size, file.modified_at) in moving for each in names)
-        if landed and not is_moving:
-            to = " or ".join(layout.relative(place / landed) for place in source.folders_in(layout))
-            findings.append(
-                f"{file.path} lies there, and the ledger has no such file: move it (mv -n) to {to}"
-                " to have it ingested, unless its rows are there."
-            )
-    return findings
+    recorded, path = entry.rows or 0, entry.moved_to or entry.path
+    is_deleted = entry.state == ledger.ARCHIVED and entry.moved_to is None  # as configured
+    if is_deleted or (entry.moved_to is None and newest > entry.version):  # or overwritten
+        return _Count(recorded, is_unread=True)
+    try:
+        return _Count(count_file_rows(config.layout.root / path, source))
+    except FileNotFoundError:
+        # Users may delete their own files: those of a backfill, and all if nothing is archived.
+        is_backfill = path_below_source(config.layout, source, entry.path) is None
+        if entry.moved_to is None and (source.clean_source == "off" or is_backfill):
+            return _Count(recorded, is_unread=True)
+        problem = f"it was ingested, and {path} does not exist any more."
+    except READ_ERRORS as error:
+        problem = f"{path} cannot be read: {error_reason(error)}."
+    return _Count(recorded, problem=problem)
 
 
-def _moved_files(layout: Layout, source: SourceConfig) -> Iterator[File]:
-    """Return the files in `archive/` and `rejected/` of a source, without those of reasons."""
-    for top in (layout.archive(source.name), layout.rejected(source.name)):
-        for folder, below, names in os.walk(top):
-            below[:] = sorted(name for name in below if not has_hidden_name(name))
-            paths = (Path(folder, name) for name in sorted(names) if not has_hidden_name(name))
-            there = (
-                current_file(layout, layout.relative(p))
-                for p in paths
-                if not layout.is_reason_file(p)
-            )
-            yield from filter(None, there)
-
-
-def _landed_below(layout: Layout, source: SourceConfig, path: str) -> Path:
-    """Return where a file landed below its folder; its name alone if that is none of these."""
-    return path_below_source(layout, source, layout.root / path) or Path(Path(path).name)
-
-
-def _names_before(layout: Layout, source: SourceConfig, file: File) -> tuple[Path, Path]:
-    """Return where a moved file can have landed: its number may be one that it was given."""
-    tops = (layout.archive(source.name), layout.rejected(source.name))
-    path = layout.root / file.path
-    below = next(path.relative_to(top) for top in tops if path.is_relative_to(top))
-    return strip_number(below), below
-
-
-def _in_bronze(layout: Layout, source: str) -> dict[Key, int]:
+def _bronze_rows(layout: Layout, source: str) -> dict[Key, int]:
     """Return the number of rows that bronze has of each file."""
     what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
     table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"

@@ -1,0 +1,232 @@
+"""Files under a path of which the ledger knows another version."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from medallion.config.values import Duration
+from medallion.ingest.files import archive, discovery
+from medallion.ingest.files.listing import current_info
+from medallion.state.ledger import (
+    ARCHIVED,
+    INGESTED,
+    PENDING,
+    REJECTED,
+    UNREADABLE,
+    VANISHED,
+    Entry,
+    Reason,
+    ReasonCode,
+)
+from tests.support.home import Home, aged
+
+
+@pytest.fixture(params=[False, True], ids=["refused", "overwrites"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    return Home(tmp_path / "lakehouse", allow_overwrites=request.param)
+
+
+def archive_files(home: Home) -> None:
+    ledger = home.discovery().ledger
+    archive.archive_due_files(home.config, home.source, ledger, 0, home.said.append)
+
+
+def land_archived(home: Home, name: str, text: str) -> tuple[Path, int]:
+    """Return where a file landed that is ingested and archived, and its time."""
+    file = home.land(name, text, age=3600)
+    at = file.stat().st_mtime_ns
+    home.poll()
+    home.take_in(name)
+    archive_files(home)
+    assert home.states()[name, 1] == ARCHIVED
+    return file, at
+
+
+def land_again(file: Path, text: str, at: int) -> None:
+    file.write_text(text)
+    os.utime(file, ns=(at, at))
+
+
+def newest(home: Home) -> Entry:
+    return max(home.ledger().values(), key=lambda entry: entry.version)
+
+
+@pytest.mark.parametrize("later", [0, 60], ids=["same time", "another time"])
+def test_same_file_as_an_archived_one(either: Home, later: int) -> None:
+    home = either
+    file, at = land_archived(home, "a.json", '{"x": 1}\n')
+    for _ in range(3):  # night after night
+        land_again(file, '{"x": 1}\n', at + later * 10**9)
+        assert [home.poll(), home.poll()] == [0, 0]
+    assert home.handed() == [("a.json", 1)]
+    assert (newest(home).state, newest(home).reason_code) == (REJECTED, ReasonCode.SAME_FILE)
+    (line,) = home.said
+    assert home.path("a.json") in line
+    assert file.is_file()  # so that no writer sends it once more
+    assert not home.layout.rejected("activity").exists()
+
+
+def test_other_content_than_an_archived_one(either: Home) -> None:
+    home = either
+    file, at = land_archived(home, "a.json", '{"x": 1}\n')
+    land_again(file, '{"x": 2}\n', at)
+    is_allowed = home.source.allow_overwrites
+    assert [home.poll(), home.poll()] == [int(is_allowed), 0]
+    state = PENDING if is_allowed else REJECTED
+    assert home.states() == {("a.json", 1): ARCHIVED, ("a.json", 2): state}
+    if not is_allowed:
+        assert newest(home).reason_code == ReasonCode.NAME_TAKEN
+        home.change(allow_overwrites=True)  # as the reason says
+        assert [home.poll(), home.poll()] == [1, 0]
+
+
+@pytest.mark.parametrize("way", ["delete", "lost"])
+def test_same_size_and_time_as_a_deleted_one(either: Home, way: str) -> None:
+    """A nightly copy of what is already in bronze is likelier than another file like it."""
+    home = either
+    home.change(clean_source="delete" if way == "delete" else "archive")
+    file, at = land_archived(home, "a.json", '{"x": 1}\n')
+    (home.layout.archive("activity") / "a.json").unlink(missing_ok=True)
+    land_again(file, '{"x": 2}\n', at)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert newest(home).reason_code == ReasonCode.SAME_FILE
+    land_again(file, '{"x": 2}\n', at + 10**9)
+    assert home.poll() == int(home.source.allow_overwrites)
+
+
+def test_file_that_grew_is_rejected_once(home: Home) -> None:
+    home.land("a.json", "{}\n", age=20)
+    home.poll()
+    home.take_in("a.json")
+    file = home.land("a.json", "{}\n{}\n", age=10)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert file.is_file()
+    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
+    (line,) = home.said
+    assert "grew after it was read, from 3 to 6 bytes: bronze has the 1 row read before" in line
+    home.land("a.json", "{}\n" * 3, age=5)
+    assert home.poll() == 0
+    assert home.states()["a.json", 3] == REJECTED
+    home.change(allow_overwrites=True)
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1), ("a.json", 4)]
+
+
+def test_copies_with_another_time_are_reported_together(home: Home) -> None:
+    names = [f"{number:02}.json" for number in range(25)]
+    files = [home.land(name, age=20) for name in names]
+    home.poll()
+    home.take_in(*names)
+    for file in files:
+        aged(file, 10)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert {e.reason_code for e in home.ledger().values() if e.version == 2} == {"name_taken"}
+    *lines, more = home.said
+    assert [line.split()[1] for line in lines] == [f"{home.path(name)}:" for name in names[:20]]
+    assert more.endswith(
+        "and 5 more rejected for the same reason (medallion files --state rejected)"
+    )
+
+
+def test_new_version_waits_for_the_quiet_period(home: Home) -> None:
+    home.change(allow_overwrites=True, quiet_period=Duration.parse("1 minute"))
+    home.land("a.json", "{}\n", age=200)
+    home.poll()
+    home.take_in("a.json")
+    file = home.land("a.json", "{}\n{}\n", age=10)
+    assert [home.poll(), home.poll()] == [0, 0]
+    aged(file, 100)
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+def test_rejected_file_that_is_put_back(home: Home) -> None:
+    """As after the configuration was corrected."""
+    file = home.land("a.json", age=10)
+    assert home.poll() == 1
+    ledger = home.discovery().ledger
+    reason = Reason(ReasonCode.UNREADABLE, "not text")
+    unreadable = ledger.newest_entries()[0].with_state(UNREADABLE, reason)
+    archive.reject_files(home.layout, home.source, ledger, [unreadable])
+    moved = home.ledger()[("a.json", 1)].moved_to
+    assert moved
+    assert home.poll() == 0
+    (home.layout.root / moved).rename(file)  # with the same time
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+
+
+def test_file_rejected_by_an_earlier_release(home: Home) -> None:
+    """Its entry has no code yet, and is ingested once overwriting is allowed."""
+    home.land("a.json", age=9)
+    home.poll()
+    home.take_in("a.json")
+    home.land("a.json", "{}\n{}\n", age=4)
+    path = home.path("a.json")
+    info = current_info(home.layout, path)
+    assert info
+    why = "a file of this name was taken in before, and this is another one: ..."
+    entry = Entry("activity", path, 2, info.size, info.modified_at, 1, state=REJECTED, why=why)
+    home.discovery().ledger.write([entry])
+    assert home.poll() == 0
+    home.change(allow_overwrites=True)
+    assert [home.poll(), home.poll()] == [1, 0]
+
+
+def request(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 0) -> Path:
+    """Return a file elsewhere, whose directory is requested as a backfill."""
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    discovery.request_backfill(home.layout, home.source.name, folder)
+    return aged(file, age)
+
+
+def test_backfill_waits_for_the_quiet_period(home: Home, tmp_path: Path) -> None:
+    home.change(quiet_period=Duration.parse("5 minutes"))
+    file = request(home, tmp_path / "old", "a.json", age=100)
+    assert [home.poll(), home.poll()] == [0, 0]
+    assert discovery.pending_backfills(home.layout, home.source.name) == []
+    assert home.discovery().backlog() == []
+    aged(file, 301)
+    assert [entry.path for entry in home.discovery().backlog()] == [str(file)]
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.names() == [str(file)]
+
+
+def test_backfill_file_that_changes_and_goes(home: Home, tmp_path: Path) -> None:
+    file = request(home, tmp_path / "old", "a.json", age=100)
+    assert home.poll() == 1
+    file.write_text("{}\n{}\n")
+    assert [home.poll(), home.poll()] == [1, 0]
+    assert home.ledger()[str(file), 1].size == 6
+    file.unlink()
+    assert home.poll() == 0
+    assert home.states() == {(str(file), 1): VANISHED}
+
+
+def test_backfill_file_that_changes_after_ingestion(home: Home, tmp_path: Path) -> None:
+    file = request(home, tmp_path / "old", "a.json", age=100)
+    home.poll()
+    home.take_in(str(file))
+    file.write_text("{}\n{}\n")
+    assert home.poll() == 0
+
+
+def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> None:
+    """A setting may have changed since, such as max_line_bytes."""
+    file = request(home, tmp_path / "old", "a.json", age=100)
+    assert home.poll() == 1
+    for version in (1, 2):
+        ledger = home.discovery().ledger
+        entry = ledger.version(str(file), version)
+        assert entry
+        unreadable = entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, "too long"))
+        archive.reject_files(home.layout, home.source, ledger, [unreadable])
+        assert home.poll() == 0
+        discovery.request_backfill(home.layout, home.source.name, file.parent)
+        assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]
+    assert home.handed() == [(str(file), version) for version in (1, 2, 3)]
