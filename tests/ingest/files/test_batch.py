@@ -85,7 +85,7 @@ def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakeho
     }
     assert rejected(home) == sorted((*files, "summed.csv"))
     why = book(home)["summed.csv", 1].why or ""
-    assert why.startswith("cannot be read: .summed.csv.crc beside it is of another file")
+    assert why.startswith("cannot be read: .summed.csv.crc is of another file")
     assert run_audit(home.config, everything=True).findings == ()
 
 
