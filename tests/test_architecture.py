@@ -120,7 +120,7 @@ FILE_SYSTEM_CALLS = {
     "spark": 20,
     "quality": 8,
     "state": 12,
-    "ingest": 51,
+    "ingest": 45,
     "discover": 15,  # the files of a user, outside the root
     "layers": 30,
     "inspect": 1,
