@@ -228,7 +228,7 @@ def test_land_without_a_reader(
     monkeypatch.setenv("MEDALLION_CONF", str(conf))
     for command in (["land"], ["land", "--source", "activity"]):
         told = refused(capsys, *command)
-        assert "has no source activity of JSON lines that takes activity-000001-00001.json" in told
+        assert "has no source activity of JSON lines that reads activity-000001-00001.json" in told
         assert told.endswith("is landed: take --source event.\n")
     assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
     assert capsys.readouterr().out.startswith(f"landed in {root}/landing\n")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from medallion.config.expressions import arrival_column, has_current_time, without_strings
+from medallion.config.expressions import (
+    arrival_column,
+    column_names,
+    has_current_time,
+    nearest_name,
+    without_strings,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,3 +65,37 @@ def test_a_column_that_is_another_one_when_the_row_comes_again(
     sql: str, column: str | None
 ) -> None:
     assert arrival_column(sql) == column
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("coalesce(ts, time)", ["ts", "time"]),
+        ("case when trim(id) <> '' then id end", ["id"]),
+        ("try_cast(amount AS double) + tax", ["amount", "tax"]),
+        ("cast(x as decimal(10, 2)) * y", ["x", "y"]),
+        ("cast(x as struct<a: int, b: array<string>>).a", ["x"]),
+        ("user.name", ["user"]),
+        ("`user name`.`a b`", ["user name"]),
+        ("transform(items, item -> item.price * rate)", ["items", "rate"]),
+        ("aggregate(xs, 0, (total, x) -> total + x)", ["xs"]),
+        ("extract(year from sold_at)", ["sold_at"]),
+        ("sold_at + INTERVAL 1 DAY", ["sold_at"]),
+        ("'a.b' || c -- not d", ["c"]),
+        ("timestamp'2026-01-01' < at AND at IS NOT NULL", ["at"]),
+        ("count(*) filter (where action = 'open')", ["action"]),
+        ("sum(1e3 * amount)", ["amount"]),
+        ("event.device = activity.device", ["event", "activity"]),
+        ("if(date > date'2026-01-01', timestamp, current_timestamp)", ["date", "timestamp"]),
+        ("`it's` || \"it's\" || x", ["it's", "x"]),
+    ],
+)
+def test_column_names(sql: str, names: list[str]) -> None:
+    assert column_names(sql) == names
+
+
+def test_nearest_name() -> None:
+    columns = ["shop", "Amount", "sold_at"]
+    assert [nearest_name(n, columns) for n in ("shopp", "amont", "soldat", "region")] == [
+        *("shop", "Amount", "sold_at", None),
+    ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
@@ -33,3 +35,70 @@ def has_current_time(sql: str) -> bool:
 def arrival_column(sql: str) -> str | None:
     """Return the first column of SQL whose value changes if the same row arrives again."""
     return next((match["column"] for match in _ARRIVAL.finditer(sql) if match["column"]), None)
+
+
+_TOKEN = re.compile(
+    rf"(?P<skip>{COMMENT}|\s+)|(?P<string>{STRING})|`(?P<quoted>[^`]*)`|(?P<word>[A-Za-z_]\w*)"
+    r"|\d[\w.]*|->|.",
+    re.DOTALL,
+)
+# Words that are not columns; a column of such a name is not checked.
+_KEYWORD_LIST = """
+all and any array as asc between both by case cast current_date current_time current_timestamp
+current_user day days desc distinct div else end escape except exists extract false filter first
+following for from hour hours ignore ilike in interval is last leading like microsecond
+microseconds millisecond milliseconds minute minutes month months not null nulls or order over
+overlay partition placing position preceding quarter range regexp respect rlike row rows second
+seconds similar some struct substring then timestamp_ltz timestamp_ntz to trailing trim true
+unbounded week weeks when where within year years
+"""
+_KEYWORDS = frozenset(_KEYWORD_LIST.split())
+
+
+def column_names(sql: str) -> list[str]:
+    """Return the names in a SQL expression that must be columns, each once, as they are spelled.
+
+    Functions, keywords, types, struct fields and lambda variables are left out. Of a qualified name
+    such as `event.device`, the first part is returned.
+    """
+    tokens = [match for match in _TOKEN.finditer(sql) if not match["skip"]]
+    signs = [match[0] for match in tokens] + [""]
+    names: dict[str, None] = {}
+    variables: set[str] = set()
+    type_depth, depth = None, 0  # inside of `AS type`, until the bracket around it ends
+    for index, match in enumerate(tokens):
+        sign, name = match[0], match["word"] or match["quoted"]
+        depth += (sign in "([") - (sign in ")]")
+        if type_depth is not None:
+            type_depth = None if depth < type_depth else type_depth
+            continue
+        if match["word"] and sign.lower() == "as":
+            type_depth = depth
+        elif name and index and signs[index - 1] == ".":
+            continue
+        elif match["quoted"] or (match["word"] and _is_column(sign, signs[index + 1])):
+            names[str(name)] = None
+        elif sign == "->":
+            variables |= _lambda_variables(signs[:index])
+    return [name for name in names if name not in variables]
+
+
+def _is_column(word: str, following: str) -> bool:
+    """Return whether a word is a column, by itself and the sign that follows it."""
+    is_literal = following[:1] in ("'", '"')  # date'2026-05-01'
+    return following != "(" and not is_literal and word.lower() not in _KEYWORDS
+
+
+def _lambda_variables(before: list[str]) -> set[str]:
+    """Return the variables of a lambda, `x ->` or `(x, y) ->`, from the signs before its arrow."""
+    if before[-1] != ")":
+        return {before[-1]}
+    start = len(before) - 1 - before[::-1].index("(")
+    return set(before[start + 1 : -1]) - {","}
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like a misspelled one, or None if none is like it."""
+    by_case = {each.lower(): each for each in names}
+    matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.7)
+    return by_case[matches[0]] if matches else None
