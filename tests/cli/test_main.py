@@ -34,6 +34,7 @@ from tests.support import PROJECT
 from tests.support.command import Cli
 
 COMMANDS = {
+    "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
     "run": ["bronze,silver,gold", "--trigger"],
     "nightly": ["--accept"],
@@ -229,7 +230,7 @@ def test_land_without_a_reader(
     for command in (["land"], ["land", "--source", "activity"]):
         told = refused(capsys, *command)
         assert "has no source activity of JSON lines that reads activity-000001-00001.json" in told
-        assert told.endswith("is landed: take --source event.\n")
+        assert told.endswith("use --source event.\n")
     assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
     assert capsys.readouterr().out.startswith(f"landed in {root}/landing\n")
     assert {path.name for path in (root / "landing").iterdir()} >= {"event"}

@@ -113,7 +113,7 @@ def test_errors_are_one_harmless_line(
     def wrong() -> None:
         raise UsageError(f"there is no {EVIL}")
 
-    monkeypatch.setattr(main, "load", wrong)
+    monkeypatch.setattr(main, "load_with_errors", wrong)
     assert main.main(["status"]) == 2
     assert capsys.readouterr().err == f"medallion: there is no {SEEN}\n"
     assert main.main(["status", "--debug"]) == 2

@@ -144,9 +144,11 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.inspect import catalog, ledger_files
+    from medallion.runtime.check import refuse_invalid_suites
     from medallion.runtime.outcome import record_reported
     from medallion.runtime.planner import end_if_idle
 
+    refuse_invalid_suites(config)
     started, quiet = time.monotonic(), bool(options.json)
     messages = unread_file_warnings(config)
     outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
@@ -215,6 +217,17 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     if not options.json:
         print_result(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
     return 0
+
+
+def check(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli import render_runs
+    from medallion.runtime.check import run_check
+
+    result = run_check(config, options.config_errors)
+    if not options.json:
+        print_result(f"lakehouse {config.layout.root}")
+    _present(options, render_runs.check_json, render_runs.check_text, result)
+    return result.exit_status
 
 
 def audit(config: Config, options: argparse.Namespace) -> int:

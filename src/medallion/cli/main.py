@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from medallion import __version__
 from medallion.cli import commands
 from medallion.cli.terminal import flush_output, print_message
-from medallion.config.loader import load
+from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
-from medallion.errors import MedallionError, error_message
+from medallion.errors import ConfigError, MedallionError, error_message
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.text import counted
 
 Command = Callable[[Config, argparse.Namespace], int]
 _JSON = "print one JSON document only"
@@ -34,7 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         with signals.sigterm_as_interrupt():
-            return command(load(), options)
+            config, options.config_errors = load_with_errors()
+            if options.config_errors and command is not commands.check:
+                raise _first(options.config_errors)
+            return command(config, options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)
         return error.exit_status
@@ -47,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_unexpected(error, options.debug)
     finally:
         flush_output()
+
+
+def _first(errors: Sequence[ConfigError]) -> ConfigError:
+    """Return the first error, with the number of the others."""
+    more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
+    return ConfigError(f"{errors[0]}{more}")
 
 
 def _report_unexpected(error: Exception, debug: bool) -> int:
@@ -89,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     _add_add(add("add", "add a source to pipeline.yaml from a look at its files"))
+    add("check", "report everything that is wrong, and what the next nightly run would do")
     _add_land(add("land", "generate test data and land it"))
     _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
     _add_run(add("run", "run one layer on all available data", has_json=False))

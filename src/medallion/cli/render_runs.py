@@ -14,6 +14,7 @@ from medallion.inspect.catalog import FirstRows
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import Failure
+from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import PENDING, REJECTED, Entry
 from medallion.storage.text import counted, printable
@@ -261,3 +262,47 @@ def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -
     return "\n".join(
         [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
     )
+
+
+def check_json(result: CheckResult) -> dict[str, Any]:
+    """Return errors, notes and files, and the plan of the next nightly run."""
+    return {
+        "ok": result.exit_status == 0,
+        "errors": result.errors,
+        "attention": result.attention,
+        "notes": result.notes,
+        **attention_json(result.files),
+        "sources": {
+            name: {"files": backlog.files, "bytes": backlog.bytes, "messages": backlog.messages}
+            for name, backlog in result.backlogs.items()
+        },
+        "queries": {name: list(reasons) for name, reasons in result.queries.items()},
+        "rebuilds": result.rebuilds,
+        "unfinished_refresh": result.has_unfinished_refresh,
+    }
+
+
+def check_text(result: CheckResult) -> str:
+    """Return a line for each error, note and file, then the plan of the next nightly run."""
+    lines = [f"error: {line}" for line in (*result.errors, *result.rebuilds.values())]
+    lines += [f"attention: {line}" for line in result.attention]
+    lines += [*attention_lines(result.files), *(f"note: {line}" for line in result.notes)]
+    lines = [*map(printable, lines), ""]
+    if result.errors:
+        return "\n".join([*lines, "the configuration is wrong: no run starts"])
+    lines.append("the next nightly run:")
+    if result.has_unfinished_refresh:
+        lines.append("  completes a refresh first")
+    for name, backlog in result.backlogs.items():
+        size = f", {backlog.bytes:,} bytes" if backlog.files else ""
+        messages = f", {counted(backlog.messages, 'message')}" if backlog.messages else ""
+        lines.append(f"  {name}: {counted(backlog.files, 'file')}{size}{messages}")
+    starts = [f"  starts {name}: {', '.join(why)}" for name, why in result.queries.items()]
+    return "\n".join(
+        [*lines, *(starts or ["  starts nothing: nothing is new"]), _check_verdict(result)]
+    )
+
+
+def _check_verdict(result: CheckResult) -> str:
+    verdicts = ("nothing is wrong", "the data needs attention", "some tables must be rebuilt")
+    return verdicts[result.exit_status]

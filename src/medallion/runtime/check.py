@@ -1,0 +1,314 @@
+"""`medallion check`: everything that is wrong, and what the next nightly run would do.
+
+Nothing is written, and Java is not started: SQL is compared with the known columns by name only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from medallion.config.document import config_error
+from medallion.config.expressions import column_names, nearest_name
+from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
+from medallion.config.queries import queries, query_names
+from medallion.errors import ITEM_ERRORS, ConfigError, UsageError, error_message
+from medallion.ingest.files.listing import list_files, unread_file_warnings
+from medallion.ingest.formats import SOURCE_TYPES
+from medallion.ingest.schema import registry
+from medallion.ingest.source import Backlog
+from medallion.inspect import ledger_files
+from medallion.inspect.ledger_files import Attention
+from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
+from medallion.runtime import planner
+from medallion.spark import checkpoints
+from medallion.state import ledger, pending_work
+from medallion.state.ledger import ReasonCode
+from medallion.state.pending_work import WorkReason
+from medallion.state.runs import Runs
+from medallion.storage import delta_tables
+from medallion.storage.paths import layer_of
+from medallion.storage.table_specs import INGESTED_AT, TIME_DIGITS, WINDOW, bronze_columns
+from medallion.storage.text import counted
+
+_CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass
+class CheckResult:
+    """The result of a check.
+
+    Attributes:
+        errors: what is wrong in the configuration, a message each.
+        attention: what the data needs, a message each.
+        notes: what may be intended, a message each.
+        files: files that need attention.
+        backlogs: the input that waits, by source.
+        queries: the reasons to start each query that has some.
+        rebuilds: why `medallion refresh` is needed, by table.
+        has_unfinished_refresh: whether the next run completes a refresh first.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    attention: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: Attention = field(default_factory=Attention)
+    backlogs: dict[str, Backlog] = field(default_factory=dict)
+    queries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    rebuilds: dict[str, str] = field(default_factory=dict)
+    has_unfinished_refresh: bool = False
+
+    @property
+    def exit_status(self) -> int:
+        """2 if the configuration is wrong, 1 if the data needs attention, else 0."""
+        if self.errors or self.rebuilds:
+            return 2
+        return 1 if self.attention or self.files.has_failures else 0
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Collect the error of a part of the check, and continue with the next."""
+        try:
+            yield
+        except UsageError as error:
+            self.errors.append(str(error))
+        except ITEM_ERRORS as error:
+            self.attention.append(error_message(error))
+
+
+def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult:
+    """Check the configuration, the landing folders and the tables, and plan the next run.
+
+    Args:
+        config: the valid part of the configuration.
+        errors: the errors of the rest.
+    """
+    result = CheckResult(errors=[str(error) for error in errors])
+    # Folders and the plan need all sources: the files of an invalid one would seem unread.
+    steps = (_check_sql,) if result.errors else (_check_sql, _check_landing, _plan)
+    result.errors += suite_errors(config)
+    for step in steps:
+        with result.collecting():
+            step(config, result)
+    if result.errors:
+        result.queries = {}
+    result.errors = list(dict.fromkeys(result.errors))
+    return result
+
+
+def suite_errors(config: Config) -> list[str]:
+    """Return the errors of suites that cannot be read."""
+    errors = []
+    for table in query_names(config):
+        try:
+            read_suite(config.conf_dir, table)
+        except ConfigError as error:
+            errors.append(str(error))
+    return errors
+
+
+def refuse_invalid_suites(config: Config) -> None:
+    """Raise ConfigError if a suite cannot be read, before a run starts."""
+    if errors := suite_errors(config):
+        more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
+        raise ConfigError(errors[0] + more)
+
+
+def _check_sql(config: Config, result: CheckResult) -> None:
+    """Check rules, and the columns that expressions and rules name."""
+    from medallion.quality.rules import load_rules  # here: it imports PySpark
+
+    for source in config.sources.values():
+        with result.collecting():
+            _check_silver(config, source, result)
+    for table in config.gold.values():
+        _check_gold(config, table, result)
+    for name in query_names(config):
+        with result.collecting():
+            if layer_of(name) != "gold":
+                load_rules(config.conf_dir, name)
+            _check_suite(config, name, result)
+
+
+def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> None:
+    columns = known_columns(config, source)
+    if columns is None:
+        return
+    for column, sql in source.silver.items():
+        key = f"sources.{source.name}.silver.{column}"
+        for name in unknown_names(sql, columns):
+            nearest = nearest_name(name, columns)
+            error = _unknown_column(config, key, name, f"bronze.{source.name}", columns)
+            if source.schema is not None:
+                result.errors.append(str(error))
+            elif nearest:
+                result.attention.append(str(error))
+            else:
+                result.notes.append(f"{key} reads {name}, which no row has had yet.")
+
+
+def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
+    """Return the columns of a bronze table as far as they are known; None if its schema is not."""
+    versions = registry.read_versions(config.layout.schemas(source.name))
+    if source.schema is None and not versions:
+        return None
+    columns = {**(source.schema or {}), **source.hints}
+    columns |= versions[-1].columns if versions else {}
+    columns |= dict.fromkeys((*source.record_fields, *source.partition_columns), "string")
+    return bronze_columns(columns, source.origin_columns)
+
+
+def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
+    """Return the names in a SQL expression that are none of these columns, in any case."""
+    known = {column.lower() for column in columns}
+    return [name for name in column_names(sql) if name.lower() not in known]
+
+
+def _unknown_column(
+    config: Config, key: str, name: str, table: str, columns: Collection[str]
+) -> ConfigError:
+    nearest = nearest_name(name, columns)
+    hint = f" (did you mean {nearest}?)" if nearest else f"; there are {', '.join(columns)}"
+    problem = f"reads {name}, which is not a column of {table}{hint}"
+    return config_error(config.conf_dir / "pipeline.yaml", key, problem)
+
+
+def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
+    columns = [c for name in table.sources for c in _silver_columns(config.sources[name])]
+    sources = " and ".join(f"silver.{name}" for name in table.sources)
+    expressions: dict[str, str] = {}
+    match table.definition:
+        case Aggregate() as aggregate:
+            expressions = {f"measure.{name}": sql for name, sql in aggregate.measure.items()}
+            columns += WINDOW
+        case Join() as join:
+            expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
+            expressions |= {"where": join.where or "", "join.condition": join.condition or ""}
+            columns += table.sources
+    for key, sql in expressions.items():
+        for name in unknown_names(sql, columns):
+            error = _unknown_column(config, f"gold.{table.name}.{key}", name, sources, columns)
+            result.errors.append(str(error))
+
+
+def _silver_columns(source: SourceConfig) -> tuple[str, ...]:
+    return (*source.silver_columns, INGESTED_AT, TIME_DIGITS)
+
+
+def _check_suite(config: Config, table: str, result: CheckResult) -> None:
+    columns = _table_columns(config, table)
+    for expectation in read_suite(config.conf_dir, table):
+        for name in _expectation_columns(expectation) if columns else ():
+            if name.lower() not in {column.lower() for column in columns or ()}:
+                nearest = nearest_name(name, columns or ())
+                hint = f" (did you mean {nearest}?)" if nearest else ""
+                result.errors.append(
+                    f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
+                    f"{name}, which is not a column of {table}{hint}."
+                )
+
+
+def _table_columns(config: Config, table: str) -> Collection[str] | None:
+    """Return the columns of a table with a suite; None if they are not known."""
+    layer, _, name = table.partition(".")
+    if layer == "bronze":
+        return known_columns(config, config.sources[name])
+    if layer == "silver":
+        return _silver_columns(config.sources[name])
+    match config.gold[name].definition:
+        case Aggregate() as aggregate:
+            return (*aggregate.groups, *aggregate.measure)
+        case Join() as join:
+            return tuple(join.columns)
+    return None
+
+
+def _expectation_columns(expectation: Expectation) -> list[str]:
+    """Return the columns that an expectation names."""
+    kwargs = expectation.kwargs
+    if expectation.type == BY_QUERY:
+        match = _CONDITION.search(str(kwargs.get("unexpected_rows_query", "")))
+        is_simple = match and expectation.on_failure == "quarantine"
+        return column_names(match[1]) if match and is_simple else []
+    names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
+    names += kwargs.get("column_list") or []
+    return [name for name in names if isinstance(name, str)]
+
+
+def _check_landing(config: Config, result: CheckResult) -> None:
+    """Find files and suites without an entry, entries without files, and unreadable folders."""
+    result.attention += unread_file_warnings(config)
+    for suite in unused_suites(config.conf_dir, query_names(config)):
+        result.notes.append(f"{suite} is not used: no table has that name.")
+    for source in config.sources.values():
+        with result.collecting():
+            backlog = SOURCE_TYPES[source.format].backlog(config, source)
+            result.backlogs[source.name] = backlog
+            if source.stream:
+                continue
+            listing = list_files(config.layout, source, source.folders_in(config.layout))
+            result.attention += [
+                f"no files were read from {path}: {reason.text}."
+                for path, reason in listing.invalid.items()
+                if reason.code in (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
+            ]
+            if not listing.files and not ledger.read_entries(config.layout, source.name):
+                folder = config.layout.relative(config.layout.landing(source.name))
+                result.notes.append(f"{source.name} has no files: nothing has landed in {folder}/.")
+
+
+def _plan(config: Config, result: CheckResult) -> None:
+    runs = Runs(config.layout)
+    result.files = ledger_files.find_attention(config)
+    if gates := pending_work.blocked_gates(config, runs.run_state):
+        result.attention.append(f"gold is blocked: {pending_work.blocked_reason(gates)}")
+    plan = planner.plan_run(config, runs)
+    result.has_unfinished_refresh = plan.has_unfinished_refresh
+    for query in plan.queries:
+        if query.error:
+            is_usage = isinstance(query.error, UsageError)
+            (result.errors if is_usage else result.attention).append(str(query.error))
+        elif query.should_run or query.should_check:
+            # A query that never ran has no settings that could have changed.
+            is_new = checkpoints.last_planned(config.layout.checkpoint(query.query)) < 0
+            reasons = [r for r in query.reasons if not is_new or r != WorkReason.SETTINGS_CHANGED]
+            if reasons:
+                result.queries[query.query] = tuple(map(str, reasons))
+    _add_readers(config, result.queries)
+    for name, refuse_changed in _definition_checks(config):
+        try:
+            refuse_changed()
+        except ConfigError as error:
+            result.rebuilds[name] = str(error)
+
+
+def _add_readers(config: Config, started: dict[str, tuple[str, ...]]) -> None:
+    """Add the queries that read the new rows of others."""
+    writing = {name for name, reasons in started.items() if WorkReason.NEW_INPUT in reasons}
+    for query in queries(config):
+        upstream = [table for table in query.upstream if table in writing]
+        if upstream:
+            writing.add(query.name)
+            reason = f"new rows of {' and '.join(upstream)}"
+            started[query.name] = (*started.get(query.name, ()), reason)
+
+
+def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield a function for each silver and gold table that raises if its definition changed."""
+    from medallion.layers.gold.definition import refuse_changed_gold  # here: PySpark, as below
+    from medallion.layers.silver.rules import refuse_changed_silver
+
+    for query in queries(config, ("silver", "gold")):
+        checkpoint = config.layout.checkpoint(query.name)
+        then = checkpoints.noted(checkpoint, "definition")
+        if then is None or not delta_tables.row_count(config.layout.table(query.name)):
+            continue
+        if query.layer == "gold":
+            table = config.gold[query.name.partition(".")[2]]
+            yield query.name, partial(refuse_changed_gold, config, table, then)
+        else:
+            source = config.sources[query.source]
+            yield query.name, partial(refuse_changed_silver, config, source, then)

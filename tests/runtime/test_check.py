@@ -1,0 +1,163 @@
+"""`medallion check` finds every problem at once, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from medallion.config.loader import load_with_errors
+from medallion.errors import ConfigError
+from medallion.ingest.schema import registry
+from medallion.quality.suites import suite_path
+from medallion.runtime.check import CheckResult, refuse_invalid_suites, run_check
+from tests.support import PROJECT
+from tests.support.home import tree
+
+SOURCE = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
+GUARDS = [
+    {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "at"},
+        "meta": {"name": "missing_event_time", "on_failure": "quarantine"},
+    },
+]
+
+
+class Project:
+    """A project folder with one source, `sales`, and one gold table, `counts`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(PROJECT / "conf/spark", folder / "conf/spark")
+        self.document = {
+            "sources": {"sales": dict(SOURCE)},
+            "gold": {
+                "counts": {
+                    "source": "silver.sales",
+                    "group_by": ["shop"],
+                    "measure": {"n": "count(*)"},
+                },
+            },
+        }
+        self.suite(GUARDS)
+        self.land("sales/a.json", '{"time": "2026-05-01", "shop": "north"}')
+
+    def suite(self, expectations: object, table: str = "silver.sales") -> None:
+        file = suite_path(self.folder / "conf", table)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"name": table, "expectations": expectations}))
+
+    def land(self, path: str, text: str) -> None:
+        file = self.folder / "data/lakehouse/landing" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text + "\n")
+
+    def learn(self, **columns: str) -> None:
+        """Record a version of the schema, as a run does."""
+        directory = self.folder / "data/lakehouse/_schemas/sales"
+        registry.add_version(directory, columns, "inferred")
+
+    def check(self) -> CheckResult:
+        (self.folder / "conf/pipeline.yaml").write_text(
+            yaml.safe_dump(self.document, sort_keys=False)
+        )
+        before = tree(self.folder)
+        config, errors = load_with_errors({}, self.folder)
+        result = run_check(config, errors)
+        assert tree(self.folder) == before, "a check writes nothing"
+        return result
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_good_project(project: Project) -> None:
+    result = project.check()
+    assert (result.errors, result.attention, result.notes, result.exit_status) == ([], [], [], 0)
+    backlog = result.backlogs["sales"]
+    assert (backlog.files, backlog.bytes) == (1, 40)
+    assert result.queries == {
+        "bronze.sales": ("new input", "the table is not created yet"),
+        "silver.sales": ("new rows of bronze.sales",),
+        "gold.counts": ("new rows of silver.sales",),
+    }
+
+
+def test_all_errors_of_the_configuration(project: Project) -> None:
+    project.document["sources"]["sales"] |= {"late": "x", "watrmark": "1 hour"}
+    project.document["sources"]["more"] = SOURCE | {"event_time": "when"}
+    result = project.check()
+    assert [error.split(": ")[1].split(" ")[0] for error in result.errors] == [
+        *("sources.sales.watrmark", "sources.sales.late", "sources.more.event_time"),
+    ]
+    assert (result.attention, result.queries, result.exit_status) == ([], {}, 2)
+
+
+def test_misspelled_columns(project: Project) -> None:
+    project.learn(time="timestamp", shop="string")
+    sales = project.document["sources"]["sales"]
+    sales["silver"] = {"at": "time", "shop": "lower(shopp)", "region": "coalesce(country, zip)"}
+    project.document["gold"]["counts"]["measure"] = {"n": "count(distinct shpo)"}
+    project.suite(
+        [
+            *GUARDS,
+            {
+                "type": "unexpected_rows_expectation",
+                "kwargs": {
+                    "unexpected_rows_query": "SELECT * FROM {batch} WHERE lenght(regio) > 2"
+                },
+                "meta": {"name": "long_region", "on_failure": "quarantine"},
+            },
+        ]
+    )
+    result = project.check()
+    gold, suite = result.errors
+    assert "gold.counts.measure.n reads shpo" in gold
+    assert "(did you mean shop?)" in gold
+    assert 'expectation "long_region" reads regio, which is not a column of silver.sales' in suite
+    # Fields of an inferred schema may still come.
+    (attention,) = result.attention
+    assert "line" in attention
+    assert "sources.sales.silver.shop reads shopp" in attention
+    assert result.notes == [
+        f"sources.sales.silver.region reads {name}, which no row has had yet."
+        for name in ("country", "zip")
+    ]
+    assert result.exit_status == 2
+
+
+def test_columns_of_a_declared_schema(project: Project) -> None:
+    project.document["sources"]["sales"]["schema"] = {"time": "timestamp", "stores": "string"}
+    (error,) = project.check().errors
+    assert "sources.sales.silver.shop reads shop, which is not a column of bronze.sales" in error
+
+
+def test_folders_and_files(project: Project) -> None:
+    project.document["sources"]["sales"]["folders"] = ["/nowhere"]
+    project.document["sources"]["idle"] = SOURCE
+    project.suite(GUARDS, "silver.idle")
+    project.suite([], "gold.contus")
+    project.land("salse/a.json", "{}")
+    result = project.check()
+    assert [line.split(":")[0] for line in result.attention] == [
+        "landing/salse",
+        "no files were read from /nowhere",
+    ]
+    unused, idle = result.notes
+    assert "gold/contus.json is not used" in unused
+    assert idle == "idle has no files: nothing has landed in landing/idle/."
+    assert result.exit_status == 1
+
+
+def test_suites_are_refused_before_a_run(project: Project) -> None:
+    project.suite("nothing")
+    assert project.check().exit_status == 2
+    config, _ = load_with_errors({}, project.folder)
+    with pytest.raises(ConfigError, match=r"silver/sales\.json is not a suite"):
+        refuse_invalid_suites(config)
