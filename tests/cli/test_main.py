@@ -34,6 +34,7 @@ from tests.support import PROJECT
 from tests.support.command import Cli
 
 COMMANDS = {
+    "add": ["--dry-run", "--land"],
     "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
     "run": ["bronze,silver,gold", "--trigger"],
