@@ -63,7 +63,7 @@ def allowed(importer: str) -> set[str]:
     return {importer, *before, *(BESIDE if importer == "cli" else ())}
 
 
-def test_every_package_has_its_place() -> None:
+def test_every_package_is_ordered() -> None:
     there = {package(module) for module in MODULES}
     assert there - {"__init__", "__main__"} == {*RANK, *BESIDE}
 
@@ -78,7 +78,7 @@ def test_a_package_imports_only_those_before_it(importer: str) -> None:
     assert upward == set()
 
 
-def test_the_ways_of_importing_are_all_seen(tmp_path: Path) -> None:
+def test_imported_sees_every_form(tmp_path: Path) -> None:
     lines = (
         "import medallion.cli.main",
         "from medallion import sql, __version__",
@@ -107,7 +107,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     assert long == set()
 
 
-def test_only_spark_s_own_rooms_read_its_private_formats() -> None:
+def test_only_checkpoints_reads_spark_formats() -> None:
     """Checkpoints are spelled by Spark: one module knows how."""
     spelled = {name(m) for m in MODULES if "batchWatermarkMs" in m.read_text(encoding="utf-8")}
     assert spelled == {"spark/checkpoints.py"}
@@ -249,7 +249,7 @@ def test_no_code_compares_or_searches_a_message() -> None:
     assert found == []
 
 
-def test_searches_of_messages_are_all_seen(tmp_path: Path) -> None:
+def test_message_searches_are_found(tmp_path: Path) -> None:
     lines = (
         "def f(entry):",
         "    try: g()",

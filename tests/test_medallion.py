@@ -11,13 +11,13 @@ import pytest
 import medallion
 
 
-def test_it_is_light_until_something_is_asked_for() -> None:
+def test_import_is_lazy() -> None:
     heavy = "{'pyspark', 'deltalake', 'ruamel', 'pandas', 'great_expectations'}"
     code = f"import sys, medallion; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_all_of_it_is_there(tmp_path: Path) -> None:
+def test_public_names_exist(tmp_path: Path) -> None:
     assert {"DataFactory", "query", "spark_session", "__version__"} <= set(dir(medallion))
     reports = medallion.DataFactory(tmp_path / "landing").land(rows=3, files=1, source="event")
     assert reports["event"].lines == 3

@@ -1,4 +1,4 @@
-"""Arguments in, exit status out: what each kind of end is to whoever called."""
+"""The command line: arguments, messages and exit statuses."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ SILENT = {"run", "stream", "refresh"}
 def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main.main([command, "--help"])
-    told = capsys.readouterr().out
-    assert all(word in told for word in [*COMMANDS[command], "--debug"])
-    assert ("--json" in told) == (command not in SILENT)
+    output = capsys.readouterr().out
+    assert all(word in output for word in [*COMMANDS[command], "--debug"])
+    assert ("--json" in output) == (command not in SILENT)
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main.main(["--help"])
-    told = capsys.readouterr().out
-    assert set(re.findall(r"^    ([a-z]+) ", told, re.MULTILINE)) == set(COMMANDS)
+    output = capsys.readouterr().out
+    assert set(re.findall(r"^    ([a-z]+) ", output, re.MULTILINE)) == set(COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(arguments)
-    told = capsys.readouterr().err
-    assert all(word in told for word in ["usage: medallion", *arguments[:1]])
+    output = capsys.readouterr().err
+    assert all(word in output for word in ["usage: medallion", *arguments[:1]])
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "output"),
     [
         (MedallionError("the data failed"), 1, "medallion: the data failed\n"),
         (UsageError("not so"), 2, "medallion: not so\n"),
@@ -98,7 +98,7 @@ def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]
 def test_how_a_command_ends(
     error: BaseException,
     status: int,
-    told: str,
+    output: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,7 +109,7 @@ def test_how_a_command_ends(
     monkeypatch.chdir(PROJECT)
     assert main.main(["status"]) == status
     found = capsys.readouterr()
-    assert found.err.startswith(told)
+    assert found.err.startswith(output)
     assert len(found.err.splitlines()) == 1
     assert found.out == ""
 
@@ -125,27 +125,27 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one sentence of a command that was wrongly used."""
     assert main.main(arguments) == 2
-    told = capsys.readouterr().err
-    assert len(told.splitlines()) == 1, told
-    assert told.startswith("medallion: ")
-    return told
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1, output
+    assert output.startswith("medallion: ")
+    return output
 
 
 LOOKS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
 REBUILDS = ["refresh", "silver.event"]  # which has nothing to rebuild, and starts no Spark there
 
 
-def test_a_root_that_is_misspelled_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = f"there is no lakehouse at {root}: medallion nightly creates it, and "
+def test_main_misspelled_root_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = f"there is no lakehouse at {root}: medallion nightly creates it, and "
     for command in (*LOOKS, REBUILDS):
-        assert told in refused(capsys, *command)
+        assert output in refused(capsys, *command)
     root.write_text("a file")
     for command in (*LOOKS, REBUILDS):
         assert str(root) in refused(capsys, *command)
     assert "Not a directory" in refused(capsys, "land")
 
 
-def test_what_is_wrong_is_said_before_spark_starts(
+def test_main_errors_come_before_spark(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Which takes ten seconds."""
@@ -160,17 +160,17 @@ def test_what_is_wrong_is_said_before_spark_starts(
         ("gold.action_counts", "silver.event"),
     ):
         layer = missing.partition(".")[0]
-        told = f"{missing} does not exist yet: run medallion run {layer} first."
-        assert told in refused(capsys, "refresh", table)
+        output = f"{missing} does not exist yet: run medallion run {layer} first."
+        assert output in refused(capsys, "refresh", table)
     gate = {"kind": "gate", "query": "silver.event", "state": "held", "failed_expectations": "it"}
     Runs(Layout(root)).write([gate])
     for command in (["run", "gold"], ["run", "gold", "--trigger", "4 seconds"], ["stream"]):
         assert main.main(command) == 1
-        told = "medallion: gold is blocked: it on silver.event failed and has not passed since."
-        assert capsys.readouterr().err.startswith(told)
+        output = "medallion: gold is blocked: it on silver.event failed and has not passed since."
+        assert capsys.readouterr().err.startswith(output)
 
 
-def test_what_two_looks_of_a_run_find_is_told_once(
+def test_nightly_reports_each_message_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether there is something to do is asked before its query starts, which looks again."""
@@ -188,7 +188,7 @@ def test_what_two_looks_of_a_run_find_is_told_once(
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
 
-def test_what_cannot_be_shown_is_told(
+def test_nightly_unreadable_tables_are_errors(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Standard output on a disk that is full."""
@@ -197,16 +197,16 @@ def test_what_cannot_be_shown_is_told(
         with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", full)
             assert main.main(command) == 2
-        told = "medallion: the output cannot be written: No space left on device.\n"
-        assert capsys.readouterr().err == told
+        output = "medallion: the output cannot be written: No space left on device.\n"
+        assert capsys.readouterr().err == output
 
 
-def test_no_sample_lands_for_other_sources(
+def test_land_sample_needs_its_sources(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make nightly` goes on from there to the night."""
-    told = "--sample lands the sample files as they are: leave --batches out."
-    assert told in refused(capsys, "land", "--sample", "--batches", "2", "--dirty")
+    """`make nightly` continues with the run."""
+    output = "--sample lands the sample files as they are: leave --batches out."
+    assert output in refused(capsys, "land", "--sample", "--batches", "2", "--dirty")
     assert not root.exists()
     (tmp_path / "conf").mkdir()
     orders = {"event_time": "at", "keys": ["at"], "silver": {"at": "ts"}}
@@ -229,16 +229,18 @@ def test_land_without_a_reader(
     file.write_text(yaml.safe_dump({"sources": settings["sources"], "gold": {}}))
     monkeypatch.setenv("MEDALLION_CONF", str(conf))
     for command in (["land"], ["land", "--source", "activity"]):
-        told = refused(capsys, *command)
-        assert "has no source activity of JSON lines that reads activity-000001-00001.json" in told
-        assert told.endswith("use --source event.\n")
+        output = refused(capsys, *command)
+        assert (
+            "has no source activity of JSON lines that reads activity-000001-00001.json" in output
+        )
+        assert output.endswith("use --source event.\n")
     assert main.main(["land", "--source", "event", "--rows", "9"]) == 0
     assert capsys.readouterr().out.startswith(f"landed in {root}/landing\n")
     assert {path.name for path in (root / "landing").iterdir()} >= {"event"}
     assert not (root / "landing/activity").exists()
 
 
-def test_a_configuration_that_is_not_there(
+def test_main_missing_configuration(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MEDALLION_CONF", str(root / "nowhere"))
@@ -246,23 +248,23 @@ def test_a_configuration_that_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "output"),
     [
         ("selec 1", "not SELEC"),
         ("select * from gold.nothing", "gold.nothing"),
         ("drop table gold.x", "not DROP"),
     ],
 )
-def test_wrong_sql(
-    root: Path, capsys: pytest.CaptureFixture[str], statement: str, told: str
+def test_sql_invalid_statement(
+    root: Path, capsys: pytest.CaptureFixture[str], statement: str, output: str
 ) -> None:
     root.mkdir()
-    assert told in refused(capsys, "sql", statement, "--json")
+    assert output in refused(capsys, "sql", statement, "--json")
     assert "in quotes" in refused(capsys, "sql", *statement.split())
 
 
 @pytest.mark.parametrize(("number", "form"), [(signal.SIGINT, "--json"), (signal.SIGTERM, "--csv")])
-def test_a_long_query_ends_at_once(tmp_path: Path, number: signal.Signals, form: str) -> None:
+def test_sql_ends_on_interrupt(tmp_path: Path, number: signal.Signals, form: str) -> None:
     """To a shell a process that a signal ended has 128 and its number, here 130 and 143."""
     rows = ", ".join(f"generate_series(1, 100000) AS t{n}(v)" for n in range(4))
     asked = f"SELECT sum(t0.v * t1.v + t2.v * t3.v) AS n FROM {rows}"
@@ -279,20 +281,20 @@ def test_a_long_query_ends_at_once(tmp_path: Path, number: signal.Signals, form:
 
 
 @pytest.mark.parametrize(
-    ("source", "path", "told"),
+    ("source", "path", "output"),
     [
         ("nothing", ".", "there is no source nothing"),
         ("event", "no/such", "no such file or folder"),
     ],
 )
-def test_a_backfill_of_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str], source: str, path: str, told: str
+def test_backfill_missing_path(
+    root: Path, capsys: pytest.CaptureFixture[str], source: str, path: str, output: str
 ) -> None:
-    assert told in refused(capsys, "backfill", source, path)
+    assert output in refused(capsys, "backfill", source, path)
     assert not root.exists()
 
 
-def test_land_prints_the_contracts_figures(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_land_json_has_the_documented_keys(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["land", "--rows", "50", "--files", "3", "--source", "event", "--json"]
     assert main.main(asked) == 0
     landed = json.loads(capsys.readouterr().out)
@@ -303,7 +305,7 @@ def test_land_prints_the_contracts_figures(root: Path, capsys: pytest.CaptureFix
     assert len([file for file in (root / "landing/event").iterdir() if file.is_file()]) == 3
 
 
-def test_names_of_files_are_shown_and_not_obeyed(
+def test_files_escapes_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the whole way: a file with an escape in its name lands, and the ledger is asked."""
@@ -322,7 +324,7 @@ def test_names_of_files_are_shown_and_not_obeyed(
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
-def test_a_night_says_what_it_has_not_taken_in(
+def test_nightly_reports_pending_files(
     is_busy: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -335,12 +337,12 @@ def test_a_night_says_what_it_has_not_taken_in(
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     assert main.main(["nightly"]) == 0
-    told = "1 file not ingested yet: medallion files --state pending"
-    assert told in capsys.readouterr().out.splitlines()
+    output = "1 file not ingested yet: medallion files --state pending"
+    assert output in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize("command", [["nightly"], ["run", "bronze"]])
-def test_the_first_run_after_a_rejection_ends_with_1(
+def test_nightly_first_run_after_rejection_fails(
     command: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -385,18 +387,18 @@ def test_the_first_run_after_a_rejection_ends_with_1(
     assert json.loads(capsys.readouterr().out)["files"] == [dismissed]
 
 
-def test_a_damaged_table_is_a_line_of_what_is_shown(
+def test_commands_report_a_damaged_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is told of the others is told all the same, and that it is not all by the exit."""
-    layout, told = Layout(tmp_path), {}
+    """What is output of the others is output all the same, and that it is not all by the exit."""
+    layout, output = Layout(tmp_path), {}
     for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
         spec = replace(table_specs.table_spec(name), columns={"n": "long"})
         records.append_records(layout.table(name), spec, [{"n": 1}, {"n": 2}])
         if name != "bronze.event":
             newest = max((layout.table(name) / "_delta_log").glob("*.json"))
             newest.write_bytes(b"")
-            told[name] = f"{name}: {newest}"
+            output[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)
     balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
     monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome(balances=balances))
@@ -408,7 +410,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     assert "gold.device_totals: cannot be read" in shown.out.splitlines()
     assert "balanced" not in shown.out
     assert [line.partition(" is corrupt")[0] for line in shown.err.splitlines()] == [
-        f"medallion: {told[name]}" for name in ("ops.files", "gold.device_totals")
+        f"medallion: {output[name]}" for name in ("ops.files", "gold.device_totals")
     ]
     assert main.main(["nightly", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["sources"]["event"]["bronze_rows"] == 2
@@ -416,7 +418,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     assert main.main(["report", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert [line.partition(" is corrupt")[0] for line in document["unreadable"]] == [
-        told[name] for name in ("ops.files", "quarantine.activity", "gold.device_totals")
+        output[name] for name in ("ops.files", "quarantine.activity", "gold.device_totals")
     ]
     assert document["sources"]["event"]["bronze_rows"] == 2
     page = Path(document["page"]).read_text(encoding="utf-8")
@@ -429,7 +431,7 @@ def test_a_damaged_table_is_a_line_of_what_is_shown(
     assert [q["waiting_rows"] for q in queries if q["query"] == "silver.event"] == [2]
 
 
-def test_csv_is_byte_for_byte_unless_a_terminal_would_obey_it(
+def test_sql_csv_is_escaped_on_terminals_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(PROJECT)

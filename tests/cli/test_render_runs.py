@@ -1,4 +1,4 @@
-"""What a night says of the expectations that its tables do not meet."""
+"""Messages about failed expectations, balances and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from medallion.runtime.outcome import GateResult, Outcome
 from medallion.state.ledger import Entry
 
 
-def test_what_came_of_a_failure_that_stops_nothing_stands_beside_it() -> None:
+def test_nightly_text_warnings_name_the_consequence() -> None:
     failures = tuple(
         Failure("bronze.event", name, name, 2, 3, (), "2 of 3 rows")
         for name in ("quarantine", "warn", "stop")
@@ -33,28 +33,27 @@ LANDED = {"a": Balance(2, 2, 2, 0, 0, 0, 0)}
 NOTHING = {"a": Balance(*[0] * 7)}
 
 
-def test_what_holds_gold_back_is_let_through_by_a_command_that_is_told() -> None:
+def test_nightly_failures_name_accept_command() -> None:
     stops = (("silver.event", "a"), ("silver.activity", "b"), ("silver.activity", "a"))
     gates = [
         GateResult(Verdict(table, 3, (Failure(table, name, "stop", 2, 3, (), ""),)), 1, (), 0.0)
         for table, name in stops
     ]
-    told = render_runs.nightly_failures(Outcome(gates=gates))
-    assert told[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
+    output = render_runs.nightly_failures(Outcome(gates=gates))
+    assert output[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
 
 
-def test_a_balance_that_is_not_known_is_none() -> None:
+def test_nightly_text_unknown_balance() -> None:
     outcome = Outcome(seconds={"all": 0.0}, is_counted=False)
     assert "NOT BALANCED" in render_runs.nightly_text(outcome, []).splitlines()
 
 
-def test_where_files_go_is_told_while_nothing_has_landed() -> None:
-    told = "put files into landing/<source>/"
+def test_nightly_text_names_landing_if_empty() -> None:
+    hint = "put files into landing/<source>/"
     for lines in (0, 1):
         balances = {"event": Balance(lines, lines, lines, 0, 0, 0, 0), "a": Balance(*[0] * 7)}
-        assert (told in render_runs.nightly_text(Outcome({"all": 0.0}, balances=balances), [])) == (
-            not lines
-        )
+        text = render_runs.nightly_text(Outcome({"all": 0.0}, balances=balances), [])
+        assert (hint in text) == (not lines)
 
 
 REJECTED = Entry("a", "landing/a/1.png", 1, 5, 0, 0, "rejected", "no text", reason_code="x")
@@ -73,7 +72,7 @@ REJECTED = Entry("a", "landing/a/1.png", 1, 5, 0, 0, "rejected", "no text", reas
         (Outcome(balances=NOTHING, errors=["Spark has died"]), None),
     ],
 )
-def test_balanced_is_never_said_beside_a_failure(outcome: Outcome, verdict: str | None) -> None:
+def test_nightly_text_not_balanced_beside_failure(outcome: Outcome, verdict: str | None) -> None:
     outcome.seconds["all"] = 0.0
     lines = render_runs.nightly_text(outcome, []).splitlines()
     assert [line for line in lines if "balanced" in line] == ([verdict] if verdict else [])

@@ -40,7 +40,7 @@ EXPRESSIONS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
-def test_every_value_fits_strict_json(root: str, expression: str, expected: Any) -> None:
+def test_sql_json_every_value_is_strict_json(root: str, expression: str, expected: Any) -> None:
     def refuse(word: str) -> None:
         pytest.fail(f"{word} is not JSON")
 
@@ -48,7 +48,7 @@ def test_every_value_fits_strict_json(root: str, expression: str, expected: Any)
     assert json.loads(printed, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
 
 
-def test_a_table_on_screen() -> None:
+def test_sql_text_is_aligned() -> None:
     rows = [("a", 1, None), ("bc", 100, "x\ny\x1b[31m"), ("", None, "")]
     assert sql_text(Result(("device", "n", "note"), rows)).splitlines() == [
         "device |    n | note",
@@ -59,26 +59,26 @@ def test_a_table_on_screen() -> None:
     ]
 
 
-def test_csv_is_quoted_where_it_must_be() -> None:
+def test_csv_lines_are_quoted_if_needed() -> None:
     rows = [("a,b", 1, None), ('say "x"', 2, TEN), ("two\nlines", 3, [1, "b"])]
     text = "".join(csv_lines(("t", "n", "v"), rows))
     assert text.startswith('t,n,v\r\n"a,b",1,\r\n"say ""x""",2,2015-02-23T10:10:00Z\r\n')
     assert list(csv.reader(io.StringIO(text, newline="")))[-1] == ["two\nlines", "3", '[1, "b"]']
 
 
-def test_no_rows_leave_the_columns() -> None:
+def test_sql_text_without_rows_has_columns() -> None:
     assert sql_text(Result(("id",), [])) == "id\n--"
     assert sql_text(Result(("plan_type", "plan"), [(1, None)])) == "1:\nNone"
     assert [*csv_lines(("id",), [])] == ["id\r\n"]
 
 
-def test_a_large_result_is_streamed(root: str) -> None:
+def test_csv_lines_are_streamed(root: str) -> None:
     columns, rows = stream_rows(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
     lines = csv_lines(columns, rows)
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
 
 
-def test_a_plan_keeps_its_lines(root: str) -> None:
+def test_sql_text_plan_keeps_lines(root: str) -> None:
     plan = sql_text(query(root, "EXPLAIN SELECT 1 AS n FROM gold.device_counts WHERE 1 > random()"))
     lines = plan.splitlines()
     assert {"logical_plan:", "physical_plan:"} <= {*lines}

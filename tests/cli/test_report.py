@@ -31,7 +31,7 @@ FOUND = Overview(
 )
 
 
-def test_what_is_on_the_page() -> None:
+def test_report_html_content() -> None:
     page = report.report_html(FOUND)
     for there in (
         "<h3>gold.totals: 7 rows, the first 2</h3>",
@@ -50,14 +50,14 @@ def test_what_is_on_the_page() -> None:
     assert "\n<h3>activity: rows of quarantine" not in page
 
 
-def test_text_of_those_who_land_files_is_text() -> None:
+def test_report_html_escapes_values() -> None:
     page = report.report_html(FOUND)
     assert "<script" not in page
     assert "\x1b" not in page
     assert page.count("&lt;script&gt;") == 4
 
 
-def test_bars_are_of_one_column_and_of_numbers() -> None:
+def test_report_html_bars_of_last_number() -> None:
     rows = [("a", True, 3, None), ("b", False, 1000, 2.5), ("c", None, 2026, float("nan"))]
     first = Result(("k", "is", "n", "mean"), rows)
     page = report.report_html(replace(FOUND, gold=(FirstRows("gold.t", 3, first),)))
@@ -67,14 +67,14 @@ def test_bars_are_of_one_column_and_of_numbers() -> None:
     assert "<td class=n>2026<" in page
 
 
-def test_a_lakehouse_that_is_not_balanced_and_empty() -> None:
+def test_report_html_of_an_empty_lakehouse() -> None:
     empty = replace(FOUND, gold=(), broken={}, gates={}, runs=())
     page = report.report_html(replace(empty, audit=Audit({}, ("event: a row is lost.",))))
     assert "<b class=bad>NOT BALANCED</b>" in page
     assert "<p class=bad>event: a row is lost.</p>" in page
 
 
-def test_the_same_as_a_document() -> None:
+def test_report_json_content() -> None:
     found = json.loads(json.dumps(report.report_json(FOUND)))
     assert found["balanced"] is True
     assert found["gold"]["gold.totals"]["first"][1] == ["phone", 2]
@@ -82,7 +82,7 @@ def test_the_same_as_a_document() -> None:
     assert found["runs"][0]["seconds"] == 2.5
 
 
-def test_a_page_is_there_whole_or_refused(tmp_path: Path) -> None:
+def test_write_report_is_atomic_or_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert report.write_report(FOUND, page) == str(page)
     assert page.read_text(encoding="utf-8") == report.report_html(FOUND)

@@ -51,27 +51,27 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
     ],
 )
-def test_text_is_as_many_lines_as_it_should_be_and_harmless(text: str, lines: int) -> None:
+def test_visible_lines_escapes_control_characters(text: str, lines: int) -> None:
     found = text.split("\n")
     assert len(found) == lines
     assert all(line.isprintable() for line in found)
     assert "x1b]0;title" in text
 
 
-def test_all_that_is_harmless_stays() -> None:
+def test_visible_lines_keeps_printable_text() -> None:
     for text in ("", "ü 日本 \U0001f600 a\\n", "~!@#$%^&*()"):
         assert printable(text) == text
     assert printable(EVIL) == SEEN
 
 
 @pytest.mark.parametrize("value", [EVIL, [EVIL], {EVIL: EVIL}, "ü \U0001f600", "\U000e0001"])
-def test_json_is_harmless_and_the_same_value(value: Any) -> None:
+def test_to_json_escapes_control_characters(value: Any) -> None:
     printed = to_json(value)
     assert printed.isprintable()
     assert json.loads(printed) == value
 
 
-def test_the_last_door_lets_ends_of_lines_through_and_no_more(
+def test_print_result_escapes_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print_result(f"one\n{EVIL}\r")
@@ -86,7 +86,7 @@ def test_the_last_door_lets_ends_of_lines_through_and_no_more(
         ("ascii", r"\u0141\u00f3 \ud83d\ude00"),
     ],
 )
-def test_what_a_terminal_has_no_letters_for_is_spelled_out(encoding: str, seen: str) -> None:
+def test_print_result_escapes_for_the_encoding(encoding: str, seen: str) -> None:
     """And is JSON still, where it was."""
     name, written = "Łó \U0001f600", io.BytesIO()
     file = io.TextIOWrapper(written, encoding=encoding)
@@ -96,7 +96,7 @@ def test_what_a_terminal_has_no_letters_for_is_spelled_out(encoding: str, seen: 
     assert json.loads(f'"{seen}"') == name
 
 
-def test_work_goes_on_where_nothing_can_be_written_of_it() -> None:
+def test_print_message_ignores_write_errors() -> None:
     full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
     try:
         print_message("at work", full)
@@ -107,7 +107,7 @@ def test_work_goes_on_where_nothing_can_be_written_of_it() -> None:
             full.close()
 
 
-def test_errors_are_one_harmless_line(
+def test_main_errors_are_one_escaped_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong() -> None:
@@ -123,7 +123,7 @@ def test_errors_are_one_harmless_line(
     assert all(line.isprintable() for line in trace)
 
 
-def test_there_is_one_door() -> None:
+def test_only_terminal_prints() -> None:
     """Nobody but `terminal` prints."""
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -135,6 +135,6 @@ def test_there_is_one_door() -> None:
                 assert not is_write or is_door, f"{file} writes"
 
 
-def test_every_text_of_a_status_was_tried() -> None:
+def test_status_text_of_every_value() -> None:
     texts = [f.name for f in fields(QueryStatus) if "str" in str(f.type) and f.name != "query"]
     assert all(getattr(STATUS, name) == EVIL for name in texts)

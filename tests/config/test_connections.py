@@ -34,7 +34,7 @@ def loaded(folder: Path, source: dict[str, Any], environment: dict[str, str]) ->
     return load(environment, folder)
 
 
-def test_what_a_source_reads(tmp_path: Path) -> None:
+def test_stream_formats_are_parsed(tmp_path: Path) -> None:
     earliest = Kafka(("one:9092", "two:9092"), ("clicks", "a.b_c-1"), "json", "earliest", 1_000_000)
     found = loaded(tmp_path / "1", KAFKA, LOGIN)
     assert found.sources["more"].stream == earliest
@@ -70,7 +70,7 @@ def test_mistakes(tmp_path: Path, change: dict[str, Any], message: str) -> None:
         loaded(tmp_path, {**KAFKA, **change}, {})
 
 
-def test_what_must_be_there(tmp_path: Path) -> None:
+def test_stream_formats_required_keys(tmp_path: Path) -> None:
     for number, (format_, message) in enumerate(
         (("kafka", "servers is missing"), ("socket", "port is missing"))
     ):
@@ -99,7 +99,7 @@ def test_mistakes_in_the_login(change: dict[str, str], message: str) -> None:
     assert 'a "b' not in str(refused.value)
 
 
-def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
+def test_password_is_not_in_repr(tmp_path: Path) -> None:
     """In what the two clients are given, each in its own spelling, and nowhere else."""
     config = loaded(tmp_path, KAFKA, LOGIN)
     assert "reader" not in repr(config)
@@ -113,7 +113,7 @@ def test_a_password_stays_where_it_belongs(tmp_path: Path) -> None:
     assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, kafka_login({}, {}))
 
 
-def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:
+def test_login_from_dotenv(tmp_path: Path) -> None:
     """As it is written there; a mistake is message without what may be a password."""
     (tmp_path / ".env").write_text(
         "MEDALLION_KAFKA_PROTOCOL=SASL_SSL\n"
@@ -130,6 +130,6 @@ def test_a_login_may_stand_in_dotenv(tmp_path: Path) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_who_reads_no_topics_needs_no_login(tmp_path: Path) -> None:
+def test_login_is_not_checked_without_kafka(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     assert load({"MEDALLION_KAFKA_USERNAME": "x"}, tmp_path).login == Login()

@@ -26,7 +26,7 @@ from medallion.config.expressions import (
         r"path = r'c:\' and day = date'today'",
     ],
 )
-def test_a_literal_that_is_the_present_moment(sql: str) -> None:
+def test_has_current_time_of_literals(sql: str) -> None:
     assert has_current_time(sql)
 
 
@@ -42,11 +42,11 @@ def test_a_literal_that_is_the_present_moment(sql: str) -> None:
         "/* date'today' */ my_date = 'today'",
     ],
 )
-def test_what_only_looks_like_one(sql: str) -> None:
+def test_has_current_time_ignores_strings(sql: str) -> None:
     assert not has_current_time(sql)
 
 
-def test_what_is_in_quotes_is_taken_away() -> None:
+def test_without_strings_removes_quoted_text() -> None:
     sql = r"""a = 'it\'s' and `b c` = "x\"y" and d = r'c:\' or e = 1"""
     assert without_strings(sql) == "a = '' and '' = '' and d = '' or e = 1"
 
@@ -61,9 +61,7 @@ def test_what_is_in_quotes_is_taken_away() -> None:
         ("_source_file", None),
     ],
 )
-def test_a_column_that_is_another_one_when_the_row_comes_again(
-    sql: str, column: str | None
-) -> None:
+def test_arrival_column_is_found(sql: str, column: str | None) -> None:
     assert arrival_column(sql) == column
 
 

@@ -1,4 +1,4 @@
-"""Wrong configuration is one sentence that names the key and what would be right."""
+"""An invalid configuration is one sentence that names the key and a valid value."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list
     assert "\n" not in message
 
 
-def test_a_topic_is_not_published_to_and_read(tmp_path: Path) -> None:
+def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:
     """Any of a cluster's servers leads to all; another cluster may have a topic of that name."""
     source = {"event_time": "at", "keys": ["at"], "silver": {"at": "at"}, "format": "kafka"}
 
@@ -270,7 +270,7 @@ def test_a_topic_is_not_published_to_and_read(tmp_path: Path) -> None:
     assert load({}, conf("two:9092")).gold["out"].outputs
 
 
-def test_sql_names_silver_tables(tmp_path: Path) -> None:
+def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
     edited(tmp_path, "gold", "t", value={"sql": "t.sql"})
     file = tmp_path / "conf/t.sql"
     for text, words in (
@@ -291,7 +291,7 @@ def test_sql_names_silver_tables(tmp_path: Path) -> None:
     )
 
 
-def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
+def test_group_by_cannot_be_a_window_column(tmp_path: Path) -> None:
     edited(tmp_path, "gold", "device_counts", "group_by", value=["window_end"])
     file = tmp_path / "conf/pipeline.yaml"
     document = yaml.safe_load(file.read_text())
@@ -306,13 +306,13 @@ def test_a_group_that_is_named_as_a_window_is(tmp_path: Path) -> None:
         load({}, tmp_path)
 
 
-def test_rows_that_say_no_time_may_have_that_of_their_coming_in(tmp_path: Path) -> None:
+def test_event_time_may_be_ingestion_time(tmp_path: Path) -> None:
     made = {"event_at": "_ingested_at", "device": "id", "action": "action"}
     edited(tmp_path, "sources", "event", "silver", value=made)
     assert load({}, tmp_path).sources["event"].keys == ("event_at", "device", "action")
 
 
-def test_columns_of_a_reference(tmp_path: Path) -> None:
+def test_lookup_columns_are_silver_columns(tmp_path: Path) -> None:
     """Gold may count by them; keys and the event time are silver's own."""
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     event = document["sources"]["event"] | {"enrich": LOOKED_UP}
@@ -336,7 +336,7 @@ def test_columns_of_a_reference(tmp_path: Path) -> None:
         load({}, edited(tmp_path, "sources", "event", value=event))
 
 
-def test_a_time_to_put_away_what_is_not_put_away(tmp_path: Path) -> None:
+def test_clean_after_needs_clean_source(tmp_path: Path) -> None:
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     event = {**document["sources"]["event"], "clean_source": "off", "clean_after": "1 day"}
     with pytest.raises(
@@ -345,7 +345,7 @@ def test_a_time_to_put_away_what_is_not_put_away(tmp_path: Path) -> None:
         load({}, edited(tmp_path, "sources", "event", value=event))
 
 
-def test_off_and_no_are_words(tmp_path: Path) -> None:
+def test_off_and_no_are_strings(tmp_path: Path) -> None:
     """As in YAML 1.2; in 1.1 they, and y, are booleans."""
     (tmp_path / "pipeline.yaml").write_text(
         "sources: {x: {clean_source: off, multi_line: true, event_time: at, keys: [at, no, y],"
@@ -355,7 +355,7 @@ def test_off_and_no_are_words(tmp_path: Path) -> None:
     assert (found.clean_source, found.multi_line, found.keys) == ("off", True, ("at", "no", "y"))
 
 
-def test_what_stands_for_itself(tmp_path: Path) -> None:
+def test_defaults_of_sizes_and_durations(tmp_path: Path) -> None:
     found = load({}, edited(tmp_path, "maintain", value={"retention": "2 days"}))
     assert (found.maintain.retention.seconds, found.maintain.every.seconds) == (172_800, 3600)
     assert found.sources["event"].max_line_bytes == 16 * 1024 * 1024
@@ -387,13 +387,13 @@ def test_not_yaml(tmp_path: Path) -> None:
             load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
-def test_a_key_twice(tmp_path: Path) -> None:
+def test_duplicate_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
     with pytest.raises(ConfigError, match=r'pipeline.yaml line 4: .* duplicate key "event"'):
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
-def test_a_key_that_overrides_a_merged_one(tmp_path: Path) -> None:
+def test_merge_keys_of_yaml(tmp_path: Path) -> None:
     """And is merged itself before its own mapping is made."""
     text = "b: {e: &base {x: 1, y: 1}}\na: {d: &own {<<: *base, x: 2}}\nc: {<<: *own, y: 3}\n"
     (tmp_path / "x.yaml").write_text(text)
@@ -411,12 +411,12 @@ def test_unreadable(tmp_path: Path) -> None:
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
-def test_an_address_is_refused(tmp_path: Path) -> None:
+def test_home_cannot_be_an_address(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="MEDALLION_HOME"):
         load({"MEDALLION_HOME": "s3a://bucket/key"}, PROJECT)
 
 
-def test_who_wins(tmp_path: Path) -> None:
+def test_environment_wins_over_dotenv(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
     (tmp_path / ".env").write_text("MEDALLION_HOME=\n")  # as .env.example may be left
@@ -451,7 +451,7 @@ def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, message: str) -> Non
         load({}, tmp_path)
 
 
-def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
+def test_dotenv_ignores_other_programs(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     (tmp_path / ".env").write_text("AWS_REGION=here\nexport MEDALLION_HOME='a b'  # ours\n\n")
     assert load({}, tmp_path).layout.root == tmp_path / "a b"
@@ -460,7 +460,7 @@ def test_dotenv_is_shared_with_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["lake[1]", "lake\\1", "lake%41", "lake#1", "lake?", "a:b", "a\nb", "a\0b"]
 )
-def test_a_root_that_no_delta_table_can_be_opened_in(tmp_path: Path, name: str) -> None:
+def test_home_with_unsupported_characters(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="Delta tables cannot be stored"):
         load({"MEDALLION_HOME": str(tmp_path / name)}, PROJECT)
 
@@ -473,7 +473,7 @@ def test_masters(master: str) -> None:
     assert load({"MEDALLION_MASTER": master}, PROJECT).master == (master.strip() or None)
 
 
-def test_home_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_expands_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == tmp_path / "lake"
     with pytest.raises(ConfigError, match="~nobody-here"):
@@ -532,7 +532,7 @@ def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: Reade
         ),
     ],
 )
-def test_options_of_csv_that_are_wrong(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_options_of_csv_mistakes(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, **changes}
     edited(tmp_path, "sources", "more", value=source)
     with pytest.raises(ConfigError, match=words):
@@ -583,7 +583,7 @@ def test_durations() -> None:
         ({"clean_source": "off"}, {"clean_source": "off"}, False),
     ],
 )
-def test_one_folder_of_two_sources(
+def test_sources_cannot_read_the_same_files(
     tmp_path: Path, one: dict[str, Any], other: dict[str, Any], is_good: bool
 ) -> None:
     """Where both take a file in, and one moves it away, the other may never have read it; and what
@@ -598,10 +598,10 @@ def test_one_folder_of_two_sources(
         load({}, tmp_path)
 
 
-def test_a_folder_below_the_root_has_one_name_by_whatever_path_either_is_reached(
+def test_folders_are_normalized(
     tmp_path: Path,
 ) -> None:
-    """By two, a file that stays where it is would be taken in twice."""
+    """By two names, a file that stays in place would be ingested twice."""
     root, link = tmp_path / "lake", tmp_path / "link"
     inbox = root / "inbox"
     link.symlink_to(root)
@@ -627,7 +627,7 @@ def test_values_by_yaml_1_2(tmp_path: Path) -> None:
     assert read_yaml(file) == [*strings, True, "false", "falsehood", 10, "1:30", 4, -3, None]
 
 
-def test_a_mapping_that_is_false_is_none(tmp_path: Path) -> None:
+def test_mapping_cannot_be_false(tmp_path: Path) -> None:
     edited(tmp_path, "maintain", value=False)
     with pytest.raises(ConfigError, match="maintain must be"):
         load({}, tmp_path)

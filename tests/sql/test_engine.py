@@ -42,11 +42,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
         "SELECT device FROM gold.device_counts WHERE device <> 'drop; gold.x' ORDER BY device",
     ],
 )
-def test_a_table_is_found_however_it_is_written(root: str, statement: str) -> None:
+def test_query_finds_tables_in_any_spelling(root: str, statement: str) -> None:
     assert query(root, statement) == Result(("device",), [("nexus4_1",), ("nexus4_2",)])
 
 
-def test_a_root_whose_name_would_be_decoded_is_refused(tmp_path: Path) -> None:
+def test_query_unsupported_root_is_refused(tmp_path: Path) -> None:
     """Of the lakehouse `b%41` delta-rs would read the log of `bA`."""
     write(tmp_path / "bA", "gold.n", "SELECT 1 AS n")
     write(tmp_path / "other", "gold.n", "SELECT 2 AS n")
@@ -57,19 +57,19 @@ def test_a_root_whose_name_would_be_decoded_is_refused(tmp_path: Path) -> None:
             query(str(tmp_path / name), "SELECT n FROM gold.n")
 
 
-def test_text_in_a_statement_is_left_alone(root: str) -> None:
+def test_query_keeps_strings(root: str) -> None:
     statement = """SELECT 'gold.device_counts; -- it''s' AS a, "device" AS "gold.x"
                    FROM gold.device_counts LIMIT 1"""
     assert query(root, statement).columns == ("a", "gold.x")
     assert query(root, statement).rows[0][0] == "gold.device_counts; -- it's"
 
 
-def test_mixed_case_columns_need_no_quotes_and_layers_join(root: str) -> None:
+def test_query_mixed_case_columns(root: str) -> None:
     statement = "SELECT Recorded_At, Index FROM bronze.activity, silver.event"
     assert query(root, statement).rows == [(TEN, 7), (TEN, 7)]
 
 
-def test_only_the_tables_that_are_named_are_opened(root: str, tmp_path: Path) -> None:
+def test_query_opens_only_named_tables(root: str, tmp_path: Path) -> None:
     broken = tmp_path / "gold" / "broken" / "_delta_log"
     broken.mkdir(parents=True)
     (broken / f"{0:020}.json").write_text("{not json")
@@ -93,7 +93,7 @@ def test_tables_are_listed_and_described(root: str) -> None:
     assert len(query(root, "SHOW COLUMNS FROM silver.event").rows) == 2
 
 
-def test_the_longest_chains_crash_no_engine(root: str) -> None:
+def test_query_longest_chains(root: str) -> None:
     united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 1000)
     assert united.rows == [(1,)] * 1001
     assert query(root, f"SELECT 1{'+1' * 1000}").rows == [(1001,)]
@@ -101,11 +101,11 @@ def test_the_longest_chains_crash_no_engine(root: str) -> None:
     assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {other}").rows == [(2,)]
 
 
-def test_a_table_without_rows_keeps_its_columns(root: str) -> None:
+def test_query_empty_table_has_columns(root: str) -> None:
     assert query(root, "SELECT * FROM quarantine.event") == Result(("id",), [])
 
 
-def test_the_engine_refuses_the_rest(root: str, tmp_path: Path) -> None:
+def test_query_engine_refuses_writes(root: str, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     for statement in (f"DESC ANALYZE COPY (SELECT 1) TO '{out}'", "SELECT * FROM '/etc/passwd'"):
         with pytest.raises(UsageError):
@@ -114,13 +114,13 @@ def test_the_engine_refuses_the_rest(root: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("explain", ["EXPLAIN", "explain analyze verbose", "EXPLAIN FORMAT TREE"])
-def test_explain_works(root: str, explain: str) -> None:
+def test_query_explain(root: str, explain: str) -> None:
     plan = query(root, f"{explain} SELECT device FROM gold.device_counts")
     assert plan.columns == ("plan_type", "plan")
 
 
 @pytest.mark.parametrize("name", ["gold.nope", "nope", "gold.not_a_table", "elsewhere.nope"])
-def test_an_unknown_table_is_named_with_those_there_are(root: str, name: str) -> None:
+def test_query_unknown_table(root: str, name: str) -> None:
     with pytest.raises(UsageError) as error:
         query(root, f"SELECT * FROM {name}")
     assert str(error.value) == (
@@ -129,7 +129,7 @@ def test_an_unknown_table_is_named_with_those_there_are(root: str, name: str) ->
     )
 
 
-def test_before_the_first_nightly_it_says_so(tmp_path: Path) -> None:
+def test_query_before_the_first_run(tmp_path: Path) -> None:
     (tmp_path / "gold" / "x" / "_delta_log").mkdir(parents=True)  # begun, nothing committed
     with pytest.raises(UsageError, match=r"no table gold\.x "):
         query(str(tmp_path), "SELECT * FROM gold.x")
@@ -147,31 +147,31 @@ def test_before_the_first_nightly_it_says_so(tmp_path: Path) -> None:
         ("SELEC 1", "not SELEC"),
     ],
 )
-def test_the_engines_complaints_take_one_line(root: str, statement: str, said: str) -> None:
+def test_query_errors_are_one_line(root: str, statement: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         query(root, statement)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_values_stay_python_values(root: str) -> None:
+def test_query_values_are_python_values(root: str) -> None:
     statement = "SELECT CAST(1.5 AS decimal(4, 2)), CAST('2015-02-23' AS date), max(window_start)"
     rows = query(root, f"{statement} FROM gold.device_counts").rows
     assert rows == [(Decimal("1.50"), date(2015, 2, 23), TEN)]
 
 
-def test_maps_are_dictionaries_at_any_depth(root: str) -> None:
+def test_query_maps_are_dictionaries(root: str) -> None:
     statement = "SELECT map(['a', 'b'], [[1], NULL]), named_struct('m', map([1], [X'00ff']))"
     rows = query(root, f"{statement} FROM gold.device_counts WHERE total_recordings = 9").rows
     assert rows == [({"a": [1], "b": None}, {"m": {1: b"\x00\xff"}})]
 
 
 @pytest.mark.parametrize("text", ["2015-02-23T10:10:00Z", "2015-02-23 10:10:00"])
-def test_times_compare_as_utc(root: str, text: str) -> None:
+def test_query_times_are_utc(root: str, text: str) -> None:
     statement = f"SELECT count(*) FROM gold.device_counts WHERE window_start = '{text}'"
     assert query(root, statement).rows == [(2,)]
 
 
-def test_importing_it_is_cheap() -> None:
+def test_import_does_not_load_the_engine() -> None:
     code = "import sys, medallion.sql.engine; sys.exit('deltalake' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""What may be asked: statements that only read, told by their words before any engine sees them."""
+"""Only statements that read pass; others are refused before the engine sees them."""
 
 from __future__ import annotations
 
@@ -31,52 +31,52 @@ HIDDEN = [
 @pytest.mark.parametrize(
     "statement", [*WRITES, *(f"EXPLAIN ANALYZE {word} t" for word in WRITES), *HIDDEN]
 )
-def test_it_only_reads(statement: str) -> None:
+def test_parse_read_only_refuses_writes(statement: str) -> None:
     with pytest.raises(UsageError, match=r"^(only SELECT|one statement)[^\n]+$"):
         parse_read_only(statement)
 
 
 @pytest.mark.parametrize("quote", ["q'[", "Q'a", "nq'!"])
-def test_quotes_of_oracle_hide_nothing(quote: str) -> None:
+def test_parse_read_only_refuses_oracle_quotes(quote: str) -> None:
     """To the engine, what begins with them is one text up to the sign that closes it."""
     with pytest.raises(UsageError, match="strings such as"):
         parse_read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
 
 
 @pytest.mark.parametrize("statement", ["", "  ", ";", "-- nothing\n", "/* nothing */ ; ;"])
-def test_an_empty_statement_is_refused(statement: str) -> None:
+def test_parse_read_only_refuses_empty(statement: str) -> None:
     with pytest.raises(UsageError, match=r"^the statement is empty"):
         parse_read_only(statement)
 
 
 @pytest.mark.parametrize("part", ["device LIKE 'a%' OR ", "1 UNION ALL SELECT ", "1+"])
-def test_a_chain_that_would_crash_the_engine_is_refused(part: str) -> None:
+def test_parse_read_only_refuses_long_chains(part: str) -> None:
     with pytest.raises(
         UsageError, match=r"3,000 operators such as AND, OR, .* and more than 1,000 may crash"
     ):
         parse_read_only(f"SELECT {part * 3000}1")
 
 
-def test_a_tag_is_no_part_of_a_name() -> None:
+def test_parse_read_only_dollar_tags() -> None:
     """A vowel sign is part of a name to the engine, and none of a word to Python."""
     with pytest.raises(UsageError, match="must start after a blank"):
         parse_read_only("WITH x\u093f$a$ AS (SELECT 1) INSERT INTO t SELECT 1 AS z\u093f$a$")
     assert parse_read_only("SELECT ($a$;$a$), $$;$$, 1=$b$;$b$")
 
 
-def test_what_stands_side_by_side_is_no_chain() -> None:
+def test_parse_read_only_operators_side_by_side() -> None:
     cases = "WHEN x = 1 THEN 2 " * 3000
     columns = ", ".join(["x BETWEEN 1 AND 2"] * 3000)
     assert parse_read_only(f"SELECT CASE {cases}END, {columns} FROM t")
 
 
-def test_a_long_list_is_no_chain() -> None:
+def test_parse_read_only_long_list() -> None:
     numbers = "-1, -2, " * 5000
     asked = f"SELECT n <> 1, n::int, count(*) FROM gold.x WHERE n IN ({numbers}-3) OR (-n) >= 2"
     assert parse_read_only(asked).sql == asked
 
 
-def test_the_tables_that_a_statement_is_about() -> None:
+def test_parse_read_only_finds_tables() -> None:
     found = parse_read_only(
         "SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event"
     )

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from medallion import __version__
 from medallion.cli import commands
 from medallion.cli.terminal import flush_output, print_message
-from medallion.config.loader import load_with_errors
+from medallion.config.loader import first_error, load_with_errors
 from medallion.config.model import Config
-from medallion.errors import ConfigError, MedallionError, error_message
+from medallion.errors import MedallionError, error_message
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
-from medallion.storage.text import counted
 
 Command = Callable[[Config, argparse.Namespace], int]
 _JSON = "print one JSON document only"
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with signals.sigterm_as_interrupt():
             config, options.config_errors = load_with_errors()
             if options.config_errors and command is not commands.check:
-                raise _first(options.config_errors)
+                raise first_error(options.config_errors)
             return command(config, options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)
@@ -51,12 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report_unexpected(error, options.debug)
     finally:
         flush_output()
-
-
-def _first(errors: Sequence[ConfigError]) -> ConfigError:
-    """Return the first error, with the number of the others."""
-    more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
-    return ConfigError(f"{errors[0]}{more}")
 
 
 def _report_unexpected(error: Exception, debug: bool) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from io import StringIO
@@ -32,7 +32,7 @@ from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.errors import ConfigError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
-from medallion.storage.text import error_reason
+from medallion.storage.text import counted, error_reason
 
 T = TypeVar("T")
 
@@ -65,8 +65,14 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     """
     config, errors = load_with_errors(environ, cwd)
     if errors:
-        raise errors[0]
+        raise first_error(errors)
     return config
+
+
+def first_error(errors: Sequence[ConfigError]) -> ConfigError:
+    """Return the first error, with the number of the others."""
+    more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
+    return ConfigError(f"{errors[0]}{more}", errors[0].key)
 
 
 def load_with_errors(

@@ -13,6 +13,7 @@ from functools import partial
 
 from medallion.config.document import config_error
 from medallion.config.expressions import column_names, nearest_name
+from medallion.config.loader import first_error
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
 from medallion.config.queries import queries, query_names
 from medallion.errors import ITEM_ERRORS, ConfigError, UsageError, error_message
@@ -32,7 +33,6 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import INGESTED_AT, TIME_DIGITS, WINDOW, bronze_columns
-from medallion.storage.text import counted
 
 _CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
 
@@ -89,7 +89,7 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     result = CheckResult(errors=[str(error) for error in errors])
     # Folders and the plan need all sources: the files of an invalid one would seem unread.
     steps = (_check_sql,) if result.errors else (_check_sql, _check_landing, _plan)
-    result.errors += suite_errors(config)
+    result.errors += map(str, suite_errors(config))
     for step in steps:
         with result.collecting():
             step(config, result)
@@ -99,22 +99,21 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     return result
 
 
-def suite_errors(config: Config) -> list[str]:
+def suite_errors(config: Config) -> list[ConfigError]:
     """Return the errors of suites that cannot be read."""
     errors = []
     for table in query_names(config):
         try:
             read_suite(config.conf_dir, table)
         except ConfigError as error:
-            errors.append(str(error))
+            errors.append(error)
     return errors
 
 
 def refuse_invalid_suites(config: Config) -> None:
     """Raise ConfigError if a suite cannot be read, before a run starts."""
     if errors := suite_errors(config):
-        more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
-        raise ConfigError(errors[0] + more)
+        raise first_error(errors)
 
 
 def _check_sql(config: Config, result: CheckResult) -> None:
