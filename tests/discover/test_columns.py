@@ -24,7 +24,7 @@ def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Colum
         ("sentAt", "sentAt", "sent_at"),
         ("@t", "`@t`", "t"),
         ("2nd", "`2nd`", "c_2nd"),
-        ("Größe", "Größe", "gr_e"),
+        ("Größe", "`Größe`", "gr_e"),
     ],
 )
 def test_names(field: str, bronze: str, silver: str) -> None:

@@ -51,6 +51,11 @@ def test_add_entries_to_an_empty_mapping(text: str) -> None:
     assert added.count("sources:") == 1
 
 
+def test_a_mapping_in_braces_is_refused() -> None:
+    with pytest.raises(UsageError, match="is in braces"):
+        entry.add_entries("sources: {a: {b: 1}}\n", {"sources": ["c:", "  d: 1"]})
+
+
 def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = conf.parents[1]
     command = ["add", "new", str(folder / "a.json")]

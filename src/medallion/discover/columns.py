@@ -9,8 +9,6 @@ from datetime import UTC, date, datetime
 from itertools import combinations
 from typing import Any
 
-from medallion.config.values import fold_case
-
 Row = dict[str, Any]
 
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
@@ -72,7 +70,7 @@ class Column:
     def sql(self) -> str:
         """SQL of the field over bronze's columns."""
         names = map(bronze_name, self.path)
-        return ".".join(n if re.fullmatch(r"[A-Za-z_]\w*", n) else f"`{n}`" for n in names)
+        return ".".join(n if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", n) else f"`{n}`" for n in names)
 
     @property
     def words(self) -> str:
@@ -81,8 +79,8 @@ class Column:
 
 
 def bronze_name(name: str) -> str:
-    """Return the name of a field in bronze: characters that Delta refuses, and dots, become `_`."""
-    return re.sub(r"[ ,;{}()\n\t=.]", "_", name)
+    """Return the name of a field in bronze, as `ingest` replaces odd characters by `_`."""
+    return re.sub(r"[\s,;{}()=`'\"\\.<>:?*]", "_", name)
 
 
 def silver_name(path: Sequence[str]) -> str:
@@ -100,7 +98,7 @@ def columns_of(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list
         has_types: strings are strings; in CSV they may be numbers.
     """
     columns, empty = list[Column](), list[str]()
-    names = {"window_start", "window_end"}  # columns of gold
+    names = {"window_start", "window_end", "ingested_at"}  # columns of gold, and the event time
     for path, values in _leaves(rows, ()):
         if not values:
             empty.append(".".join(path))
@@ -117,15 +115,11 @@ def _leaves(
     rows: Sequence[Row], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
     """Yield each field with its values; a small struct is replaced by its fields."""
-    fields: dict[str, dict[str, list[Any]]] = {}
+    fields: dict[str, list[Any]] = {}
     for row in rows:
         for name, value in row.items():
-            values = fields.setdefault(fold_case(name), {}).setdefault(name, [])
-            if value not in (None, [], {}):
-                values.append(value)
-    for spellings in fields.values():
-        name = max(spellings, key=lambda each: len(spellings[each]))
-        values = [value for each in spellings.values() for value in each]
+            fields.setdefault(name, []).extend([] if value in (None, [], {}) else [value])
+    for name, values in fields.items():
         leaves = []
         if values and len(path) < _MAX_LEVELS and all(isinstance(v, dict) for v in values):
             leaves = list(_leaves(values, (*path, name)))

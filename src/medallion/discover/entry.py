@@ -79,15 +79,16 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     Raises:
         UsageError: a file cannot be read, or has another format than the first.
     """
-    first, rows = describe_file(files[0].path), list[dict[str, Any]]()
-    for file in files[:_INSPECTED]:
-        found = describe_file(file.path)
-        if _shape(found) != _shape(first):
+    rows: list[dict[str, Any]] = []
+    found = [(file, describe_file(file.path)) for file in files[:_INSPECTED]]
+    first = found[0][1]
+    for file, each in found:
+        if _shape(each) != _shape(first):
             raise UsageError(
-                f"{files[0].path} has the format {_shape(first)}, and {file.path} {_shape(found)}: "
-                "add them as two sources."
+                f"{files[0].path} is {_shape(first)}, and {file.path} is {_shape(each)}: add them "
+                "as two sources."
             )
-        rows += [{**row, **file.partitions} for row in found.rows[: MAX_ROWS - len(rows)]]
+        rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS - len(rows)]]
     settings = dict(first.settings)
     if files[0].partitions:
         settings["partition_columns"] = list(files[0].partitions)
@@ -199,6 +200,8 @@ def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
     for key, entry in entries.items():
         document: Any = YAML().load(text) or {}
         lines = text.splitlines()
+        if document.get(key) and document[key].fa.flow_style():
+            raise UsageError(f"{key} of pipeline.yaml is in braces: write it in lines first.")
         if document.get(key):
             starts = sorted(document.lc.key(other)[0] for other in document)
             end = next((at for at in starts if at > document.lc.key(key)[0]), len(lines))
