@@ -30,6 +30,10 @@ class ConfigError(UsageError):
         self.key = key
 
 
+class NoSourceError(ConfigError):
+    """pipeline.yaml has no source yet."""
+
+
 ITEM_ERRORS = (MedallionError, OSError)
 """Errors confined to one item: report it and continue with the rest."""
 

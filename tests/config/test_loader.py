@@ -159,7 +159,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
             ["max_bytes_per_trigger", "'1 GiB'"],
         ),
         (("sources", "Event"), {}, ["sources.Event", "lower-case"]),
-        (("sources",), {}, ["at least one source"]),
+        (("sources",), {}, ["there is no source yet"]),
         (
             ("gold", "device_counts", "source"),
             "silver.activty",

@@ -74,6 +74,12 @@ def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixtur
     assert main.main(["add", "New", *command[2:]]) == 2
 
 
+def test_add_writes_the_first_source(conf: Path) -> None:
+    conf.write_text("sources: {}\n")
+    assert main.main(["add", "new", str(conf.parents[1] / "a.json")]) == 0
+    assert list(load().sources) == ["new"]
+
+
 def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = conf.parents[1] / "b.csv"
     file.write_text("1,2026-05-01 10:00:00\n2,2026-05-01 10:00:01\n")

@@ -13,7 +13,7 @@ from medallion.cli import commands
 from medallion.cli.terminal import flush_output, print_message
 from medallion.config.loader import first_error, load_with_errors
 from medallion.config.model import Config
-from medallion.errors import MedallionError, error_message
+from medallion.errors import MedallionError, NoSourceError, error_message
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
 
@@ -35,8 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with signals.sigterm_as_interrupt():
             config, options.config_errors = load_with_errors()
-            if options.config_errors and command is not commands.check:
-                raise first_error(options.config_errors)
+            errors = [] if command is commands.check else options.config_errors
+            if command is commands.add:
+                errors = [error for error in errors if not isinstance(error, NoSourceError)]
+            if errors:
+                raise first_error(errors)
             return command(config, options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)

@@ -29,7 +29,7 @@ from medallion.config.model import (
     ToKafka,
 )
 from medallion.config.sources import parse_source, refuse_shared_files
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, NoSourceError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
 from medallion.storage.text import counted, error_reason
@@ -164,7 +164,9 @@ def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, Source
     )
     with errors.collecting():
         if not sources and len(errors) == before:
-            raise ConfigError(f"{document.file}: sources must name at least one source.")
+            raise NoSourceError(
+                f"{document.file}: there is no source yet; medallion add NAME FILE writes one."
+            )
         refuse_shared_files(document, layout, sources.values())
     return sources
 
