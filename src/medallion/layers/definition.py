@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from medallion.config.document import position
-from medallion.config.expressions import has_current_time
+from medallion.config.expressions import has_current_time, nearest_name
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
@@ -172,9 +171,8 @@ _NAMES = ("objectName", "fieldName", "routineName")  # parameters of Spark's err
 
 def suggestion(name: str, columns: Iterable[str]) -> str:
     """Return the end of a sentence about an unknown name: the column with the nearest name."""
-    spellings = {column.lower(): column for column in columns}
-    nearest = get_close_matches(name.lower(), spellings, 1)
-    return f"; did you mean {spellings[nearest[0]]}?" if nearest else "."
+    nearest = nearest_name(name, columns)
+    return f"; did you mean {nearest}?" if nearest else "."
 
 
 def invalid_sql_error(
