@@ -6,7 +6,7 @@ Nothing is written, and Java is not started: SQL is compared with the known colu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -276,7 +276,7 @@ def _plan(config: Config, result: CheckResult) -> None:
             reasons = [r for r in query.reasons if not is_new or r != WorkReason.SETTINGS_CHANGED]
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
-    _add_readers(config, result.queries)
+    result.queries = _with_readers(config, result.queries)
     for name, refuse_changed in _definition_checks(config):
         try:
             refuse_changed()
@@ -284,15 +284,20 @@ def _plan(config: Config, result: CheckResult) -> None:
             result.rebuilds[name] = str(error)
 
 
-def _add_readers(config: Config, started: dict[str, tuple[str, ...]]) -> None:
-    """Add the queries that read the new rows of others."""
+def _with_readers(
+    config: Config, started: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the queries that start, with those that read the new rows of others."""
     writing = {name for name, reasons in started.items() if WorkReason.NEW_INPUT in reasons}
+    result = {}
     for query in queries(config):
-        upstream = [table for table in query.upstream if table in writing]
-        if upstream:
+        reasons = started.get(query.name, ())
+        if upstream := [table for table in query.upstream if table in writing]:
             writing.add(query.name)
-            reason = f"new rows of {' and '.join(upstream)}"
-            started[query.name] = (*started.get(query.name, ()), reason)
+            reasons = (*reasons, f"new rows of {' and '.join(upstream)}")
+        if reasons:
+            result[query.name] = reasons
+    return result
 
 
 def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]]]:
