@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from medallion.config.loader import load
 from medallion.quality.suites import read_suite, suite_path
 from tests.support import PROJECT
@@ -46,6 +48,17 @@ def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
         *("model_counts", "daily_recordings", "device_sessions", "open_devices"),
         "recordings_near_opens",
     ]
+
+
+def test_keys_of_examples_are_in_the_reference() -> None:
+    """Examples of sources are parts of an entry; their keys start the rows of the reference."""
+    known = set(re.findall(r"^\| `(\w+)` \|", reference.page(), re.MULTILINE))
+    parts = [yaml.safe_load(text) for name, text in blocks("configuration.md") if name == "yaml"]
+    names = {"sources", "gold", "maintain", "clicks"}
+    for part in parts:
+        entries = [part, part.get("clicks", {}), *part.get("gold", {}).values()]
+        keys = {key for entry in entries for key in entry} - names
+        assert keys <= known
 
 
 def test_links_of_pages_lead_somewhere() -> None:
