@@ -163,8 +163,8 @@ class SourceConfig:
         keys: The silver columns that identify a row; `event_time` is one of them. Times of arrival
             cannot be keys.
         watermark: How long silver remembers keys, in event time. Older rows are late.
-        max_future: How far after its ingestion an event time may be. A later one is quarantined by
-            the built-in rule `future_event_time`, and none at all by `missing_event_time`: one
+        max_future: How far an event time may be after the time of ingestion. The built-in rules
+            `future_event_time` and `missing_event_time` quarantine later and missing ones: one
             wrong time would make all later rows late.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: What happens to a row with a value that did not fit a field that silver reads:
