@@ -170,7 +170,7 @@ def size(value: Any) -> int:
 
 
 def delimiter(value: Any) -> str:
-    """Return the character between two fields of CSV; `\\t` is a tab, as Spark spells it."""
+    r"""Return the character between two fields of CSV; `\t` is a tab, as Spark spells it."""
     character = "\t" if value in ("\\t", "tab") else value
     if not isinstance(character, str) or len(character) != 1 or not character.isascii():
         raise ValueError

@@ -1,5 +1,7 @@
-"""Checks of a table's definition: unchanged since its first run, deterministic, one row per row,
-streamable; and the search for the part of it that is invalid, or fails at a row."""
+"""Checks of a table's definition, and the search for the part that is invalid or fails at a row.
+
+A definition must be unchanged since the first run, deterministic, one row per row, and streamable.
+"""
 
 from __future__ import annotations
 

@@ -36,10 +36,10 @@ def rescue_rules(
     columns: Mapping[str, T.DataType],
     conditions: Iterable[str] = (),
 ) -> dict[str, FieldPath]:
-    """Return the rules that quarantine a rescued value if silver, or a rule of bronze, reads its
-    field, which would be null to them.
+    """Return the rules that quarantine rescued values of fields that silver or a rule reads.
 
-    An expression that names `_rescued_data` handles such values itself: its fields have no rule.
+    The field would be null to them. An expression that names `_rescued_data` handles such
+    values itself: its fields have no rule.
 
     Args:
         spark: the session that parses silver's expressions.

@@ -43,9 +43,7 @@ _EVER = 2**63 - 1
 
 
 def settings_digest(config: Config) -> str:
-    """Return a digest of what defines all queries: version, sources, gold, rules and Spark's
-    settings.
-    """
+    """Return a digest of what defines the queries, from the version to Spark's settings."""
     digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
     folders = (config.expectations, config.conf_dir / "spark")
     files = (path for folder in folders for path in folder.rglob("*"))

@@ -263,9 +263,7 @@ def _last(columns: Mapping[str, str], where: str) -> str:
 
 
 def _newest(column: str, where: str) -> str:
-    """Return the SQL of the last value, and not the greatest: a recreated table starts at version
-    0.
-    """
+    """Return the SQL of the last value, not the greatest: a recreated table starts at 0."""
     return f"last_value({column} order by number) filter (where {column} is not null and {where})"
 
 

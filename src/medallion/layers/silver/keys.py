@@ -1,5 +1,4 @@
-"""The keys of a silver table: `_time_digits`, the key for times finer than a microsecond, and the
-check for its gate that keys are unique.
+"""The keys of a silver table, with `_time_digits` for times finer than a microsecond.
 
 If bronze has the column `_full_times`, silver has the column `_time_digits`, which is one of its
 keys. An existing table cannot get another key: in an older table such rows would be duplicates of

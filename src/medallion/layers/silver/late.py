@@ -193,8 +193,10 @@ class RereadBatch:
         return silver.unionByName(self._quarantined()) if self._lookup_rules else silver
 
     def _quarantined(self) -> DataFrame:
-        """Return the rows in quarantine by a rule about lookup columns, of now or before, as
-        `_row_key`. They passed the deduplication as silver's rows did, so their keys exist."""
+        """Return the rows that a rule about lookup columns quarantined, as `_row_key`.
+
+        They passed the deduplication as silver's rows did, so their keys exist.
+        """
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
             for table in (self._tables.quarantine, self._tables.bronze)

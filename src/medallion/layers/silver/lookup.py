@@ -1,5 +1,7 @@
-"""The lookup join of silver: a CSV file or Delta table with one row a key, read and type-checked,
-and pinned for each batch by a copy beside the checkpoint."""
+"""The lookup join of silver with a CSV file or Delta table that has one row for each key.
+
+It is read and type-checked, and pinned for each batch by a copy beside the checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -68,8 +68,10 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
 
 
 def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
-    """Return the rules that need no suite, by layer: for malformed lines, and the guards of the
-    watermark, which one wrong time would move past all later rows."""
+    """Return the rules that need no suite, by layer: for malformed lines and for the watermark.
+
+    One wrong time would move the watermark past all later rows.
+    """
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"
     missing, future = WATERMARK_GUARDS

@@ -100,10 +100,10 @@ def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, 
 
 
 def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str) -> DataFrame:
-    """Return each row with an identity once, and all others; a stream keeps keys as state until
-    the watermark passes them.
+    """Return each row with an identity once, and all others.
 
-    The query counts the rows of both branches as `identified.rows` and `others.rows`.
+    A stream keeps keys as state until the watermark passes them. The query counts the rows of
+    both branches as `identified.rows` and `others.rows`.
 
     Args:
         rows: the rows of `apply_rules`. With `_bronze` all columns of bronze are read for all rows,
