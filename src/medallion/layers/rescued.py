@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields
+from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
 from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
@@ -79,17 +79,21 @@ def _table_path(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath
     return tuple(path)
 
 
+def rescued_rules_sql(rules: Mapping[str, FieldPath], columns: Mapping[str, T.DataType]) -> str:
+    """Return SQL over a row of bronze for the names of the rules that it breaks; "" if none can be.
+
+    Args:
+        rules: the rules, as `rescue_rules` returns them.
+        columns: the source's own columns of bronze, with their types.
+    """
+    named = {path[0] for path in rules.values()}
+    types = {name: type_ for name, type_ in columns.items() if name in named}
+    return rescued_rule_names(types, rules) if rules else ""
+
+
 def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
     """Return the names of the rules that a rescued value in a field breaks."""
     return [name for name, field in rules.items() if paths_overlap(path, field)]
-
-
-def columns_with_rules(
-    rules: Mapping[str, FieldPath], columns: Mapping[str, T.DataType]
-) -> dict[str, T.DataType]:
-    """Return the columns that rules are about."""
-    named = {path[0] for path in rules.values()}
-    return {name: type_ for name, type_ in columns.items() if name in named}
 
 
 # A field without a name, which counts the rows.

@@ -101,10 +101,13 @@ class Gates:
         importlib.import_module("great_expectations")  # completely: `preload` may not be done
         configurations = self._configurations(table, expectations)
         rows, broken = count_broken(batch, expectations, key)
-        outcome = self._validate_with_gx(
-            table, batch, [each for name, each in configurations.items() if name not in broken]
-        )
-        validated = {_name(result): result for result in outcome.results}
+        others = [each for name, each in configurations.items() if name not in broken]
+        outcome = self._validate_with_gx(table, batch, others)
+        validated = {
+            config.meta["name"]: result
+            for result in outcome.results
+            if (config := result.expectation_config)
+        }
         results, failures = [], []
         for expectation in expectations:
             name = expectation.name
@@ -248,11 +251,6 @@ def _project_config(results_dir: Path) -> DataContextConfig:
     return DataContextConfig(
         store_backend_defaults=defaults, analytics_enabled=False, progress_bars=bars
     )
-
-
-def _name(result: ExpectationValidationResult) -> str:
-    assert result.expectation_config is not None, "GE fills it in for each result of a suite"
-    return str(result.expectation_config.meta["name"])
 
 
 def _with_examples(

@@ -108,13 +108,31 @@ class Silver(Flow):
         document = rules.load_rule_document(self.config, source)
         document["bronze"] |= digits_rule
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema)
-        started = rules.effective_rules(self.config, source, now, recorded, self.say)
+        started = self._effective_rules(now, recorded)
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
             _, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             self._lookup = LookupJoin(self.spark, self.config, source, about_lookup)
         return started
+
+    def _effective_rules(self, now: dict[str, Any], recorded: int) -> dict[str, Any]:
+        """Return the rules for the next batches: an interrupted run's until these are recorded.
+
+        Some rows of such a batch may be in quarantine already, and its late rows are not in silver
+        yet: by other rules a row could go to both tables, or to neither. If it has written nothing,
+        the new rules apply at once; they may be the correction that the batch needs.
+        """
+        then = checkpoints.noted(self.checkpoint, "rules")
+        if then in (None, now) or not recovery.has_unrecorded(
+            self.checkpoint, self.target_paths, recorded
+        ):
+            return now
+        self.say(
+            f"  {self.name} completes an interrupted batch by its rules; the new rules apply from "
+            "the next"
+        )
+        return then
 
     def _create_tables(self, good: DataFrame, broken: DataFrame) -> None:
         # A query that never ran may have created the table without the key.

@@ -22,20 +22,17 @@ from medallion.config.expressions import STRING
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.rescued import rescued_rule_names
-from medallion.layers import recovery
 from medallion.layers.definition import (
     RETURN_NULL_ADVICE,
     DefinitionPart,
     refuse_changed,
 )
-from medallion.layers.rescued import columns_with_rules, rescue_rules, source_columns
+from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_columns
 from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
-from medallion.spark import checkpoints
 from medallion.storage.table_specs import CORRUPT, INGESTED_AT, quote_identifier
-from medallion.storage.text import Reporter, printable
+from medallion.storage.text import printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # A literal, as date'2018-03-02', and the name of a function, as length(.
@@ -97,34 +94,8 @@ def with_rescue_rules(
         fields = rescue_rules(spark, source, columns, rules["bronze"].values())
         own = {*rules["bronze"], *rules["silver"]}
         fields = {name: path for name, path in fields.items() if name not in own}
-        rescued = rescued_rule_names(columns_with_rules(fields, columns), fields) if fields else ""
+        rescued = rescued_rules_sql(fields, columns)
     return {**rules, "rescued": rescued}
-
-
-def effective_rules(
-    config: Config, source: SourceConfig, now: dict[str, Any], recorded: int, say: Reporter
-) -> dict[str, Any]:
-    """Return the rules for the next batches: an interrupted run's, until its batches are recorded.
-
-    Some rows of such a batch may be in quarantine already, and its late rows are not in silver yet:
-    by other rules a row could go to both tables, or to neither. If it has written nothing, the new
-    rules apply at once; they may be the correction that the batch needs.
-
-    Args:
-        config: the configuration.
-        source: the source.
-        now: the document by the suites as they are now.
-        recorded: the last recorded batch.
-        say: reports that the older rules apply.
-    """
-    name, layout = f"silver.{source.name}", config.layout
-    checkpoint = layout.checkpoint(name)
-    then = checkpoints.noted(checkpoint, "rules")
-    targets = map(layout.table, (name, f"quarantine.{source.name}"))
-    if then in (None, now) or not recovery.has_unrecorded(checkpoint, targets, recorded):
-        return now
-    say(f"  {name} completes an interrupted batch by its rules; the new rules apply from the next")
-    return then
 
 
 def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
