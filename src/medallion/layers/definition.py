@@ -193,7 +193,7 @@ def invalid_sql_error(
                 part.rows()
             except AnalysisException as cause:
                 return ConfigError(part.describe(cause))
-    return ConfigError(f"{table} has SQL that Spark refuses: {one_line(str(error))}.")
+    return ConfigError(f"{table} cannot be started: {one_line(str(error))}.")
 
 
 def failing_part_reason(
