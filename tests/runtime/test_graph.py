@@ -39,14 +39,14 @@ def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
     for column, word in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
         wrong = replace(source, silver={**source.silver, "action": column})
         lakehouse.config = replace(right, sources={"event": wrong})
-        expected = rf"pipeline.yaml: silver\.event.* is not SQL.*{word}"
+        expected = rf"silver\.event\.action in .*pipeline.yaml line \d+.*: there is no .*{word}\."
         with pytest.raises(ConfigError, match=expected):
             lakehouse.fill("silver")
     lakehouse.config = right
     lakehouse.fill("silver")
     table = otherwise(counts, measure={"n": "sum(acton)"})
     lakehouse.config = replace(right, gold={"action_counts": table})
-    expected = r"pipeline.yaml: gold\.action_counts.* is not SQL.*acton"
+    expected = r"gold\.action_counts\.measure\.n in .*: there is no column acton; .* mean action\?"
     with pytest.raises(ConfigError, match=expected):
         lakehouse.fill("gold")
     for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
