@@ -122,16 +122,10 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
     """Return the figures as a table with a line for each figure and a column for each source."""
-    documents = landed_json(landed).values()
-    order = list(dict.fromkeys(name for document in documents for name in document))
-    columns = [_flattened(document) for document in documents]
-    names = {name for column in columns for name in column}
-    rows = [["", *landed]]
-    for name in sorted(names, key=lambda name: (order.index(name.partition(".")[0]), name)):
-        # The cell is empty, not 0, if the source has no such figure.
-        rows.append([name, *(f"{c[name]:,}" if name in c else "" for c in columns)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(_padded(row, widths) for row in rows)
+    columns = [_flattened(document) for document in landed_json(landed).values()]
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
+    return "\n".join(aligned_table(("figure", *landed), rows))
 
 
 def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
@@ -151,11 +145,6 @@ def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
         return f"the landing zone of {root} already had files: no sample landed"
     names = ", ".join(SOURCE_NAMES)
     return f"the sample is JSON lines of {names}, which no source here reads: none landed"
-
-
-def _padded(row: list[str], widths: list[int]) -> str:
-    numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-    return "  ".join([row[0].ljust(widths[0]), *numbers]).rstrip()
 
 
 def _flattened(document: Mapping[str, Any]) -> dict[str, int]:
