@@ -133,9 +133,12 @@ def test_misspelled_columns(project: Project) -> None:
 
 
 def test_columns_of_a_declared_schema(project: Project) -> None:
-    project.document["sources"]["sales"]["schema"] = {"time": "timestamp", "stores": "string"}
+    sales = project.document["sources"]["sales"]
+    sales["schema"] = {"time": "timestamp", "stores": "string", "Shop Name": "string"}
     (error,) = project.check().errors
     assert "sources.sales.silver.shop reads shop, which is not a column of bronze.sales" in error
+    sales["silver"] = {"at": "time", "shop": "shop_name"}
+    assert project.check().errors == []
 
 
 def test_folders_and_files(project: Project) -> None:

@@ -34,6 +34,7 @@ from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import INGESTED_AT, TIME_DIGITS, WINDOW, bronze_columns
 
+_REFUSED_BY_DELTA = re.compile(r"[ ,;{}()\n\t=.]")
 _CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -154,10 +155,12 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
     versions = registry.read_versions(config.layout.schemas(source.name))
     if source.schema is None and not versions:
         return None
-    columns = {**(source.schema or {}), **source.hints}
-    columns |= versions[-1].columns if versions else {}
-    columns |= dict.fromkeys((*source.record_fields, *source.partition_columns), "string")
-    return bronze_columns(columns, source.origin_columns)
+    names = [*(source.schema or ()), *source.hints, *(versions[-1].columns if versions else ())]
+    names += [*source.partition_columns, *source.record_fields]
+    names += [path.rpartition(".")[2] for path in source.record_fields]
+    # A column has `_` in place of characters that Delta refuses.
+    names += [_REFUSED_BY_DELTA.sub("_", name) for name in names]
+    return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
 
 
 def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
