@@ -167,6 +167,11 @@ def default_text(default: Any) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
+def top_level_row(key: str, default: str) -> tuple[str, ...]:
+    """Return the row of a number at the top level of the file."""
+    return f"`{key}`", "a whole number above 0", default, attribute_docs(model.Config)[key]
+
+
 def login_rows() -> list[tuple[str, ...]]:
     """Return the rows of the environment variables."""
     meanings = attribute_docs(model.Login)
@@ -236,6 +241,7 @@ def page() -> str:
                 lambda: loader.parse_maintenance(Node({}, file, "maintain")),
                 model.Maintenance,
             ),
+            table("Top level", [top_level_row("max_concurrent_queries", "4 for each core")]),
             table("Environment and `.env`", login_rows()),
         ]
     return "\n".join([INTRODUCTION, *sections])

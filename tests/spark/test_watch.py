@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from medallion.spark import signals
+from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 
 
@@ -52,3 +53,31 @@ def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
     signals.raise_if_requested()  # beyond it nothing has come
+
+
+def test_await_all_starts_no_more_than_allowed_at_once() -> None:
+    """Each query ends after three checks; the next one starts then."""
+    checks: dict[str, int] = {}
+    most = [0]
+
+    def a_run(name: str) -> Any:
+        checks[name] = 3
+        most[0] = max(most[0], sum(left > 0 for left in checks.values()))
+
+        class Active:
+            error = staticmethod(lambda: "no space" if name == "b" else None)
+            collect = end = staticmethod(lambda: None)
+            activity = staticmethod(lambda: ())
+            await_termination = staticmethod(lambda _: None)
+
+            @property
+            def is_active(self) -> bool:
+                checks[name] -= 1
+                return checks[name] > 0
+
+        Active.name = name  # type: ignore[attr-defined]
+        return Active()
+
+    with pytest.raises(StreamError, match=r"^b: no space$"):
+        Watch(print).await_all(map(a_run, "abcde"), at_once=2)
+    assert (list(checks), most[0]) == (list("abcde"), 2)

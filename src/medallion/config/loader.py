@@ -50,6 +50,7 @@ LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Lo
 
 _NOT_EXPANDED = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_NOT_EXPANDED, *LOGIN)
+_QUERIES = "max_concurrent_queries"
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -95,7 +96,7 @@ def load_with_errors(
     document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
     errors = Errors()
     with errors.collecting():
-        document.allow_only("sources", "gold", "maintain")
+        document.allow_only("sources", "gold", "maintain", _QUERIES)
     sources = _sources(document, layout, errors)
     gold = _gold(document, sources, conf_dir, errors)
     master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
@@ -106,7 +107,10 @@ def load_with_errors(
     with errors.collecting():
         if _uses_kafka(document, sources, gold):
             login = kafka_login(environ, dotenv)
-    return Config(conf_dir, master, layout, sources, gold, maintain, login), errors
+    most = None
+    with errors.collecting():
+        most = document.optional(_QUERIES, values.count, "a whole number above 0")
+    return Config(conf_dir, master, layout, sources, gold, maintain, login, most), errors
 
 
 class Errors(list[ConfigError]):

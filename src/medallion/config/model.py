@@ -433,6 +433,8 @@ class Config:
         gold: The gold tables by name.
         maintain: The maintenance policy.
         login: The login for Kafka's brokers.
+        max_concurrent_queries: The most queries of `run` and `nightly` that run at once; by
+            default 4 for each core. The queries of a stream always run.
     """
 
     conf_dir: Path
@@ -442,6 +444,7 @@ class Config:
     gold: Mapping[str, GoldTable]
     maintain: Maintenance
     login: Login = field(default_factory=Login)
+    max_concurrent_queries: int | None = None
 
     def source(self, name: str) -> SourceConfig:
         """Return the settings of one source.

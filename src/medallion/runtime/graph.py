@@ -25,7 +25,7 @@ from medallion.layers.silver.flow import Silver
 from medallion.runtime import planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
-from medallion.spark.query import AVAILABLE_NOW, BatchProgress, trigger_options
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
 from medallion.spark.session import Workload, session_of_command
 from medallion.spark.watch import Watch
 from medallion.state import pending_work, refresh_plan
@@ -154,18 +154,22 @@ class Pipeline:
         """
         self.refuse_if_blocked(flows)
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
-        for flow in flows:
-            try:
-                if self._start_if_due(flow):
-                    started.append(flow)
-            except MedallionError as error:
-                failures.append((flow, error))
-                failures += [
-                    (flow, fault)
-                    for fault in recorder.record_failed_start(self.runs, flow.name, error)
-                ]
+
+        def start_due() -> Iterator[Run]:
+            for flow in flows:
+                try:
+                    if self._start_if_due(flow):
+                        started.append(flow)
+                        yield flow.started_run
+                except MedallionError as error:
+                    failures.append((flow, error))
+                    faults = recorder.record_failed_start(self.runs, flow.name, error)
+                    failures.extend((flow, fault) for fault in faults)
+
+        cores = self.spark.sparkContext.defaultParallelism
+        at_once = self.config.max_concurrent_queries or 4 * cores
         with suppress(StreamError):  # which combines the errors of all
-            Watch(self.say).await_all(flow.started_run for flow in started)
+            Watch(self.say).await_all(start_due(), at_once)
         failures += [
             (flow, StreamError(f"{flow.name}: {reason}"))
             for flow in started

@@ -26,7 +26,7 @@ from medallion.storage import delta_log, delta_tables, locks, records, table_spe
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
 
-_DAY = 86400.0  # seconds, which no write takes
+_HOUR, _DAY = 3600.0, 86400.0  # seconds
 # Files that no commit names are left by interrupted writes, if they are older than this.
 _ORPHANED = 7 * _DAY
 
@@ -263,7 +263,8 @@ def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) 
     if unread is not None and unread <= delta_tables.table_version(table):
         # Commits that are gone already cannot be kept.
         first = max(unread, delta_tables.earliest_version(table))
-        keep = max(keep, now - delta_log.commit_time(table, first) + _DAY)
+        # It names its removed files some time before it is committed.
+        keep = max(keep, now - delta_log.commit_time(table, first) + _HOUR)
     removed = _vacuum(table, keep, orphans=False)
     if is_idle:
         removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
@@ -271,7 +272,7 @@ def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) 
     if keep <= policy.retention.seconds:  # it goes by the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
     changes = (table / "_change_data").glob("*.parquet")  # vacuum does not know them
-    old_changes = [file for file in changes if file.stat().st_mtime < now - keep]
+    old_changes = [file for file in changes if file.stat().st_mtime < now - keep - _DAY]
     for file in old_changes:
         file.unlink()
     old_commits = [file for file in commits.values() if not file.exists()]

@@ -184,13 +184,13 @@ class Run:
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
 
-    def await_termination(self, seconds: int) -> None:
+    def await_termination(self, seconds: float) -> None:
         """Wait some seconds at most until Spark reports that the query has ended.
 
         Polling instead would cost both processes more than a small batch does.
         """
         with suppress(*SPARK_ERRORS):  # `failure` returns it
-            self.query.awaitTermination(seconds)
+            self.query.awaitTermination(seconds)  # type: ignore[arg-type]
 
     def end(self) -> None:
         """Note that it has ended by itself."""

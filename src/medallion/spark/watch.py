@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from pyspark import SparkContext
@@ -15,7 +16,7 @@ from medallion.spark.query import Run, stop_all
 from medallion.storage.text import Reporter
 
 PATIENCE = 300.0  # seconds
-_POLL_SECONDS = 1
+_POLL_SECONDS = 0.5
 _PAUSE = 10.0  # between checks: an idle query shows activity as often
 _FINISH = 30  # seconds for all queries of a stream, of which a batch takes a few
 
@@ -64,28 +65,37 @@ class Watch:
                 since = now
             self._seen[id(run)] = (sign, since)
 
-    def await_all(self, runs: Iterable[Run]) -> None:
+    def await_all(self, runs: Iterable[Run], at_once: float = inf) -> None:
         """Wait until queries have ended; one that fails does not stop the others.
+
+        Args:
+            runs: the queries. An iterator may start each as it is asked for it.
+            at_once: how many may run at the same time.
 
         Raises:
             StreamError: at least one failed; the message names each with its cause.
             KeyboardInterrupt: a signal has come, and the queries have been stopped.
         """
-        everyone = list(runs)
-        waiting = list(everyone)
-        while waiting:
-            for run in list(waiting):
-                active = run.is_active
+        upcoming, everyone, active = iter(runs), list[Run](), list[Run]()
+        while True:
+            while len(active) < at_once and (run := next(upcoming, None)):
+                active.append(run)
+                everyone.append(run)
+            if not active:
+                break
+            ended = [run for run in active if not run.is_active]
+            for run in active:
                 run.collect()
-                if not active:
-                    run.end()
-                    waiting.remove(run)
-            if waiting:
-                if signals.is_shutdown_requested():
-                    stop_all(waiting)
-                signals.raise_if_requested()
-                self.check_progress(waiting)
-                waiting[0].await_termination(_POLL_SECONDS)
+            for run in ended:
+                run.end()
+                active.remove(run)
+            if ended:
+                continue
+            if signals.is_shutdown_requested():
+                stop_all(active)
+            signals.raise_if_requested()
+            self.check_progress(active)
+            active[0].await_termination(_POLL_SECONDS)
         failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
         if failures:
             raise StreamError("; ".join(failures))

@@ -1,0 +1,131 @@
+"""The first night of many small sources, and a second one: what each further source takes.
+
+    .venv/bin/python -m benchmarks.many_sources [--short] [--sources N ...] [--rows N]
+
+Each source has one file of 40 rows, a silver table and a gold table. The nights are whole
+processes on a root and a configuration of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import NIGHTLY, PROJECT, Taken, say, timed
+from medallion.storage import delta_tables
+
+FULL, SHORT = (5, 15), (2, 4)  # sources
+NIGHTS = ("first night", "second night")
+ENTRY = """
+  {name}:
+    schema: {{at: timestamp, id: string, value: double}}
+    silver: {{at: at, id: id, value: value}}
+    event_time: at
+    keys: [id, at]
+    watermark: 1 hour
+"""
+GOLD = """
+  {name}_hours:
+    source: silver.{name}
+    window: 1 hour
+    group_by: [id]
+    measure: {{rows: count(*), total: sum(value)}}
+"""
+GUARDS: dict[str, dict[str, Any]] = {
+    "missing_event_time": {
+        "type": "expect_column_values_to_not_be_null",
+        "kwargs": {"column": "at"},
+    },
+    "future_event_time": {
+        "type": "unexpected_rows_expectation",
+        "kwargs": {
+            "unexpected_rows_query": (
+                "SELECT * FROM {batch} WHERE at > _ingested_at + INTERVAL 1 DAY"
+            )
+        },
+    },
+}
+
+
+def main() -> int:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description="many small sources")
+    parser.add_argument("--short", action="store_true", help="fewer sources")
+    parser.add_argument("--sources", type=int, nargs="+", help="numbers of sources")
+    parser.add_argument("--rows", type=int, default=40, help="rows of each file")
+    options = parser.parse_args()
+    counts = options.sources or (SHORT if options.short else FULL)
+    say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start")
+    taken = {count: measure(count, options.rows) for count in counts}
+    say("| | " + " | ".join(f"{count} sources" for count in counts) + " | each further source |")
+    few, many = min(counts), max(counts)
+    for number, name in enumerate(NIGHTS):
+        cells = [f"{t[number].seconds:.0f} s, {t[number].cpu:.0f} CPU" for t in taken.values()]
+        more = taken[many][number].cpu - taken[few][number].cpu
+        further = f"{more / (many - few):.1f} CPU s" if many > few else ""
+        say(f"| {name} | {' | '.join(cells)} | {further} |")
+    return 0
+
+
+def measure(count: int, rows: int) -> list[Taken]:
+    """Return what the nights of so many sources took."""
+    with tempfile.TemporaryDirectory(prefix="medallion-bench-") as folder:
+        root, conf = Path(folder, "lakehouse"), Path(folder, "conf")
+        root.mkdir()
+        names = [f"s{number:02}" for number in range(count)]
+        configure(conf, names)
+        nights = []
+        for number, night in enumerate(NIGHTS):
+            for name in names:
+                land(root, name, number, rows)
+            nights.append(timed([*NIGHTLY], root, MEDALLION_CONF=str(conf)))
+            if night == NIGHTS[0] and "BENCH_OUTPUT" in os.environ:
+                shutil.copy(root / "output.txt", os.environ["BENCH_OUTPUT"])
+            say(
+                f"{count:>3} sources, {night}: {nights[-1].seconds:.1f} s, {nights[-1].cpu:.1f} CPU"
+            )
+            for name in names:
+                found = delta_tables.row_count(root / "silver" / name)
+                if found != rows * (number + 1):
+                    raise SystemExit(f"silver.{name} has {found} rows, not {rows * (number + 1)}")
+        return nights
+
+
+def configure(conf: Path, names: list[str]) -> None:
+    """Write the configuration of so many sources."""
+    shutil.copytree(PROJECT / "conf", conf)
+    suites = conf / "great_expectations/expectations"
+    shutil.rmtree(suites)
+    (suites / "silver").mkdir(parents=True)
+    sources = "".join(ENTRY.format(name=name) for name in names)
+    gold = "".join(GOLD.format(name=name) for name in names)
+    (conf / "pipeline.yaml").write_text(f"sources:{sources}\ngold:{gold}")
+    for name in names:
+        expectations = [
+            {**guard, "meta": {"name": rule, "on_failure": "quarantine"}}
+            for rule, guard in GUARDS.items()
+        ]
+        suite = {"name": f"silver.{name}", "expectations": expectations}
+        meta = {"great_expectations_version": "1.24.1"}
+        (suites / f"silver/{name}.json").write_text(json.dumps({**suite, "meta": meta}))
+
+
+def land(root: Path, name: str, number: int, rows: int) -> None:
+    """Land one file; each file's rows are an hour later than those of the file before."""
+    folder = root / "landing" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (
+        {"at": f"2026-01-02T{10 + number}:{n % 60:02}:00Z", "id": f"d{n % 7}", "value": n / 8}
+        for n in range(rows)
+    )
+    (folder / f"{number}.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
