@@ -71,10 +71,11 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
         everything: count all files and tables, and compare them by Spark, whatever the balance.
         say: reports progress.
     """
-    snapshot, writers = _settled_snapshot(config, say)
-    balances = snapshot.balances
+    snapshot, writers, checks = _settled_checks(config, everything, say)
     running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
     unchecked = {_source_of(query): who for query, who in running.items()}
+    who = next(iter(writers.values()), "another process")
+    unchecked |= {name: who for name in snapshot.balances if name not in checks.keys() | unchecked}
     findings = [
         *snapshot.unreadable,
         *_interrupted_swap(config),
@@ -86,14 +87,9 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
         notes.append(
             f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
         )
-    for name in [name for name in balances if name not in unchecked]:
-        checked = _check_when_settled(config, name, snapshot.of_source(name), everything, say)
-        if checked is None:
-            unchecked[name] = next(iter(writers.values()), "another process")
-        else:
-            balances[name], result = checked
-            findings += result.findings
-            notes += result.notes
+    for result in checks.values():
+        findings += result.findings
+        notes += result.notes
     if everything:
         from medallion.inspect import verify  # imports PySpark
 
@@ -105,7 +101,7 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
         for name, who in sorted(unchecked.items())
     )
     return Audit(
-        balances,
+        snapshot.balances,
         findings=tuple(dict.fromkeys(findings)),
         notes=(*not_checked, *notes),
         unchecked=tuple(sorted(unchecked)),
@@ -214,35 +210,35 @@ def _interrupted_swap(config: Config) -> list[str]:
     ]
 
 
-def _check_when_settled(
-    config: Config, name: str, snapshot: BalanceSnapshot, everything: bool, say: Reporter
-) -> tuple[Balance, Verification] | None:
-    """Check one source; a finding counts only if a second snapshot equals the first.
+def _settled_checks(
+    config: Config, everything: bool, say: Reporter
+) -> tuple[BalanceSnapshot, dict[str, str], dict[str, Verification]]:
+    """Balance and check all sources; a finding counts if the balance is still the same after it.
 
-    A batch that ends between the snapshot and the check would make the ledger differ.
+    A batch that ends between the snapshot and a check would make the ledger differ.
 
     Args:
         config: the configuration.
-        name: the source.
-        snapshot: the source's part of the snapshot.
         everything: count all files and tables.
         say: reports progress.
 
     Returns:
-        The balance and what was found; None if the source is written all the time.
+        The snapshot, who holds the lock of which layer, and the result by source, without the
+        sources that are written all the time.
     """
-    alone = replace(config, sources={name: config.sources[name]}, gold={})
-    deadline = time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE
     while True:
-        result = _check(config, name, snapshot.balances[name], everything)
-        if not result.findings or accounting.take_snapshot(alone, Runs(config.layout)) == snapshot:
-            return snapshot.balances[name], result
-        now, writers = _settled_snapshot(alone, say)
-        if now.unreadable:
-            return snapshot.balances[name], Verification(now.unreadable)
-        if time.monotonic() > deadline or _split_by_writer(now.unrecorded, writers)[0]:
-            return None
-        snapshot = now
+        snapshot, writers = _settled_snapshot(config, say)
+        running, _ = _split_by_writer(snapshot.unrecorded, writers)
+        idle = [name for name in snapshot.balances if name not in set(map(_source_of, running))]
+        checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
+        if not any(result.findings for result in checks.values()):
+            return snapshot, writers, checks
+        now = accounting.take_snapshot(config, Runs(config.layout))
+        changed = {name for name in idle if now.of_source(name) != snapshot.of_source(name)}
+        changed = {name for name in changed if checks[name].findings}
+        if not changed or time.monotonic() > until:
+            return snapshot, writers, {n: checks[n] for n in idle if n not in changed}
 
 
 def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:

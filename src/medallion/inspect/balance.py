@@ -74,10 +74,10 @@ class BalanceSnapshot:
     unrecorded: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
-    def of_source(self, name: str) -> BalanceSnapshot:
-        """Return the part of one readable source."""
+    def of_source(self, name: str) -> tuple[Balance | None, list[str]]:
+        """Return the balance of a source, and its queries with unrecorded batches."""
         unrecorded = [query for query in self.unrecorded if query.partition(".")[2] == name]
-        return BalanceSnapshot({name: self.balances[name]}, unrecorded)
+        return self.balances.get(name), unrecorded
 
 
 def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
