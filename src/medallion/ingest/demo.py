@@ -25,7 +25,10 @@ class DemoBatch(SparkBatch):
 
 
 class DemoSource:
-    """A source of generated rows, or of lines from a port; see `ingest.source.Source`."""
+    """Generated rows, or lines from a port; `ingest.source.Source` documents the methods."""
+
+    last_in_ledger = None
+    rows_in_ledger = 0  # never used
 
     def __init__(
         self,
@@ -33,10 +36,10 @@ class DemoSource:
         config: Config,
         source: SourceConfig,
         schema: Schema,
-        say: Reporter,
+        report: Reporter,
     ) -> None:
         assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
-        self._spark, self._settings, self._say = spark, source.stream, say
+        self._spark, self._settings, self._report = spark, source.stream, report
         self._name = f"bronze.{source.name}"
         self._bronze = config.layout.table(self._name)
 
@@ -44,31 +47,21 @@ class DemoSource:
         """Do nothing: Spark polls by itself."""
 
     def stream(self) -> DataFrame:
-        """Return the stream of `value`, JSON text."""
         if isinstance(self._settings, Rate):
             rate = self._spark.readStream.format("rate")
             rows = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
             return rows.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
-        self._say(f"  {self._name}: socket is for demonstrations: lines sent between runs are lost")
+        self._report(
+            f"  {self._name}: socket is for demonstrations: lines sent between runs are lost"
+        )
         reader = self._spark.readStream.format("socket")
         return reader.options(host=self._settings.host, port=self._settings.port).load()
 
     def batch(self, number: int, queued: DataFrame) -> DemoBatch:
-        """Return the rows of a batch."""
         return DemoBatch(queued)
 
     def interrupted_batch(self, number: int) -> DemoBatch:
-        """Return a batch without rows."""
         return DemoBatch(None)
-
-    @property
-    def last_in_ledger(self) -> None:
-        """None: there is no ledger."""
-
-    @property
-    def rows_in_ledger(self) -> int:
-        """Never used: there is no ledger."""
-        return 0
 
     def can_resume(self, checkpoint: Path) -> bool:
         """Return whether this is a checkpoint of `rate`: a socket starts from 0 each time."""

@@ -7,7 +7,7 @@ schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -61,6 +61,10 @@ class SourceBatch(Protocol):
     def summary(self) -> str:
         """The size of the batch for messages: `2 files`."""
 
+    @property
+    def paths(self) -> Sequence[str]:
+        """The paths of the files to read, as in the ledger; none of messages."""
+
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
         """Call `work` with the rows of the batch.
 
@@ -93,6 +97,8 @@ class SparkBatch:
     Args:
         rows: the rows of the batch, or None if they are not to be read.
     """
+
+    paths = ()
 
     def __init__(self, rows: DataFrame | None) -> None:
         self._rows = rows

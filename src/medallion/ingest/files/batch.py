@@ -150,7 +150,7 @@ class BatchContext:
 
 
 class FileBatch:
-    """The files of one micro-batch; see `ingest.source.SourceBatch`.
+    """The files of one micro-batch; `ingest.source.SourceBatch` documents the methods.
 
     Args:
         context: the part of its source that all batches share.
@@ -172,19 +172,13 @@ class FileBatch:
 
     @property
     def summary(self) -> str:
-        """The number of files to read."""
         return counted(len(self._entries), "file")
 
+    @property
+    def paths(self) -> list[str]:
+        return [entry.path for entry in self._entries]
+
     def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Call `work` with the rows of the files, without the files that cannot be read.
-
-        Args:
-            work: takes the rows.
-            what: a description of the work, for error messages.
-
-        Raises:
-            MedallionError: the work failed, and no file is the cause.
-        """
         if not self._is_checked:
             # Files with rows in the ledger are in bronze, by a batch of a deleted checkpoint.
             new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
@@ -193,7 +187,7 @@ class FileBatch:
         while self._entries:
             try:
                 with self.context.attempts.of(self._entries):
-                    work(self.context.read_rows([entry.path for entry in self._entries]))
+                    work(self.context.read_rows(self.paths))
                 return
             except _ERRORS as error:
                 good = self._readable(error)
@@ -202,7 +196,6 @@ class FileBatch:
                 self._entries = good
 
     def first_lines(self) -> list[str]:
-        """Return a few lines of JSON Lines files; none of other formats."""
         source = self.context.source
         if source.format != "json" or source.multi_line:
             return []
@@ -289,11 +282,6 @@ class FileBatch:
         return {path: f"cannot be read: {text}"}
 
     def record_in_ledger(self, version: int | None) -> None:
-        """Record the files that bronze has rows of, and those that were read and have none.
-
-        Args:
-            version: the version of the bronze table that added the rows, or None if there are none.
-        """
         context = self.context
         counts = count_rows_by_file(context.config.layout.table(context.name), version)
         with context.ledger_lock:

@@ -28,7 +28,7 @@ from medallion.storage.text import Reporter
 
 
 class FileSource:
-    """The files of one source; see `ingest.source.Source`."""
+    """The files of one source; `ingest.source.Source` documents the methods."""
 
     def __init__(
         self,
@@ -68,12 +68,10 @@ class FileSource:
                 ) from None
 
     def poll(self) -> None:
-        """Enqueue the new files of the source's directories."""
         with self.context.ledger_lock:
             self._discovery.poll(self.context.report)
 
     def stream(self) -> DataFrame:
-        """Return the stream of files in the order in which they were enqueued."""
         return (
             self.context.spark.readStream.format("delta")
             # Batches in the ledger have read what is removed before that version.
@@ -108,17 +106,14 @@ class FileSource:
 
     @property
     def last_in_ledger(self) -> int:
-        """Return the last batch in the ledger; -1 if none."""
         batches = (entry.batch for entry in self.ledger.all_versions())
         return max((batch for batch in batches if batch is not None), default=-1)
 
     @property
     def rows_in_ledger(self) -> int:
-        """Return the rows of the files that were ingested."""
         return ingested_rows(self.ledger.all_versions())
 
     def can_resume(self, checkpoint: Path) -> bool:
-        """Return whether the queue has all that the checkpoint has read."""
         return not discovery.is_queue_behind(self.context.config.layout, self.context.source.name)
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
@@ -129,7 +124,6 @@ class FileSource:
         checkpoints.write_start(self.context.spark, checkpoint, number, beginning)
 
     def sample_batch(self) -> FileBatch:
-        """Return a batch of the first pending files."""
         waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
         most = self.context.source.max_files_per_trigger
         return FileBatch(self.context, -1, [], waiting[:most])
@@ -147,7 +141,6 @@ class FileSource:
         return rows + (self.context.read_rows(paths).count() if paths else 0)
 
     def release(self, number: int) -> None:
-        """Archive or delete the files of the batches up to this one."""
         context = self.context
         with context.ledger_lock:
             archive.archive_due_files(

@@ -1,0 +1,97 @@
+"""Partition columns: values in the names of directories, such as `date=2026-05-01/hour=10/`.
+
+A value in the path wins over a field of that name in the rows, as in Spark and Auto Loader. It is
+percent-decoded, as Hive and Spark encode it. Types are `hints`, or those that all values fit when
+the column is first seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
+from urllib.parse import unquote
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_LONG = re.compile(r"-?[0-9]{1,18}")
+
+
+def infer_partition_types(paths: Iterable[str], columns: Iterable[str]) -> dict[str, str]:
+    """Return the types of the columns that have a value in a path: `long`, `date` or `string`.
+
+    Args:
+        paths: files, as in the ledger.
+        columns: the partition columns.
+    """
+    listed = list(paths)
+    values = {name: {v for p in listed if (v := _value(p, name)) is not None} for name in columns}
+    return {name: _type_of(found) for name, found in values.items() if found}
+
+
+def _value(path: str, column: str) -> str | None:
+    match = re.match(_pattern(column), path, re.DOTALL)
+    value = unquote(match[1]) if match else ""
+    return None if value in ("", _NULL) else value
+
+
+def _pattern(column: str) -> str:
+    """Return the pattern of a path, in Python and in Java; the innermost directory counts."""
+    return rf"^(?:.*/)?{column}=([^/]*)/"
+
+
+def _type_of(values: Iterable[str]) -> str:
+    if all(map(_LONG.fullmatch, values)):
+        return "bigint"
+    return "date" if all(map(_is_date, values)) else "string"
+
+
+def _is_date(value: str) -> bool:
+    try:
+        return len(value) == 10 and bool(date.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    """Return rows with the values of partition columns, by the paths of their files.
+
+    A file without such a directory has null there, as has `__HIVE_DEFAULT_PARTITION__`. A value
+    that does not fit its type goes to `_rescued_data`.
+
+    Args:
+        rows: parsed rows of files, with these columns, `_source_file` and `_rescued_data`.
+        types: the partition columns, with Spark types.
+    """
+    if not types:
+        return rows
+    values = {name: _path_value(name) for name in types}
+    typed = {name: value.try_cast(types[name]) for name, value in values.items()}
+    misfits = F.to_json(
+        F.struct(*(F.when(typed[n].isNull(), v).alias(n) for n, v in values.items()))
+    )
+    rescued = F.col(RESCUED)
+    start = F.substr(misfits, F.lit(1), F.length(misfits) - 1)
+    both = F.concat(start, F.lit(","), F.substr(rescued, F.lit(2)))
+    all_rescued = F.when(misfits == "{}", rescued).when(rescued.isNull(), misfits).otherwise(both)
+    return rows.select(
+        *(
+            typed[name].alias(name)
+            if name in typed
+            else (all_rescued if name == RESCUED else F.col(quote_identifier(name))).alias(name)
+            for name in rows.columns
+        )
+    )
+
+
+def _path_value(column: str) -> Column:
+    """Return a value in the path of a row's file, as a string or null."""
+    encoded = F.regexp_extract(SOURCE_FILE, "(?s)" + _pattern(column), 1)
+    # Only %XX is decoded: a + is a plus.
+    decoded = F.try_url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
+    value = F.coalesce(decoded, encoded)
+    return F.when(~value.isin("", _NULL), value)
