@@ -88,7 +88,7 @@ def _read_run_state(config: Config) -> tuple[RunState, str | None]:
     try:
         return Runs(config.layout).run_state, None
     except ITEM_ERRORS as error:
-        nothing = RunState({}, {}, {}, {}, {}, {}, {}, frozenset())
+        nothing = RunState({}, {}, {}, {}, {}, {}, frozenset())
         return nothing, f"last run unknown: {error_message(error)}"
 
 

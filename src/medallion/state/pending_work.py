@@ -18,7 +18,7 @@ from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.state.runs import BLOCKED, Runs, RunState
-from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
 
 
@@ -39,7 +39,6 @@ class WorkReason(StrEnum):
 
 
 _NOTE = "settings"
-_EVER = 2**63 - 1
 
 
 def settings_digest(config: Config) -> str:
@@ -279,15 +278,7 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
 
 
 def validated_version(run_state: RunState, table: str, path: Path) -> int:
-    """Return the version up to which a table has passed its gate; -1 if it was recreated since.
-
-    A table that replaces one that was moved away starts at version 0.
-    """
+    """Return the version up to which a table has passed its gate; -1 if it was recreated since."""
     version = run_state.passed.get(table, 0)
-    if not delta_tables.table_exists(path):
-        return version
-    # A creation time in the future comes from a clock that has been corrected since.
-    is_another = (
-        run_state.passed_at.get(table, _EVER) < delta_tables.created_at(path) <= clock.now_micros()
-    )
-    return -1 if is_another or version > delta_tables.table_version(path) else version
+    is_another = version > delta_tables.table_version(path)
+    return -1 if is_another and delta_tables.table_exists(path) else version

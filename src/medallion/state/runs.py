@@ -151,8 +151,7 @@ class GateRecord:
 class RunState:
     """The recorded state of all queries and gates, by the names of their tables.
 
-    `passed` is the last version that passed a gate (`passed_at`: microseconds since 1970),
-    `refreshed` the version that a refresh wrote.
+    `passed` is the last version that passed a gate, `refreshed` the one that a refresh wrote.
     """
 
     sums: Mapping[str, QueryTotals]
@@ -160,7 +159,6 @@ class RunState:
     last_busy: Mapping[str, LastRun]
     gates: Mapping[str, GateRecord]
     passed: Mapping[str, int]
-    passed_at: Mapping[str, int]
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
 
@@ -242,7 +240,6 @@ def _read_run_state(table: Path) -> RunState:
         last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
         gates={query: GateRecord(**it) for query, it in each("gates").items()},
         passed=each("passed"),
-        passed_at=each("passed_at"),
         refreshed=each("refreshed"),
         refreshing_runs=frozenset(
             (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
@@ -290,7 +287,6 @@ _ASKED = {
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _newest("table_version", _PASSED),
-    "passed_at": _newest(record_column_sql(RUNS, "started_at"), _PASSED),
     "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
     "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
 }
