@@ -61,7 +61,7 @@ FULL = entry(
 )
 
 
-def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
+def test_ledger_before_the_first_file(layout: Layout) -> None:
     assert ledger.read_entries(layout) == []
     assert ledger.read_entries(layout, "a", PENDING) == []
     assert Ledger(layout, "a").newest("landing/a/1.json") is None
@@ -70,30 +70,30 @@ def test_there_is_no_ledger_before_the_first_file(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
-def test_what_is_written_is_read_to_the_microsecond(layout: Layout, one: Entry) -> None:
+def test_write_and_read(layout: Layout, one: Entry) -> None:
     Ledger(layout, "a").write([one])
     assert ledger.read_entries(layout) == [one]
     assert Ledger(layout, "a").newest(one.path) == one
 
 
-def test_a_row_of_the_same_path_and_version_is_replaced(layout: Layout) -> None:
+def test_write_replaces_a_version(layout: Layout) -> None:
     book = Ledger(layout, "a")
     book.write([entry(), entry("landing/a/2.json")])
     done = entry(state=INGESTED, rows=4)
     book.write([done])
-    book.write([done])  # a run that was cut off says the same again
+    book.write([done])  # a run that was interrupted says the same again
     assert set(ledger.read_entries(layout)) == {done, entry("landing/a/2.json")}
     assert book.newest(done.path) == done
 
 
-def test_of_two_rows_for_one_the_last_counts(layout: Layout) -> None:
+def test_write_two_rows_of_one_version(layout: Layout) -> None:
     book = Ledger(layout, "a")
     book.write([entry(rows=1), entry(rows=2)])
     assert ledger.read_entries(layout) == [entry(rows=2)]
     assert book.newest(entry().path) == entry(rows=2)
 
 
-def test_sources_keep_out_of_each_other(layout: Layout) -> None:
+def test_ledger_of_two_sources(layout: Layout) -> None:
     shared = "/elsewhere/1.json"
     first, second = entry(shared), replace(entry(shared), source="b", size=99)
     Ledger(layout, "a").write([first])
@@ -103,7 +103,7 @@ def test_sources_keep_out_of_each_other(layout: Layout) -> None:
     assert Ledger(layout, "a").newest_entries() == [first]
 
 
-def test_versions_of_one_path(layout: Layout) -> None:
+def test_ledger_versions_of_one_path(layout: Layout) -> None:
     book = Ledger(layout, "a")
     path = entry().path
     states = {1: REPLACED, 2: INGESTED, 3: REJECTED, 4: VANISHED, 5: PENDING}
@@ -121,7 +121,7 @@ def test_versions_of_one_path(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_reading_one_state(layout: Layout, state: str) -> None:
+def test_read_entries_of_one_state(layout: Layout, state: str) -> None:
     rows = [entry(f"landing/a/{one}.json", state=one) for one in STATES]
     Ledger(layout, "a").write(rows)
     (found,) = ledger.read_entries(layout, "a", state)
@@ -130,20 +130,20 @@ def test_reading_one_state(layout: Layout, state: str) -> None:
     assert ledger.read_entries(layout, state=state) == [found]
 
 
-def test_rows_are_in_the_order_in_which_the_files_were_seen(layout: Layout) -> None:
+def test_read_entries_order(layout: Layout) -> None:
     rows = [entry(f"landing/a/{n}.json", first_seen_at=NOW - n) for n in range(5)]
     Ledger(layout, "a").write(rows)
     assert ledger.read_entries(layout) == rows[::-1]
 
 
-def test_the_newest_version_is_the_last_one_whatever_the_clock_said(layout: Layout) -> None:
+def test_newest_versions_ignores_clocks(layout: Layout) -> None:
     book = Ledger(layout, "a")
     book.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
     found = ledger.newest_versions(ledger.read_entries(layout, "a"))
     assert {path: each.version for path, each in found.items()} == {"landing/a/1.json": 2, "b": 1}
 
 
-def test_compaction_keeps_every_row(layout: Layout) -> None:
+def test_write_compacts(layout: Layout) -> None:
     book = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(30)]
     for row in rows:
@@ -155,7 +155,7 @@ def test_compaction_keeps_every_row(layout: Layout) -> None:
     assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
 
 
-def test_five_thousand_files_are_one_commit_a_write(layout: Layout) -> None:
+def test_write_five_thousand_files(layout: Layout) -> None:
     book = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
     book.write(rows)
@@ -165,7 +165,7 @@ def test_five_thousand_files_are_one_commit_a_write(layout: Layout) -> None:
     assert len(ledger.read_entries(layout, "a", INGESTED)) == 5000
 
 
-def test_all_sources_may_write_at_once(layout: Layout) -> None:
+def test_write_from_several_threads(layout: Layout) -> None:
     def write(source: str) -> None:
         book = Ledger(layout, source)
         for number in range(5):
@@ -179,7 +179,7 @@ def test_all_sources_may_write_at_once(layout: Layout) -> None:
     assert len(ledger.read_entries(layout)) == 20
 
 
-def test_reading_writes_nothing(layout: Layout) -> None:
+def test_read_writes_nothing(layout: Layout) -> None:
     Ledger(layout, "a").write([entry()])
     before = tree(layout.root)
     ledger.read_entries(layout, "a", PENDING)
@@ -196,7 +196,7 @@ def one_row() -> duckdb.DuckDBPyRelation:
     return duckdb.connect().sql("select 1::bigint as rows")
 
 
-def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
+def test_committed_version(tmp_path: Path) -> None:
     table = tmp_path / "table"
     assert delta_log.committed_version(table, "q", 0) is None
     schema = delta_tables.schema_json({"rows": "long"})
@@ -213,7 +213,7 @@ def test_the_version_that_a_batch_made(tmp_path: Path) -> None:
     assert delta_log.committed_version(table, "nobody", 0) is None
 
 
-def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
+def test_committed_version_of_similar_rows(tmp_path: Path) -> None:
     table = tmp_path / "table"
     delta_tables.create_table(
         table, delta_tables.schema_json({'"txn"': "long"}), table_specs.TableSpec().properties()
@@ -224,7 +224,7 @@ def test_rows_that_only_look_like_a_transaction(tmp_path: Path) -> None:
     assert not any("txn" in json.loads(line) for line in lines)
 
 
-def test_columns_of_the_ledger_have_the_types_that_they_are_asked_for_by(tmp_path: Path) -> None:
+def test_column_types(tmp_path: Path) -> None:
     Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
     fields = delta_tables.open_table(tmp_path / "ops/files").schema().fields
     kinds = {field.name: str(field.type.type) for field in fields}
@@ -258,7 +258,7 @@ def test_ledger_of_an_earlier_release(layout: Layout, text: str | None, code: st
     assert ledger.read_entries(layout) == [changed, entry(version=2)]
 
 
-def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
+def test_entries_not_ingested(layout: Layout) -> None:
     """The same path of another source is another file."""
     rejected: dict[str, Any] = {"state": REJECTED, "why": "torn", "reason_code": "unreadable"}
     a = [
@@ -275,7 +275,7 @@ def test_newest_versions_that_are_not_ingested(layout: Layout) -> None:
     assert set(ledger.entries_not_ingested(layout)) == {a[3], a[4], b}
 
 
-def test_another_reason_is_not_acknowledged_yet() -> None:
+def test_with_state_resets_acknowledgement() -> None:
     known = entry(state=REJECTED, reason_code="name_taken", reported_at=1, dismissed_at=2)
     same = known.with_state(REJECTED, Reason(ReasonCode.NAME_TAKEN, "still"))
     assert (same.why, same.reported_at, same.dismissed_at) == ("still", 1, 2)

@@ -68,7 +68,7 @@ def put_back(table: Path, copy: Path) -> None:
     shutil.copytree(copy, table)
 
 
-def test_a_table_of_which_more_was_read(home: Home) -> None:
+def test_older_table_by_its_readers(home: Home) -> None:
     silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
@@ -97,7 +97,7 @@ def recorded(home: Home, query: str) -> dict[str, object]:
     return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
 
 
-def test_a_table_of_which_more_is_on_record(home: Home) -> None:
+def test_older_table_by_the_record(home: Home) -> None:
     """One that was moved away is made anew from version 0 on, and is then no older copy."""
     gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
     shutil.copytree(gold, copy)
@@ -133,7 +133,7 @@ def flow_of(table: str) -> Any:
     return flow
 
 
-def test_bronze_is_not_rebuilt_from_anything(home: Home) -> None:
+def test_older_table_of_bronze(home: Home) -> None:
     """What it took in goes on into the table that the record is about, or not at all."""
     name = "bronze.activity"
     bronze, copy = write(home, name, 2), home.layout.root / "copy"

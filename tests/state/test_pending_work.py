@@ -19,7 +19,7 @@ from tests.support.home import Home
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> None:
+def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
     """A table of gold that is new to an old lakehouse, whose night brings nothing else."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
@@ -38,7 +38,7 @@ def test_rows_wait_that_no_commit_tells_of_any_more(home: Home, rows: int) -> No
     assert pending_work.unread_rows(config, query) == 0
 
 
-def test_rows_that_no_commit_tells_of_any_more_are_judged(home: Home) -> None:
+def test_needs_validation_after_commits_were_removed(home: Home) -> None:
     """A stream asks no gate, and was on for longer than its commits are kept."""
     silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}

@@ -32,7 +32,7 @@ HALF = RefreshPlan(
 )
 
 
-def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
+def test_write_plan_until_nothing_is_left(home: Home) -> None:
     assert refresh_plan.read_plan(home.layout) is None
     refresh_plan.write_plan(home.layout, HALF)
     beside = refresh_plan.StagingLayout(home.layout.root, HALF.built)
@@ -54,7 +54,7 @@ def test_a_plan_is_there_until_nothing_is_left(home: Home) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])
-def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
+def test_read_plan_damaged(home: Home, text: str) -> None:
     """It is not passed over either: what was half put in place would be gone on with."""
     home.layout.refresh_plan.write_bytes(text.encode(errors="surrogateescape"))
     for ask in (refresh_plan.pending_tables, refresh_plan.read_plan):
@@ -65,7 +65,7 @@ def test_a_plan_that_cannot_be_read_is_no_crash(home: Home, text: str) -> None:
     assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
 
 
-def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
+def test_is_refreshing_with_a_damaged_plan(home: Home) -> None:
     home.layout.refresh_plan.write_text("{")
     pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
     bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
@@ -75,13 +75,13 @@ def test_a_damaged_plan_holds_up_no_bronze(home: Home) -> None:
         Pipeline._refuse_outdated(pipeline, silver)
 
 
-def test_what_was_built_for_no_plan_is_removed(home: Home) -> None:
+def test_remove_unfinished(home: Home) -> None:
     (home.layout.refresh_plan.parent / "gold.b").mkdir()
     refresh_plan.remove_unfinished(home.layout)
     assert not home.layout.refresh_plan.parent.exists()
 
 
-def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home) -> None:
+def test_resume_plan_after_a_failed_swap(home: Home) -> None:
     """Also where its table is built once more, in vain, and what was built is gone. Whoever has
     gold's lock alone does not build it, nor what reads it."""
     config = replace(home.config, gold={"device_totals": load({}, PROJECT).gold["device_totals"]})
@@ -105,7 +105,7 @@ def test_a_swap_that_could_not_be_ended_is_not_taken_for_one_that_was(home: Home
     )
 
 
-def test_tables_that_the_configuration_has_given_up_are_left_out(home: Home) -> None:
+def test_plan_of_tables_that_are_not_configured(home: Home) -> None:
     refresh_plan.write_plan(
         home.layout, RefreshPlan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
     )

@@ -39,7 +39,7 @@ def numbers(layout: Layout) -> list[int]:
     ]
 
 
-def test_a_long_record_stays_few_files(layout: Layout) -> None:
+def test_runs_compact(layout: Layout) -> None:
     """Each question opens all of them: a year of nights must not make every night slower."""
     with locks.lock_layers(layout, ["bronze"], "run"):
         for number in range(30):
@@ -48,9 +48,7 @@ def test_a_long_record_stays_few_files(layout: Layout) -> None:
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 29 * 30 // 2
 
 
-def test_a_record_that_cannot_be_compacted_is_written_once(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_write_without_compaction(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk, say. Who is told that nothing was written would write it again."""
 
     def fails(*_: object) -> None:
@@ -68,14 +66,14 @@ def test_a_record_that_cannot_be_compacted_is_written_once(
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 26 * 27 // 2
 
 
-def test_nothing_to_write_is_an_empty_record(layout: Layout) -> None:
+def test_runs_write_nothing(layout: Layout) -> None:
     Runs(layout).write([])
     assert not layout.table("ops.runs").exists()
     assert Runs(layout).run_state.sums == {}
     assert Runs(layout).last_batch("bronze.a") == -1
 
 
-def test_a_table_whose_making_was_cut_off_is_made_anew(layout: Layout) -> None:
+def test_runs_after_an_interrupted_creation(layout: Layout) -> None:
     """Its folders are there, and a commit that has not got its name yet."""
     log = layout.table("ops.runs") / "_delta_log"
     log.mkdir(parents=True)
@@ -85,7 +83,7 @@ def test_a_table_whose_making_was_cut_off_is_made_anew(layout: Layout) -> None:
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
 
 
-def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
+def test_run_state(layout: Layout) -> None:
     record = Runs(layout)
     record.write([run("silver.a", rows_in=5, duplicate_rows=2, last_batch=0, table_version=3)])
     record.write([run("silver.a", rows_in=4, late_rows=1, last_batch=2, quarantine_version=6)])
@@ -100,9 +98,7 @@ def test_rows_are_summed_and_the_last_run_is_told(layout: Layout) -> None:
     assert record.run_state.sums == {"silver.a": QueryTotals(9, 2, 1, 2, 1, 0)}
 
 
-def test_what_is_written_is_asked_for_without_reading_twice(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_state_is_read_once(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Runs(layout)
     record.write([run("bronze.a", rows_in=1)])
     asked: list[Path] = []
@@ -125,7 +121,7 @@ def test_what_is_written_is_asked_for_without_reading_twice(
     assert numbers(layout) == [1, 2, 3, 4, 5]
 
 
-def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
+def test_runs_of_an_earlier_release(layout: Layout) -> None:
     table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
     old = {name: kind for name, kind in RUNS.items() if name not in new}
     records.append_records(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
@@ -148,7 +144,7 @@ def test_a_record_of_an_older_version_gets_new_columns(layout: Layout) -> None:
     ]
 
 
-def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
+def test_run_state_ignores_clocks(layout: Layout) -> None:
     """Held at noon, passed an hour before: what was written last is what counts."""
     record = Runs(layout)
     record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
@@ -159,7 +155,7 @@ def test_a_clock_that_steps_back_changes_no_order(layout: Layout) -> None:
     assert record.run_state.last_busy["gold.g"].rows_in == 2
 
 
-def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
+def test_run_state_restarts_with_a_refresh(layout: Layout) -> None:
     record = Runs(layout)
     record.write([run("silver.a", NOON, rows_in=100, last_batch=7)])
     refreshed = run("silver.a", NOON - 5, state="refreshed", rows_in=3, last_batch=0, run_id="x")
@@ -171,7 +167,7 @@ def test_a_refresh_begins_anew_whatever_the_clock_says(layout: Layout) -> None:
     assert record.run_state.refreshing_runs == {("silver.a", "x")}
 
 
-def test_what_a_gate_has_passed_before_its_table_was_made_anew_counts_no_more(
+def test_run_state_gate_of_a_refreshed_table(
     layout: Layout,
 ) -> None:
     """A table that was moved away begins at version 0 again."""

@@ -30,7 +30,7 @@ def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float 
     return file
 
 
-def test_a_file_is_archived_below_its_own_folder(home: Home) -> None:
+def test_archive_keeps_the_path_below_the_folder(home: Home) -> None:
     file = taken(home, "sub/a.json", "{}\n{}\n")
     modified = file.stat().st_mtime_ns
     clean(home)
@@ -46,9 +46,7 @@ def test_a_file_is_archived_below_its_own_folder(home: Home) -> None:
     assert home.poll() == 0
 
 
-def test_rows_are_on_the_disk_before_a_file_is_deleted(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_syncs_before_it_deletes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system writes half a minute later what it is given: were the power to fail by then, the
     rows would be nowhere."""
     home.change(clean_source="delete")
@@ -61,7 +59,7 @@ def test_rows_are_on_the_disk_before_a_file_is_deleted(
     assert not any(file.exists() for file in files)
 
 
-def test_a_file_is_deleted(home: Home) -> None:
+def test_archive_deletes(home: Home) -> None:
     home.change(clean_source="delete")
     file = taken(home, "a.json")
     clean(home)
@@ -72,7 +70,7 @@ def test_a_file_is_deleted(home: Home) -> None:
     assert not home.layout.archive("activity").exists()
 
 
-def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
+def test_archive_off(home: Home) -> None:
     home.change(clean_source="off")
     file = taken(home, "a.json")
     clean(home)
@@ -80,7 +78,7 @@ def test_nothing_is_cleaned_where_that_is_off(home: Home) -> None:
     assert home.states() == {("a.json", 1): INGESTED}
 
 
-def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None:
+def test_archive_after_the_clock_was_set_back(home: Home) -> None:
     home.land("a.json")
     home.poll()
     home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
@@ -89,9 +87,7 @@ def test_a_clock_that_was_put_back_keeps_no_file_where_it_is(home: Home) -> None
 
 
 @pytest.mark.parametrize(("age", "state"), [(3500, INGESTED), (3601, ARCHIVED)])
-def test_a_file_is_kept_for_so_long_after_it_was_committed(
-    home: Home, age: float, state: str
-) -> None:
+def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
@@ -101,7 +97,7 @@ def test_a_file_is_kept_for_so_long_after_it_was_committed(
     assert file.exists() == (state == INGESTED)
 
 
-def test_batches_that_are_not_accounted_for_yet_are_left(home: Home) -> None:
+def test_archive_leaves_unrecorded_batches(home: Home) -> None:
     taken(home, "a.json", batch=3)
     taken(home, "b.json", batch=4)
     clean(home, batch=3)
@@ -110,7 +106,7 @@ def test_batches_that_are_not_accounted_for_yet_are_left(home: Home) -> None:
     assert home.states()["b.json", 1] == INGESTED
 
 
-def test_files_that_were_not_taken_in_are_left(home: Home) -> None:
+def test_archive_leaves_pending_files(home: Home) -> None:
     home.change(quiet_period=Duration.parse("1 hour"))
     waiting = home.land("waits.json", age=5)
     handed = home.land("handed.json", age=5000)
@@ -121,7 +117,7 @@ def test_files_that_were_not_taken_in_are_left(home: Home) -> None:
     assert set(home.states().values()) == {PENDING}
 
 
-def test_namesakes_in_the_archive_are_kept(home: Home) -> None:
+def test_archive_numbers_equal_names(home: Home) -> None:
     home.change(allow_overwrites=True)
     for number in (1, 2, 3):
         taken(home, "a.json", "{}\n" * number, batch=number, age=100 - number)
@@ -132,7 +128,7 @@ def test_namesakes_in_the_archive_are_kept(home: Home) -> None:
     assert texts == ["{}\n", "{}\n" * 2, "{}\n" * 3]
 
 
-def test_a_directory_named_like_an_archived_file_blocks_its_files(home: Home) -> None:
+def test_archive_with_a_file_in_place_of_a_folder(home: Home) -> None:
     taken(home, "2018", "2018\n")
     clean(home)
     taken(home, "2018/a.json", "a\n")
@@ -142,7 +138,7 @@ def test_a_directory_named_like_an_archived_file_blocks_its_files(home: Home) ->
     assert (home.landing / "2018/a.json").read_text() == "a\n"
 
 
-def test_a_file_that_has_been_replaced_since_is_not_moved(home: Home) -> None:
+def test_archive_leaves_a_replaced_file(home: Home) -> None:
     taken(home, "a.json")
     file = home.land("a.json", "{}\n{}\n")
     clean(home)
@@ -154,9 +150,7 @@ def test_a_file_that_has_been_replaced_since_is_not_moved(home: Home) -> None:
     assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
 
 
-def test_files_of_another_folder_are_archived_and_those_of_a_backfill_are_not(
-    home: Home, tmp_path: Path
-) -> None:
+def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(tmp_path / "folder"),))
     for folder in ("folder", "backfill"):
         (tmp_path / folder).mkdir()
@@ -174,11 +168,11 @@ def test_files_of_another_folder_are_archived_and_those_of_a_backfill_are_not(
     assert states == {"folder": ARCHIVED, "backfill": INGESTED}
 
 
-def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clean, but the process ends before the ledger has it."""
 
     def fails(*_: Any) -> None:
-        raise RuntimeError("cut off")
+        raise RuntimeError("interrupted")
 
     book = home.discovery().ledger
     with monkeypatch.context() as patch:
@@ -188,7 +182,7 @@ def cut_off(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])
-def test_a_run_cut_off_between_the_move_and_the_ledger(
+def test_archive_interrupted_after_the_move(
     home: Home, monkeypatch: pytest.MonkeyPatch, namesakes: int
 ) -> None:
     home.change(allow_overwrites=True)
@@ -196,7 +190,7 @@ def test_a_run_cut_off_between_the_move_and_the_ledger(
         taken(home, "a.json", "x" * (number + 1), age=100 - number)
         clean(home)
     file = taken(home, "a.json", "last", age=5)
-    cut_off(home, monkeypatch)
+    interrupt(home, monkeypatch)
     assert not file.exists()
     clean(home)
     entry = home.ledger()["a.json", namesakes + 1]
@@ -204,25 +198,23 @@ def test_a_run_cut_off_between_the_move_and_the_ledger(
     assert (home.layout.root / str(entry.moved_to)).read_text() == "last"
 
 
-def test_a_run_cut_off_between_the_deletion_and_the_ledger(
+def test_archive_interrupted_after_the_deletion(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.change(clean_source="delete")
     taken(home, "a.json")
-    cut_off(home, monkeypatch)
+    interrupt(home, monkeypatch)
     clean(home)
     assert home.states() == {("a.json", 1): ARCHIVED}
 
 
-def test_a_file_that_somebody_took_away_is_not_called_archived(home: Home) -> None:
+def test_archive_of_a_file_that_is_gone(home: Home) -> None:
     taken(home, "a.json").unlink()
     clean(home)
     assert home.states() == {("a.json", 1): INGESTED}
 
 
-def test_a_folder_that_cannot_be_written_stops_no_other_file(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     (home.layout.archive("activity")).mkdir(parents=True)
     (home.layout.archive("activity") / "sub").symlink_to("/proc")  # nobody writes there
     stuck = taken(home, "sub/a.json")

@@ -39,7 +39,7 @@ def rejected(home: Lakehouse) -> list[str]:
     return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
 
 
-def test_no_file_is_to_blame_for_what_fails_without_it_too(
+def test_error_without_any_file_rejects_none(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a defect of the parser would, or a setting that no file can be read under."""
@@ -61,7 +61,7 @@ def test_no_file_is_to_blame_for_what_fails_without_it_too(
     assert indexes(home) == [1, 2]
 
 
-def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakehouse) -> None:
+def test_unreadable_headers(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, format="csv", schema=SCHEMA)
     whole = gzip.compress(b"Index,Device\n1,phone\n")
     files = {
@@ -89,7 +89,7 @@ def test_a_header_that_cannot_be_read_puts_aside_its_file_only(lakehouse: Lakeho
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def test_what_spark_reads_a_part_of_and_does_not_fail_is_put_aside(lakehouse: Lakehouse) -> None:
+def test_files_that_spark_reads_in_part(lakehouse: Lakehouse) -> None:
     """A bit of a block's mark, the start of a second stream, its end, and what follows it."""
     home = only(lakehouse)
     long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
@@ -151,9 +151,7 @@ def inferring(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
 
 
 @pytest.mark.parametrize("file_format", ["json", "parquet"])
-def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
-    lakehouse: Lakehouse, file_format: str
-) -> None:
+def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: str) -> None:
     home = inferring(lakehouse, file_format)
     unreadable = [n for n in UNREADABLE if n.endswith(".parquet") == (file_format == "parquet")]
     for name in unreadable:
@@ -170,7 +168,7 @@ def test_the_first_look_at_a_source_puts_aside_what_it_cannot_read(
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def test_files_that_go_while_files_are_looked_at(
+def test_files_that_are_gone_during_checks(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One at its own turn, and one at that of the last one, which may be beside it."""
@@ -191,7 +189,7 @@ def test_files_that_go_while_files_are_looked_at(
     assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}
 
 
-def test_a_schema_that_cannot_be_inferred_holds_up_its_own_source_only(
+def test_inference_error_stops_one_source(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = lakehouse.config.sources["event"]

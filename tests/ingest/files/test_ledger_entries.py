@@ -15,7 +15,7 @@ EARLY, LATE, OTHER = 1_700_000_000_000_000, 1_700_000_060_000_000, 1_700_000_120
     ("read_at", "version", "size"), [(EARLY, 1, 3), (LATE, 2, 6), (OTHER, 2, 6)]
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_rows_are_those_of_one_version_where_all_that_was_handed_over_is_asked(
+def test_ingested_entries_of_one_version(
     home: Home, read_at: int, version: int, size: int, order: int
 ) -> None:
     """As where ledger and checkpoint are lost: another version's rows would be counted again."""

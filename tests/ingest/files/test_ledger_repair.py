@@ -66,12 +66,12 @@ def each_once(home: Lakehouse, last: int) -> None:
     assert found.balances["activity"].landed_lines == 2 * last
 
 
-def test_a_checkpoint_is_lost_after_maintenance(home: Lakehouse) -> None:
+def test_lost_checkpoint_after_maintenance(home: Lakehouse) -> None:
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
     each_once(home, 7)
 
 
-def test_an_older_ledger_after_maintenance(home: Lakehouse) -> None:
+def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     """The log does not have all that it lacks: nothing is ingested until the root is restored."""
     table = home.config.layout.table("ops.files")
     newest = table.rename(home.root / "newest")

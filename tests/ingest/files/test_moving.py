@@ -67,9 +67,7 @@ def found(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.rglob("*") if not p.is_dir())
 
 
-def test_a_folder_that_may_only_be_read_gets_no_copies_of_its_files(
-    home: Home, fails: Fails
-) -> None:
+def test_move_out_of_a_read_only_folder(home: Home, fails: Fails) -> None:
     file = landed(home)
     fails(errno.EACCES, "rename", "unlink")
     for _ in range(3):
@@ -84,9 +82,7 @@ def test_a_folder_that_may_only_be_read_gets_no_copies_of_its_files(
     assert found(home.layout.root / "rejected") == []
 
 
-def test_a_file_on_another_disk_that_cannot_be_removed_is_not_copied(
-    home: Home, fails: Fails
-) -> None:
+def test_move_to_another_disk_without_deletion(home: Home, fails: Fails) -> None:
     file = landed(home)
     fails(errno.EXDEV, "rename")
     fails(errno.EROFS, "unlink")
@@ -100,7 +96,7 @@ def test_a_file_on_another_disk_that_cannot_be_removed_is_not_copied(
 
 
 @pytest.mark.parametrize("way", [archive, reject])
-def test_a_file_on_another_disk_is_copied_whole(home: Home, fails: Fails, way: Any) -> None:
+def test_move_to_another_disk(home: Home, fails: Fails, way: Any) -> None:
     file = landed(home, "{}\n" * 7)
     before = file.stat()
     fails(errno.EXDEV, "rename")
@@ -113,7 +109,7 @@ def test_a_file_on_another_disk_is_copied_whole(home: Home, fails: Fails, way: A
 
 
 @pytest.mark.parametrize("way", [archive, reject])
-def test_a_full_disk_leaves_no_part_of_a_file(
+def test_move_to_a_full_disk(
     home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch, way: Any
 ) -> None:
     file = landed(home)
@@ -132,7 +128,7 @@ def test_a_full_disk_leaves_no_part_of_a_file(
     assert found(home.layout.root / "rejected") == []
 
 
-def test_a_file_that_grows_while_it_is_copied_stays(
+def test_move_of_a_file_that_grows(
     home: Home, fails: Fails, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = landed(home)
@@ -167,7 +163,7 @@ def replaced_after_a_look(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[P
 
 
 @pytest.mark.parametrize("way", ["archive", "delete"])
-def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
+def test_move_of_a_file_replaced_before_the_move(
     home: Home, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """It would lie in the archive, or be gone, and nobody would have read it."""
@@ -186,7 +182,7 @@ def test_a_file_that_comes_between_the_look_and_the_move_is_taken_in(
     assert found(home.landing) == ["a.json"]
 
 
-def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) -> None:
+def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     home.land("a.json", "torn", age=9)
     home.poll()
     (entry,) = home.ledger().values()
@@ -199,9 +195,7 @@ def test_a_file_that_comes_before_the_first_is_rejected_is_taken_in(home: Home) 
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
 
-def test_a_file_that_comes_while_another_is_put_back_is_kept_beside_it(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_move_back_beside_a_third_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     first = landed(home)
     seen = first.stat()
     home.land("a.json", "second\n", age=4)

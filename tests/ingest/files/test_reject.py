@@ -46,7 +46,7 @@ def in_folders(home: Home, tmp_path: Path, *names: str) -> list[Path]:
     return files
 
 
-def test_namesakes_that_are_rejected_together_are_both_kept(home: Home, tmp_path: Path) -> None:
+def test_reject_numbers_equal_names(home: Home, tmp_path: Path) -> None:
     files = in_folders(home, tmp_path, "day.json")
     entries = put_aside(home, *(str(file) for file in files))
     for file in files:
@@ -57,7 +57,7 @@ def test_namesakes_that_are_rejected_together_are_both_kept(home: Home, tmp_path
     assert len(kept(home)) == 4
 
 
-def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:
+def test_reject_file_named_like_a_reason(home: Home) -> None:
     for names in (("a.json", "a.json.reason.txt"), ("b.json.reason.txt", "b.json")):
         for name in names:
             home.land(name, f"text of {name}")
@@ -68,7 +68,7 @@ def test_a_file_that_is_named_like_a_reason_is_kept(home: Home) -> None:
     assert len(kept(home)) == 8
 
 
-def test_namesakes_with_the_longest_name_are_both_kept(home: Home, tmp_path: Path) -> None:
+def test_reject_numbers_the_longest_names(home: Home, tmp_path: Path) -> None:
     files = in_folders(home, tmp_path, "x" * 250 + ".json")
     put_aside(home, *(str(file) for file in files))
     assert not any(file.exists() for file in files)
@@ -76,7 +76,7 @@ def test_namesakes_with_the_longest_name_are_both_kept(home: Home, tmp_path: Pat
     assert len(kept(home)) == 4
 
 
-def test_a_file_is_never_moved_over_another(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reject_never_replaces_a_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when somebody puts a file there just now."""
     other = home.layout.rejected("activity") / "a.json"
     other.parent.mkdir(parents=True)
@@ -107,9 +107,7 @@ def look_again(home: Home) -> Entry:
 
 
 @pytest.mark.parametrize("clean_source", ["archive", "delete", "off"])
-def test_what_could_not_be_moved_is_tried_again_and_not_read_again(
-    home: Home, clean_source: str
-) -> None:
+def test_reject_moves_later_without_reading_again(home: Home, clean_source: str) -> None:
     home.change(clean_source=clean_source)
     file = stuck(home, "sub/a.json")
     home.said.clear()
@@ -129,9 +127,7 @@ def test_what_could_not_be_moved_is_tried_again_and_not_read_again(
 
 
 @pytest.mark.parametrize("overwrites", [False, True])
-def test_another_file_in_the_place_of_one_that_could_not_be_moved(
-    home: Home, overwrites: bool
-) -> None:
+def test_reject_another_file_in_its_place(home: Home, overwrites: bool) -> None:
     """Nothing of the first one was taken in: the other one is no namesake that is refused."""
     home.change(allow_overwrites=overwrites)
     file = stuck(home)
@@ -143,7 +139,7 @@ def test_another_file_in_the_place_of_one_that_could_not_be_moved(
     assert kept(home) == {}
 
 
-def test_a_file_that_could_not_be_moved_and_that_somebody_took_away(home: Home) -> None:
+def test_reject_file_that_is_gone(home: Home) -> None:
     """It is not called moved, and comes again under its name as any other."""
     file = stuck(home)
     home.layout.rejected("activity").unlink()
@@ -154,7 +150,7 @@ def test_a_file_that_could_not_be_moved_and_that_somebody_took_away(home: Home) 
     assert kept(home) == {}
 
 
-def test_a_file_that_could_not_be_moved_is_read_again_if_a_backfill_asks_for_it(
+def test_reject_then_backfill_of_the_file(
     home: Home,
 ) -> None:
     file = stuck(home)
@@ -164,14 +160,12 @@ def test_a_file_that_could_not_be_moved_is_read_again_if_a_backfill_asks_for_it(
 
 
 @pytest.mark.parametrize("after", ["the ledger", "the move"])
-def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
-    home: Home, monkeypatch: pytest.MonkeyPatch, after: str
-) -> None:
+def test_reject_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
     home.land("a.json", "torn\n", age=9)
     home.poll()
 
     def dies(*_: object) -> None:
-        raise RuntimeError("cut off")
+        raise RuntimeError("interrupted")
 
     with monkeypatch.context() as patch:
         if after == "the ledger":
@@ -191,7 +185,7 @@ def test_a_run_that_is_cut_off_while_it_puts_a_file_aside(
     assert home.handed() == [("a.json", 1)]
 
 
-def test_a_backfills_file_stays_and_is_rejected_at_once(home: Home, tmp_path: Path) -> None:
+def test_reject_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text("torn\n")
     entry = put_aside(home, str(file))[str(file)]
@@ -216,7 +210,7 @@ def test_a_backfills_file_stays_and_is_rejected_at_once(home: Home, tmp_path: Pa
         "",
     ],
 )
-def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str | bytes) -> None:
+def test_not_text_reason_of_text(tmp_path: Path, text: str | bytes) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert content.not_text_reason(file) is None
@@ -236,12 +230,12 @@ def test_text_that_begins_like_another_format_is_text(tmp_path: Path, text: str 
         (b"Obj\x01\x04\x14avro.codec", "Avro"),
     ],
 )
-def test_files_of_other_formats_are_no_text(tmp_path: Path, start: bytes, what: str) -> None:
+def test_not_text_reason_of_other_formats(tmp_path: Path, start: bytes, what: str) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(start)
     assert what in (content.not_text_reason(file) or "")
 
 
-def test_a_parquet_file_is_no_text(tmp_path: Path) -> None:
+def test_not_text_reason_of_parquet(tmp_path: Path) -> None:
     duckdb.connect().sql("select 'd' as Device where false").write_parquet(str(tmp_path / "a.json"))
     assert "Parquet" in (content.not_text_reason(tmp_path / "a.json") or "")

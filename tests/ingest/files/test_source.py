@@ -1,4 +1,4 @@
-"""FileBatch that were cut off, and files that change, go or are torn on their way into bronze."""
+"""Batches that were interrupted, and files that change or are truncated on their way to bronze."""
 
 from __future__ import annotations
 
@@ -44,26 +44,24 @@ def fails_once(
     """The process dies at a place, once, of one batch or the next; what it did before stays."""
     whole = getattr(FileBatch, name)
 
-    def cut_off(self: FileBatch, *arguments: Any) -> Any:
+    def interrupt(self: FileBatch, *arguments: Any) -> Any:
         if batch not in (None, self._number):
             return whole(self, *arguments)
         monkeypatch.setattr(FileBatch, name, whole)
         if at_its_end:
             whole(self, *arguments)
-        raise MedallionError("cut off")
+        raise MedallionError("interrupted")
 
-    monkeypatch.setattr(FileBatch, name, cut_off)
+    monkeypatch.setattr(FileBatch, name, interrupt)
 
 
-def run_cut_off(home: Lakehouse) -> None:
+def run_interrupted(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
-    with pytest.raises(StreamError, match="cut off"):
+    with pytest.raises(StreamError, match="interrupted"):
         Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
 
 
-def test_batches_that_were_cut_off_give_every_row_once(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before their rows, between rows and ledger, and between ledger and checkpoint."""
     places = (("read", False), ("record_in_ledger", False), ("record_in_ledger", True))
     expected, found = {}, []
@@ -73,13 +71,13 @@ def test_batches_that_were_cut_off_give_every_row_once(
         home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
         home.land("activity", f"b{batch}.json", row(index + 2))
         fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
-        run_cut_off(home)
+        run_interrupted(home)
         expected[f"a{batch}.json", 1] = (INGESTED, batch, 3, 1, 1)
         expected[f"b{batch}.json", 1] = (INGESTED, batch, 1, 0, 0)
         found.append(
             {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
         )
-    assert found == [{PENDING}, {PENDING}, {INGESTED}], "each was cut off where it was to be"
+    assert found == [{PENDING}, {PENDING}, {INGESTED}], "each was interrupted where it was to be"
     home.land("activity", "last.json", row(9))
     home.fill("bronze")
     rows = [i for (i,) in home.rows("bronze.activity", "Index")]
@@ -91,7 +89,7 @@ def test_batches_that_were_cut_off_give_every_row_once(
     assert audited.balances["activity"].landed_lines == 13
 
 
-def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
+def test_lost_checkpoint_or_queue_before_the_ledger(
     home: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing but the rows themselves tells then that they are in bronze."""
@@ -99,7 +97,7 @@ def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
     home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
     fails_once(monkeypatch, "record_in_ledger")
-    run_cut_off(home)
+    run_interrupted(home)
     other = home.copy(tmp_path / "other")
     # The new checkpoint begins with what was handed over first, in which batches 2 and 3 find
     # nothing new; or it is batch 2 alone.
@@ -119,7 +117,7 @@ def test_what_is_lost_after_a_run_died_between_rows_and_ledger(
         assert found.balances["activity"].landed_lines == 5
 
 
-def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
+def test_files_that_change_before_the_ledger(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their rows are in bronze, and the ledger has to say so."""
@@ -127,7 +125,7 @@ def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
     home.land("activity", "stays.json", row(2))
     home.land("activity", "changed.json", row(3))
     fails_once(monkeypatch, "record_in_ledger")
-    run_cut_off(home)
+    run_interrupted(home)
     file.unlink()
     aged(home.land("activity", "changed.json", row(7), row(8)), -5)
     home.fill("bronze")
@@ -139,16 +137,14 @@ def test_files_that_go_or_change_after_a_run_died_between_rows_and_ledger(
     }
 
 
-def test_a_batch_that_was_handed_over_twice_is_taken_in_once(
-    home: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(*_: Any) -> None:
-        raise RuntimeError("cut off")
+        raise RuntimeError("interrupted")
 
     home.land("activity", "a.json", row(1), row(2))
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "write", dies)
-        with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*cut off"):
+        with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*interrupted"):
             home.fill("bronze")
     home.land("activity", "b.json", row(3))
     home.fill("bronze")
@@ -173,7 +169,7 @@ def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None
         home.fill("bronze")
 
 
-def test_files_that_go_or_change_before_they_are_read(
+def test_files_that_change_before_they_are_read(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of a batch; then some of one. What has changed is taken in as it is then."""
@@ -204,9 +200,7 @@ def test_files_that_go_or_change_before_they_are_read(
 
 
 @pytest.mark.parametrize("clean", ["off", "archive"])
-def test_a_file_that_replaces_another_where_that_is_allowed(
-    lakehouse: Lakehouse, clean: str
-) -> None:
+def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
     home = only(lakehouse, clean_source=clean, allow_overwrites=True)
     modified = []
     for number, age in ((1, 20), (2, 10)):
@@ -226,7 +220,7 @@ def test_a_file_that_replaces_another_where_that_is_allowed(
     assert len(deep.notes) == (0 if clean == "archive" else 1)
 
 
-def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
+def test_truncated_file_that_is_repaired(
     home: Lakehouse,
 ) -> None:
     whole = gzip.compress((row(1) + "\n").encode() + os.urandom(3000).hex().encode() + b"\n")
@@ -264,7 +258,7 @@ def test_a_torn_file_among_good_ones_is_put_aside_and_comes_again_repaired(
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def test_a_folder_named_by_way_of_another(lakehouse: Lakehouse) -> None:
+def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
     """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
     home = only(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"

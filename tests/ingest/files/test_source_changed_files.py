@@ -43,14 +43,14 @@ def dies_between_rows_and_ledger(
 ) -> None:
     """A stream's batch is in bronze; a poll meets what has changed since; the process dies."""
 
-    def cut_off(self: FileBatch, *_: Any) -> None:
+    def interrupt(self: FileBatch, *_: Any) -> None:
         after()
         poll_beside(self)
-        raise MedallionError("cut off")
+        raise MedallionError("interrupted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileBatch, "record_in_ledger", cut_off)
-        with pytest.raises(StreamError, match="cut off"):
+        patch.setattr(FileBatch, "record_in_ledger", interrupt)
+        with pytest.raises(StreamError, match="interrupted"):
             Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
 
 
@@ -70,7 +70,7 @@ def another_while_it_is_read(
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
+def test_poll_finds_another_file_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, allowed: bool
 ) -> None:
     home = only(lakehouse, allow_overwrites=allowed)
@@ -99,7 +99,7 @@ def test_a_namesake_that_a_poll_met_before_the_ledger_had_the_first(
         assert is_whole(home)
 
 
-def test_files_that_replace_others_just_before_they_are_opened(
+def test_files_replaced_before_they_are_opened(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are the second file's: it must not come again as a version of its own. One of them
@@ -135,7 +135,7 @@ def test_files_that_replace_others_just_before_they_are_opened(
     assert is_whole(home)
 
 
-def test_files_that_a_poll_missed_before_the_ledger_had_their_rows(
+def test_poll_misses_files_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them comes back, the other does not."""
@@ -160,7 +160,7 @@ def test_files_that_a_poll_missed_before_the_ledger_had_their_rows(
     assert is_whole(home, has_lost_one=True)
 
 
-def test_a_file_that_was_away_while_its_batch_ran(
+def test_file_that_was_away_while_its_batch_ran(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two polls make two versions of it; its rows came once. One that was another one just then
