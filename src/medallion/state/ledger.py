@@ -225,8 +225,8 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
     versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in _read(layout, f"where path in ({some})"):
         versions[entry.source, entry.path].append(entry)
-    found = (max(each, key=lambda entry: entry.version) for each in versions.values())
-    return [entry for entry in found if entry.state in states]
+    newest = (max(each, key=lambda entry: entry.version) for each in versions.values())
+    return [entry for entry in newest if entry.state in states]
 
 
 def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
@@ -243,10 +243,10 @@ def _read(
     layout: Layout, where: str, order: str = "first_seen_at, source, path, version"
 ) -> list[Entry]:
     rest = f"{where} order by {order}"
-    found = records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)
+    entries = records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)
     return [
         replace(entry, reason_code=reason_code_of_text(entry.why))
         if entry.why and not entry.reason_code
         else entry
-        for entry in found
+        for entry in entries
     ]

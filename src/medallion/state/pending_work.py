@@ -238,7 +238,7 @@ def blocked_reason(gates: Mapping[str, str]) -> str:
 
 
 def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
-    """Raise MedallionError if `blocked_gates` has found something."""
+    """Raise MedallionError if `blocked_gates` returned a table."""
     if gates:
         raise MedallionError(
             f"{what}: {blocked_reason(gates)}. Run medallion nightly, with --accept EXPECTATION "

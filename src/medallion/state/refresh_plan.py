@@ -71,10 +71,8 @@ def read_plan(layout: Layout) -> RefreshPlan | None:
     if not file.is_file():
         return None
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return RefreshPlan(
-            **{**found, "built": tuple(found["built"]), "then": tuple(found["then"])}
-        )
+        plan = json.loads(file.read_text(encoding="utf-8"))
+        return RefreshPlan(**{**plan, "built": tuple(plan["built"]), "then": tuple(plan["then"])})
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
             f"{file} is damaged ({printable(str(error))}), and a table may be replaced in part. "

@@ -43,8 +43,8 @@ class RescuedSummary:
     @classmethod
     def from_record(cls, rows: int | None, fields: str | None) -> RescuedSummary:
         """Return the summary in two columns of `ops.runs`."""
-        found = json.loads(fields or "{}")
-        return cls(rows or 0, {name: RescuedField(**each) for name, each in found.items()})
+        record = json.loads(fields or "{}")
+        return cls(rows or 0, {name: RescuedField(**each) for name, each in record.items()})
 
     def record(self) -> dict[str, Any]:
         """Return the columns of `ops.runs`: at most 20 fields, long values truncated."""
@@ -228,11 +228,11 @@ def _read_run_state(table: Path) -> RunState:
     rows = delta_tables.select_rows(
         table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added)
     )
-    found = [dict(zip(_ASKED, row, strict=True)) for row in rows]
+    states = [dict(zip(_ASKED, row, strict=True)) for row in rows]
 
     def each(answer: str) -> dict[str, Any]:
         """Return a column by query, without nulls."""
-        return {row["query"]: row[answer] for row in found if row[answer] is not None}
+        return {row["query"]: row[answer] for row in states if row[answer] is not None}
 
     return RunState(
         sums={query: QueryTotals(**it) for query, it in each("sums").items()},

@@ -60,18 +60,18 @@ _COLUMNS = records.record_columns(PartitionProgress)
 def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionProgress]:
     """Return the partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
-    found = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
-    return {taken.place: taken for taken in found}
+    rows = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
+    return {progress.place: progress for progress in rows}
 
 
 def ingested_rows(layout: Layout, source: str) -> int:
     """Return the rows in bronze by the ledger of a source."""
-    return sum(taken.rows for taken in read_progress(layout, source).values())
+    return sum(progress.rows for progress in read_progress(layout, source).values())
 
 
-def write_progress(layout: Layout, taken: Iterable[PartitionProgress]) -> None:
+def write_progress(layout: Layout, progress: Iterable[PartitionProgress]) -> None:
     """Insert rows, or replace those of the same partition."""
-    rows = [asdict(each) for each in taken]
+    rows = [asdict(each) for each in progress]
     if rows:
         keys = ("source", "topic", "partition")
         records.upsert_records(layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)

@@ -299,13 +299,13 @@ class FileBatch:
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
     """Return a few lines of a few files; none of a file that is unreadable or has long lines."""
-    found: list[str] = []
+    sample: list[str] = []
     for path in paths[:: max(1, len(paths) // _FILES)][:_FILES]:
         with suppress(*content.READ_ERRORS), content.open_unpacked(path) as file:
             head = file.read(_BYTES)
             lines = head.splitlines()[: -1 if len(head) == _BYTES else None]
-            found += [line.decode("utf-8-sig", "replace") for line in lines[:_LINES]]
-    return found
+            sample += [line.decode("utf-8-sig", "replace") for line in lines[:_LINES]]
+    return sample
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -136,15 +136,15 @@ class Discovery:
 
     def _report(self, entries: Iterable[Entry], report: Reporter) -> None:
         """Report entries with a reason; of many with the same reason only the first ones."""
-        source, counts = self._source.name, Counter[tuple[str, str]]()
-        for entry in (entry for entry in entries if entry.why):
-            counts[entry.state, str(entry.why)] += 1
-            if counts[entry.state, str(entry.why)] <= _SHOWN:
-                report(f"  {source}: {printable(entry.path)}: {entry.state}: {entry.why}")
-        for (state, _), count in counts.items():
-            if count > _SHOWN:
-                more = f"and {count - _SHOWN:,} more {state} for the same reason"
-                report(f"  {source}: {more} (medallion files --state {state})")
+        groups: dict[tuple[str, str | None], list[Entry]] = defaultdict(list)
+        for entry in entries:
+            groups[entry.state, entry.why].append(entry)
+        for (state, why), same in groups.items():
+            for entry in same[:_SHOWN] if why else ():
+                report(f"  {self._source.name}: {printable(entry.path)}: {state}: {why}")
+            if why and len(same) > _SHOWN:
+                more = f"and {len(same) - _SHOWN:,} more {state} for the same reason"
+                report(f"  {self._source.name}: {more} (medallion files --state {state})")
 
     def _add_pending_backfills(self, listing: Listing) -> None:
         """Add the pending files of earlier backfills, which are in none of the directories."""

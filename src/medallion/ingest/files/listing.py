@@ -67,16 +67,16 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
         # The landing directory is created when bronze starts; other missing ones are reported.
         if not os.path.lexists(start) and start not in folders[1:]:
             continue
-        for place, found in walk_directory(start, source.pattern, source.ignore):
+        for place, state in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(place)
-            is_invalid = isinstance(found, Reason) or _UNSUPPORTED.search(path)
+            if _UNSUPPORTED.search(path) and not isinstance(state, Reason):
+                state = _UNSUPPORTED_NAME
             if layout.is_reason_file(place):
                 continue
-            if is_invalid:  # tables store the name as UTF-8
-                reason = found if isinstance(found, Reason) else _UNSUPPORTED_NAME
-                listing.invalid[path.encode(errors="backslashreplace").decode()] = reason
-            elif isinstance(found, FileInfo):
-                listing.files[path] = found
+            if isinstance(state, Reason):  # tables store the name as UTF-8
+                listing.invalid[path.encode(errors="backslashreplace").decode()] = state
+            else:
+                listing.files[path] = state
     return listing
 
 
@@ -121,8 +121,8 @@ def walk_directory(
             try:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.path)
-                elif found := _inspect_entry(entry, pattern):
-                    yield entry.path, found
+                elif state := _inspect_entry(entry, pattern):
+                    yield entry.path, state
             except FileNotFoundError:  # deleted just now
                 continue
             except OSError as error:
