@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -15,7 +15,9 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, WIDENING, Config, SourceConfig
 from medallion.config.values import fold_case
+from medallion.errors import ConfigError
 from medallion.ingest.parsing.nested import is_nested_type
+from medallion.ingest.parsing.partitions import infer_partition_types
 from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import (
@@ -161,6 +163,31 @@ class Schema:
             found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows)
         )
 
+    @property
+    def partition_types(self) -> dict[str, str]:
+        """The partition columns that are known, with their types."""
+        return {n: self.columns[n] for n in self._source.partition_columns if n in self.columns}
+
+    def add_partition_columns(self, paths: Iterable[str]) -> list[str]:
+        """Add partition columns that have a value in the paths of files; return their names.
+
+        Raises:
+            ConfigError: bronze has a column whose name differs only in case.
+        """
+        names = [n for n in self._source.partition_columns if n not in self.columns]
+        types = infer_partition_types(paths, names) if names and self.is_known else {}
+        spelled = {fold_case(name): name for name in self.columns}
+        for name in types:
+            if other := spelled.get(fold_case(name)):
+                raise ConfigError(
+                    f"sources.{self._source.name}.partition_columns names {name}, but bronze has "
+                    f"the column {other}: columns cannot differ only in case. Rename the "
+                    "directories, or leave the column out."
+                )
+        if types:
+            self._add(types, "in the names of directories")
+        return list(types)
+
     def table_change(self) -> TableChange:
         """Return the change that the table needs before rows of this schema can be written."""
         change = TableChange.NONE
@@ -282,9 +309,8 @@ class Schema:
         for name, kind in found.items():
             if known := spelled.get(fold_case(name)):
                 before = T.DataType.fromDDL(columns[known])
-                can_widen = known not in self._declared and (
-                    self._source.schema_evolution == WIDENING
-                )
+                is_fixed = known in self._declared or known in self.partition_types
+                can_widen = self._source.schema_evolution == WIDENING and not is_fixed
                 after = grow_type(before, T.DataType.fromDDL(kind), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()
@@ -323,8 +349,9 @@ class Schema:
         named = new.select(F.left("key", F.lit(_MAX_NAME)).alias("key")).distinct()
         return [row.key for row in named.orderBy("key").limit(_MAX_NAMES).collect()]
 
-    def _acceptable(self, columns: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    def _acceptable(self, columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         named = {path[0] for path in self._named}
+        known = (*known, *self._source.partition_columns)  # which paths have, and not rows
         return select_columns(columns, known, self._source.origin_columns, named)
 
     def _add(self, columns: Mapping[str, str], why: str) -> None:

@@ -9,12 +9,13 @@ from threading import Event
 from typing import Any
 
 from pyspark.errors import ParseException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import TYPED_FORMATS, Config
 from medallion.config.queries import Query
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES, record_format, refuse_format_change
+from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.schema.evolution import Schema, TableChange
 from medallion.ingest.source import Source
 from medallion.layers import recovery
@@ -140,9 +141,17 @@ class Bronze(Flow):
     def rewrite_table(self, schema: Schema) -> None:
         """Rewrite the table under a schema in one commit, from its own rows."""
         is_typed = self.source.format in TYPED_FORMATS
-        rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns, is_typed)
+        partitions = schema.partition_types
+
+        def rewritten() -> DataFrame:
+            # The values in paths are read again.
+            columns = {**schema.columns, **dict.fromkeys(partitions, "string")}
+            rows = rewrite_rows(self.rows(), columns, self.source.origin_columns, is_typed)
+            return with_partition_columns(rows, partitions)
+
+        rows = rewritten()
         if not is_typed and schema.add_full_times(rows):
-            rows = rewrite_rows(self.rows(), schema.columns, self.source.origin_columns)
+            rows = rewritten()
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
 

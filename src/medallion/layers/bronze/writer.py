@@ -15,6 +15,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
@@ -130,8 +131,12 @@ class BronzeWriter:
             for note in self._schema.infer(rows, batch.summary):
                 self._say(f"  {self._name}: {note}")
 
-        if not self._schema.is_known:
+        is_unknown = not self._schema.is_known
+        if is_unknown:
             batch.read(infer, f"{self._name}, to infer its schema")
+        if added := self._schema.add_partition_columns(batch.paths):
+            self._say(f"  {self._name}: columns by the names of directories: {', '.join(added)}")
+        if is_unknown:
             self._add_configured_fields()
 
     def _write(self, batch: SourceBatch, number: int) -> None:
@@ -179,8 +184,11 @@ class BronzeWriter:
         self._write_parsed(rows, first_lines, number, "false")
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
-        columns = self._schema.columns
-        return parse_lines(rows, columns, LineLayout.of(first_lines, columns))
+        types = self._schema.partition_types
+        # A field of that name in a row is parsed, and replaced by the value in the path.
+        columns = {**self._schema.columns, **dict.fromkeys(types, "string")}
+        parsed = parse_lines(rows, columns, LineLayout.of(first_lines, columns))
+        return with_partition_columns(parsed, types)
 
     def _write_parsed(
         self, rows: DataFrame, first_lines: Sequence[str], number: int, growing: str

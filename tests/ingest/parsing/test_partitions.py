@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.ingest.files.partitions import infer_partition_types, with_partition_columns
+from medallion.ingest.parsing.partitions import infer_partition_types, with_partition_columns
 
 ROOT = "landing/sales"
 
