@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from medallion.inspect.audit import run_audit
+from medallion.layers.bronze.flow import Bronze
 from tests.support.lakehouse import Lakehouse, book, only
 
 DAY, COLUMNS = date(2026, 5, 1), ("Index", "day", "hour", "_rescued_data")
@@ -54,4 +55,9 @@ def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:
         (4, None, None, '{"day":"today"}'),
     ]
     columns = ("Index", "day", "new", "_rescued_data")
+    assert sorted(home.rows("bronze.activity", *columns), key=lambda row: row[0]) == expected
+    bronze = home.pipeline().flow("bronze.activity")
+    assert isinstance(bronze, Bronze)
+    bronze.rewrite_table(bronze.schema(can_rewrite=True))
+    expected[0] = (1, DAY, None, None)
     assert sorted(home.rows("bronze.activity", *columns), key=lambda row: row[0]) == expected

@@ -28,6 +28,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
 
 
@@ -128,7 +129,11 @@ class Bronze(Flow):
         named = set[tuple[str, ...]]()
         with suppress(ParseException):  # which silver reports, by its column or rule
             named = fields_in(self.spark, sql)
-        return Schema(self.config, self.source, named, can_rewrite)
+        schema = Schema(self.config, self.source, named, can_rewrite)
+        if can_rewrite and self.source.partition_columns:
+            paths = delta_tables.select_rows(self._table, f"distinct {SOURCE_FILE}")
+            schema.add_partition_columns(path for (path,) in paths)
+        return schema
 
     def _conditions(self) -> list[str]:
         """Return the SQL of the rules of its suite."""
