@@ -235,7 +235,7 @@ def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
     fixed = ("value",) if is_text else ("timestamp", "value") if source.format == "rate" else ()
     for key, columns in (("schema", source.schema), ("hints", source.hints)):
         for column in columns or ():
-            if fixed and column not in fixed:
+            if fixed and column not in (*fixed, *source.partition_columns):
                 node.fail(
                     f"{key}.{column}",
                     f"is not a column of this format, whose rows have {' and '.join(fixed)}",
