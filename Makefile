@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow check format bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow check format reference bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ check: setup ## check lint, format and types
 format: setup ## format the code
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+reference: setup ## write docs/configuration-reference.md from the code
+	$(BIN)/python tools/reference.py
 
 bench: classes ## measure small and first nightly runs, growth and streams (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)

@@ -83,5 +83,5 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 
 def test_reference_is_up_to_date() -> None:
-    """Run .venv/bin/python tools/reference.py if this fails."""
+    """Run `make reference` if this fails."""
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
