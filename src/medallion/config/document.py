@@ -12,6 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.reader import ReaderError
 
+from medallion.config.expressions import did_you_mean
 from medallion.config.values import TABLE_NAME, InvalidColumnError, one_of
 from medallion.errors import ConfigError
 from medallion.storage.text import error_reason
@@ -117,7 +118,8 @@ class Node:
         """Raise ConfigError for a key that is not among these."""
         for key in self.value:
             if key not in known:
-                self.fail(key, f"is not a known key; known here: {', '.join(known)}")
+                hint = did_you_mean(key, known)
+                self.fail(key, f"is not a known key{hint}; known here: {', '.join(known)}")
 
     def children(self, key: str) -> dict[str, Node]:
         """Return the mappings below a key by the names of tables."""

@@ -102,3 +102,9 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     by_case = {each.lower(): each for each in names}
     matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.7)
     return by_case[matches[0]] if matches else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ` (did you mean device?)` for a misspelled name, or an empty string."""
+    nearest = nearest_name(name, names)
+    return f" (did you mean {nearest}?)" if nearest else ""

@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 
 from medallion.config import sources, values
 from medallion.config.document import Node
-from medallion.config.expressions import COMMENT, STRING
+from medallion.config.expressions import COMMENT, STRING, did_you_mean
 from medallion.config.model import (
     CALENDAR_DAYS,
     JOINS,
@@ -96,7 +96,8 @@ def _tables(sources: Sources) -> str:
 
 def _refuse_unknown(node: Node, key: str, column: str, source: SourceConfig) -> None:
     if column not in source.columns:
-        node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}")
+        hint = did_you_mean(column, source.columns)
+        node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}{hint}")
 
 
 def _aggregate(node: Node, source: SourceConfig) -> Aggregate:

@@ -204,7 +204,8 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     for key, named in (("event_time", (source.event_time,)), ("keys", source.keys)):
         for column in named:
             if column not in source.silver:
-                node.fail(key, f"names {column!r}, which is not a column of silver")
+                hint = expressions.did_you_mean(column, source.silver)
+                node.fail(key, f"names {column!r}, which is not a column of silver{hint}")
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
     for column in source.keys:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from medallion.config.document import config_error
-from medallion.config.expressions import column_names, nearest_name
+from medallion.config.expressions import column_names, did_you_mean, nearest_name
 from medallion.config.loader import first_error
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
 from medallion.config.queries import queries, query_names
@@ -172,8 +172,7 @@ def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
 def _unknown_column(
     config: Config, key: str, name: str, table: str, columns: Collection[str]
 ) -> ConfigError:
-    nearest = nearest_name(name, columns)
-    hint = f" (did you mean {nearest}?)" if nearest else f"; there are {', '.join(columns)}"
+    hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
     problem = f"reads {name}, which is not a column of {table}{hint}"
     return config_error(config.conf_dir / "pipeline.yaml", key, problem)
 
@@ -205,8 +204,7 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
     for expectation in read_suite(config.conf_dir, table):
         for name in _expectation_columns(expectation) if columns else ():
             if name.lower() not in {column.lower() for column in columns or ()}:
-                nearest = nearest_name(name, columns or ())
-                hint = f" (did you mean {nearest}?)" if nearest else ""
+                hint = did_you_mean(name, columns or ())
                 result.errors.append(
                     f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
                     f"{name}, which is not a column of {table}{hint}."
