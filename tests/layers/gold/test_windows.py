@@ -17,6 +17,7 @@ from medallion.config.loader import load
 from medallion.config.model import OUTPUT_MODES, Aggregate
 from medallion.errors import ConfigError
 from medallion.inspect.audit import run_audit
+from medallion.layers.definition import refuse_changed
 from medallion.layers.gold.definition import gold_definition
 from medallion.layers.gold.transform import aggregated
 from tests.support import PROJECT
@@ -77,6 +78,16 @@ WINDOWS = [
             ("2026-03-29 04:00", "2026-03-30 04:00", 1),
         ],
         id="day_from_6_o_clock",
+    ),
+    pytest.param(  # midnight of 4 November does not exist
+        {"window": "1 day", "time_zone": "America/Sao_Paulo"},
+        ["2018-11-04 02:59", "2018-11-04 03:00", "2018-11-05 02:00"],
+        [
+            ("2018-11-03 03:00", "2018-11-04 03:00", 1),
+            ("2018-11-04 03:00", "2018-11-05 02:00", 1),
+            ("2018-11-05 02:00", "2018-11-06 02:00", 1),
+        ],
+        id="day_without_midnight",
     ),
     pytest.param(  # Thursday and Sunday of one week; Monday of the next
         {"window": "1 week"},
@@ -147,11 +158,18 @@ def test_aggregated_windows(
     assert found == windows
 
 
-def test_definition_of_a_week_differs_from_7_days() -> None:
-    assert gold_definition(table(window="1 week"))["calendar"] == "week"
+def test_definition_changes_with_its_windows() -> None:
+    config = load({}, PROJECT)
     fixed = gold_definition(table(window="7 days", time_zone="UTC"))
-    assert {"calendar", "start", "time_zone"}.isdisjoint(fixed)
-    assert gold_definition(table(window="1 day", **BERLIN))["time_zone"] == "Europe/Berlin"
+    assert {"start", "time_zone"}.isdisjoint(fixed)
+    refuse_changed(config, "gold.t", fixed, gold_definition(table(window="168 h")))
+    for keys, change in (
+        ({"window": "1 week"}, "window was '7 days'"),
+        ({"window": "7 days", "start": "1 h"}, "start is new"),
+        ({"window": "1 week", **BERLIN}, "time_zone is new"),
+    ):
+        with pytest.raises(ConfigError, match=change):
+            refuse_changed(config, "gold.t", fixed, gold_definition(table(**keys)))
 
 
 def test_group_by_is_optional() -> None:

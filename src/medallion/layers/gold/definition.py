@@ -30,24 +30,22 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
             }
     return {
         "source": table.sources[0],
-        "window": definition.window.text if definition.window else None,
+        "window": _window(definition),
         "slide": definition.slide.text if definition.slide else None,
         "session": definition.session.text if definition.session else None,
         "group_by": list(definition.group_by),
         "measure": dict(definition.measure),
-        **_window_settings(definition),
+        # Only if they are set: definitions of earlier releases lack them.
+        **({"start": definition.start.text} if definition.start else {}),
+        **({"time_zone": definition.time_zone} if definition.time_zone != UTC else {}),
         **mode,
     }
 
 
-def _window_settings(aggregate: Aggregate) -> dict[str, str]:
-    """Return the settings that tables of earlier releases do not have, if they are set."""
-    settings: dict[str, str | None] = {
-        "start": aggregate.start.text if aggregate.start else None,
-        "calendar": aggregate.calendar_unit,  # `1 week` and `7 days` start on different days
-        "time_zone": aggregate.time_zone if aggregate.time_zone != UTC else None,
-    }
-    return {key: value for key, value in settings.items() if value}
+def _window(aggregate: Aggregate) -> str | None:
+    if aggregate.calendar_unit:  # not the same as a duration: a week and 7 days start differently
+        return f"calendar {aggregate.calendar_unit}"
+    return aggregate.window.text if aggregate.window else None
 
 
 def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
