@@ -37,8 +37,8 @@ SOURCES: Mapping[str, dict[str, Any]] = {
     "table": {"format": "csv", "hints": {"amount": "long", "total": "double"}},
     "typed": {"format": "parquet"},
 }
-# Rules of rows that are no single record; a file that has 9 digits too late for its silver table.
-BROKEN, LATE_DIGITS = "missing_event_time", "time_digits"
+# The rule of a file that has 9 digits too late for its silver table.
+LATE_DIGITS = "time_digits"
 
 
 # Nested values are read as JSON, for silver's columns keep their types when bronze's struct grows.

@@ -72,7 +72,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert rules == [
         ("s2", ["rescued_celsius"]),
         ("s2", ["too_hot"]),
-        (None, ["missing_event_time"]),
+        (None, ["malformed_line", "missing_event_time"]),
     ]
     rows = lakehouse.rows("bronze.sensor", "sensor", "celsius", "note", "_rescued_data")
     assert ("s1", 20.0, 'fine, "so far"\nand on', None) in rows
