@@ -145,8 +145,9 @@ MAX_COMPARED = 10_000
 
 
 def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
-    """Return the archived files that have another size than the ledger has, each with the reason,
-    and how many older ones were not compared.
+    """Return the archived files whose sizes differ from the ledger's, each with the reason.
+
+    The second result is the number of older files that were not compared.
 
     A change after the last report, or after the acknowledgement, is a new one.
     """
