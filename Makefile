@@ -59,6 +59,7 @@ reference: setup ## write docs/configuration-reference.md from the code
 
 bench: classes ## measure small and first nightly runs, growth and streams (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.many_sources $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.always_on $(BENCH_ARGS)

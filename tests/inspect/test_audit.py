@@ -96,7 +96,7 @@ def rows(config: Config, table: str, count: int, **columns: str) -> Path:
 def test_a_batch_that_ends_during_the_check_is_no_finding(
     is_quick: bool, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are in the ledger by then, and were not in the balance: it is judged again, unless
+    """Its rows are in the ledger by then, and were not in the balance: it is checked again, unless
     the stream is quicker every time."""
     known = load({}, PROJECT)
     config = replace(known, layout=home.layout, sources={"event": known.sources["event"]}, gold={})
@@ -112,9 +112,7 @@ def test_a_batch_that_ends_during_the_check_is_no_finding(
             Runs(home.layout).write([{**row, "started_at": 1}])
 
     batch()
-    monkeypatch.setattr(
-        module, "refuse_format_change", batch
-    )  # what a look at a source begins with
+    monkeypatch.setattr(module, "refuse_format_change", batch)  # the first call of a check
     monkeypatch.setattr(module, "PATIENCE", 0.5 if is_quick else 60)
     with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         found = run_audit(config)

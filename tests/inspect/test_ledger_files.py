@@ -22,7 +22,7 @@ HOUR = 3600 * 1_000_000
 
 
 def enter(home: Home, name: str, version: int = 1, **columns: Any) -> Entry:
-    """Put a row of the ledger on record; `code` is its reason, `hours` how long ago it was seen."""
+    """Write a row of the ledger; `code` is its reason, `hours` how long ago it was seen."""
     seen = clock.now_micros() - int(columns.pop("hours", 0) * HOUR)
     code = columns.pop("code", None)
     reason = {"reason_code": code, "why": code and f"because of {code}"}

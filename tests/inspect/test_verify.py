@@ -205,7 +205,7 @@ def test_a_rejected_file_that_is_gone(config: Config) -> None:
     (config.layout.rejected("event") / "torn.json.gz").unlink()
     found = run_audit(config, everything=True)
     assert has_finding(found, "landing/event/torn.json.gz was rejected", "not there any more")
-    assert run_audit(config).findings == ()  # without --deep nobody looks
+    assert run_audit(config).findings == ()  # only --deep checks it
 
 
 def test_rows_doubled_in_silver(config: Config) -> None:

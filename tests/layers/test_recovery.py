@@ -1,4 +1,4 @@
-"""Checkpoints that are torn or gone, as Spark writes them but without it."""
+"""Corrupt and missing checkpoints, as Spark writes them but without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFFSET = {"reservoirVersion": 5, "index": -1}
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """Batches 0 to 2 have ended, and 3 has begun; the query is `one`."""
+    """Batches 0 to 2 have ended, 3 has started; the query is `one`."""
     checkpoint = tmp_path / "silver.a"
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True)
@@ -64,17 +64,17 @@ def test_a_corrupt_plan_without_writes_is_removed(checkpoint: Path) -> None:
 
 
 def test_remnants_of_a_first_plan_are_removed(checkpoint: Path) -> None:
-    """Spark begins no query beside it; its id is as good as new if it is whole."""
+    """Spark starts no query beside it; its id is kept if it is intact."""
     for log in ("offsets", "commits"):
         for file in (checkpoint / log).iterdir():
             file.unlink()
     (checkpoint / "offsets/.0.1a.tmp").touch()
     (checkpoint / "state/0").mkdir(parents=True)
-    whole = (checkpoint / "metadata").read_text()
-    for metadata in (whole, whole[:5]):
+    intact = (checkpoint / "metadata").read_text()
+    for metadata in (intact, intact[:5]):
         (checkpoint / "metadata").write_text(metadata)
         assert recovery.repair_checkpoint(checkpoint, ()) is None
-        assert (checkpoint / "metadata").exists() == (metadata == whole)
+        assert (checkpoint / "metadata").exists() == (metadata == intact)
         assert {file.name for file in checkpoint.rglob("*")} <= {"offsets", "commits", "metadata"}
 
 
@@ -119,7 +119,7 @@ def test_a_batch_is_unrecorded_once_it_has_written(checkpoint: Path) -> None:
     written(table, 3)
     assert found() == [True, True, False]
     shutil.rmtree(table)
-    (checkpoint / "offsets/3").write_text("v1")  # torn: nobody knows
+    (checkpoint / "offsets/3").write_text("v1")  # corrupt, so this is unknown
     assert found() == [True, True, False]
 
 
@@ -157,9 +157,9 @@ def test_a_checkpoint_of_another_table(checkpoint: Path) -> None:
     written(table, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=3)
-    nobody_s = written(checkpoint.with_name("nobody"), 9, query="another")
-    DeltaTable(nobody_s).delete()
-    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (nobody_s,), recorded=3)
+    foreign = written(checkpoint.with_name("nobody"), 9, query="another")
+    DeltaTable(foreign).delete()
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (foreign,), recorded=3)
     of_another = written(checkpoint.with_name("another"), 9, query="another")
     with pytest.raises(UsageError, match="lacks the batches that have written its rows"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (of_another,), recorded=3)

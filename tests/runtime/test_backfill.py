@@ -1,4 +1,4 @@
-"""What a backfill tells of files that wait, change, hide or go; without Spark, beside a stream."""
+"""Backfills beside a stream: files that wait, change, are hidden or vanish; without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline makes of triggers, limits and expressions, without a whole run."""
+"""Start of queries: invalid SQL, changed definitions, and errors confined to one query."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
     with pytest.raises(StreamError) as failed:
         lakehouse.fill("gold")
     assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
-    assert str(failed.value).count(number) == 3  # the SQL that failed, for who looks for it
+    assert str(failed.value).count(number) == 3  # the SQL that failed
     fails = "fails at a row, and the table stays as it is: [CAST_INVALID_INPUT] The value 'open'"
     for name, part in (
         ("action_counts", "measure.n"),
@@ -97,7 +97,7 @@ def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, Gold
 
 
 def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
-    """Its counts of 10 minutes would go on as counts of 5; and the other tables go on."""
+    """Counts of 10 minutes would continue as counts of 5; other tables are not affected."""
     config = lakehouse.config
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
     lakehouse.land("event", "1.json", line)
@@ -133,11 +133,11 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     refresh.refresh_table(lakehouse.pipeline(), "gold.action_counts")
     five_minutes = [("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)]
     assert lakehouse.rows("gold.action_counts", *counts) == five_minutes
-    # Without its checkpoint it is counted anew, whatever its columns are then.
+    # Without its checkpoint it is recomputed, whatever its columns are then.
     shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
     measures = {"device": "max(device)", "total_events": "string(count(*))"}
-    anew = otherwise(other, measure=measures)
-    lakehouse.config = replace(lakehouse.config, gold={"action_counts": anew})
+    recreated = otherwise(other, measure=measures)
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": recreated})
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.action_counts", *measures) == [("p", "2")]
     lakehouse.land("event", "3.json", line.replace("07", "09"), line.replace("07", "13"))
@@ -145,7 +145,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
     assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "1")]
     log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
-    assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "made, and anew"
+    assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "created, and recreated"
     refuse_rows_changed_by_hand(lakehouse, line)
 
 
@@ -250,12 +250,12 @@ def test_a_failed_start_stops_no_other_query(
         whole(runs, listed)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Runs, "write", write)  # nor can it be put on record
+        patch.setattr(Runs, "write", write)  # nor can it be recorded
         expected = r"rules\.json is damaged\. .*silver\.activity continues.*; .*recorded: OSError"
         with pytest.raises(MedallionError, match=expected):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
-    # By a signal to the whole process group Java ends before Python: none has failed for that.
+    # A signal to the process group ends Java before Python, which is no failure.
     runs = lakehouse.rows("ops.runs")
     with signals.defer_signals():
         signal.raise_signal(signal.SIGTERM)
@@ -263,7 +263,7 @@ def test_a_failed_start_stops_no_other_query(
             lakehouse.fill("silver")
     assert lakehouse.rows("ops.runs") == runs
     (notes / "rules.json").unlink()
-    (notes / "rules.json").mkdir()  # nobody can write there
+    (notes / "rules.json").mkdir()  # a directory cannot be overwritten
     with pytest.raises(StreamError, match=r"silver\.activity cannot be started: IsADirectoryError"):
         lakehouse.fill("silver")
     (notes / "rules.json").rmdir()
@@ -298,7 +298,7 @@ def test_a_new_lakehouse_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch
 def test_queries_are_stopped_before_spark(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    """A batch that goes on without Spark would take good files for unreadable ones."""
+    """A batch that continues without Spark would reject good files as unreadable."""
     order: list[str] = []
     spark = Stopped("spark", order)
     spark.version = "4"  # type: ignore[attr-defined]

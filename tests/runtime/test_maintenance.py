@@ -1,4 +1,4 @@
-"""Maintenance on tables made by hand: what nobody needs goes, what somebody needs stays."""
+"""Maintenance removes what no reader needs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
 
 
 def read_until(config: Config, path: Path) -> None:
-    """Bronze is on record, and silver has read all of it."""
+    """Bronze is recorded, and silver has read all of it."""
     version = delta_tables.table_version(path)
     record(config, BRONZE, table_version=version, last_batch=0)
     silver_has_read(config, version)
@@ -69,10 +69,10 @@ def silver_has_read(config: Config, last: int) -> None:
 
     A query that starts again plans its last batch once more, from where the one before it ended.
     """
-    begun = last_planned(config.layout.checkpoint("silver.activity"))
-    for batch in (begun + 1, begun + 2):
+    planned = last_planned(config.layout.checkpoint("silver.activity"))
+    for batch in (planned + 1, planned + 2):
         checkpoints.done(config.layout, "silver.activity", batch, last + 1)
-    record(config, "silver.activity", last_batch=begun + 2)
+    record(config, "silver.activity", last_batch=planned + 2)
 
 
 def pass_retention(config: Config) -> None:
@@ -284,7 +284,7 @@ def test_nothing_is_removed_during_a_refresh(config: Config) -> None:
     assert found.tables == {}
     assert "refresh" in found.notes[0]
     assert delta_tables.table_version(path) == MANY
-    # Who holds gold's lock knows that nobody rebuilds it: this was left by one that failed.
+    # With gold's lock held, this is known to be left by a failed refresh.
     assert maintenance.maintain_unlocked_layers(config).tables[BRONZE].compacted_files == MANY
     assert not (config.layout.root / "_refresh").exists()
 
@@ -349,7 +349,7 @@ def test_a_commit_conflict_is_no_note_beside_a_stream(
 def test_maintenance_locks_the_record_tables(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Silver's process may put a run on record while bronze's maintains: its commit would fail."""
+    """Silver's process may record a run while bronze's maintains: its commit would fail."""
     record(config, BRONZE)
     runs, write = Runs(config.layout), deltalake.write_deltalake
     others = [
@@ -448,7 +448,7 @@ def test_unread_since_the_record_of_each_target(home: Home) -> None:
 
 
 def test_unread_of_an_intake(home: Home) -> None:
-    """Queued files are needed until their batch is on record."""
+    """Queued files are needed until their batch is recorded."""
     discovery.create_queue(home.layout.intake("event"))
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.done(home.layout, "bronze.event", batch, version)

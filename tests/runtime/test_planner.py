@@ -54,7 +54,7 @@ def test_a_query_that_cannot_be_planned_hides_no_other(home: Home) -> None:
 
 
 def test_few_bytes_wait_or_many(home: Home) -> None:
-    assert estimate_workload(home.config) == Workload.LITTLE  # a first night of nothing
+    assert estimate_workload(home.config) == Workload.LITTLE  # a first run without input
     home.land("a.json", "{}\n" * 1000)
     home.poll()
     home.land("b.json", "{}\n" * 1000)
@@ -74,7 +74,7 @@ def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
 def test_many_waiting_rows_or_gold_rows(home: Home, table: str, name: str) -> None:
-    """Rows of bronze that silver has not read; a table of gold is written whole."""
+    """Rows of bronze that silver has not read; a gold table is written completely."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
     spec = replace(table_specs.table_spec(table), columns={name: "long"})

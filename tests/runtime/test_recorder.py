@@ -1,4 +1,4 @@
-"""What queries did, put on record: one that cannot be keeps no other from it."""
+"""Records of queries; a failure does not affect the others."""
 
 from __future__ import annotations
 

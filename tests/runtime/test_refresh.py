@@ -1,4 +1,4 @@
-"""Tables rebuilt from the layer before them: the same rows, no seam, and a whole table always."""
+"""Refreshes of silver and gold: the same rows, and a complete table at any moment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def times(lakehouse: Lakehouse) -> list[str]:
 
 @pytest.fixture(scope="module")
 def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """After two nights of events; of the second, one row is late."""
+    """After two nightly runs with events; one row of the second is late."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("refresh") / "lakehouse")
     lakehouse.about("event", "action_counts", "user_activity")
     gold = dict(lakehouse.config.gold)
@@ -55,7 +55,7 @@ def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def filled(two_nights: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy, to go on from."""
+    """A copy to change."""
     return two_nights.copy(tmp_path / "lakehouse")
 
 
@@ -81,7 +81,7 @@ class Killed(BaseException):
 def test_a_silver_refresh_interrupted_at_each_step(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever somebody looks there is a whole table, and whoever opens it next goes on with it."""
+    """Readers find a complete table at any moment, and the next process completes the refresh."""
     names = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
     before = {name: filled.rows(name) for name in names}
     kills = 0
@@ -118,7 +118,7 @@ def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
 def test_a_missing_staged_table_is_built_again(
     filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a second copy of a table, and somebody makes room with it."""
+    """A user deleted the staged table to free disk space."""
     columns = {**filled.config.sources["event"].silver, "action": "upper(action)"}
     source = replace(filled.config.sources["event"], silver=columns)
     filled.config = replace(filled.config, sources={"event": source}, gold={})
@@ -146,7 +146,7 @@ def test_a_missing_staged_table_is_built_again(
 def test_a_swap_without_its_checkpoint_is_refused(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that a refresh has noted was removed when it had been cut off: the old checkpoint would
+    """The notes of an interrupted refresh were removed: the old checkpoint would
     read rows once more that the new table has."""
     filled.config = replace(filled.config, gold={})
     filled.land("event", "after.json", *AFTER)
@@ -188,7 +188,7 @@ def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None
 
 @contextmanager
 def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
-    """What somebody saw who asked again and again meanwhile: rows of silver, and sums of gold."""
+    """What a reader sees meanwhile: rows of silver, and sums of gold."""
     seen: set[Any] = set()
     done = threading.Event()
 
@@ -220,7 +220,7 @@ def test_waiting_rows_come_once_after_a_refresh(filled: Lakehouse) -> None:
 
 @pytest.mark.slow
 def test_gates_validate_refreshed_rows(filled: Lakehouse) -> None:
-    """What lies between two gates is not judged twice over: the table holds no row twice."""
+    """Rows between two gates are validated once: the table has no row twice."""
     assert filled.nightly().is_good
     filled.land("event", "after.json", *AFTER)
     filled.fill()
@@ -265,7 +265,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     report = filled.nightly()
     assert report.is_good, report
     assert refresh_plan.read_plan(filled.config.layout) is None
-    # Two of the first nights and one of this have no device.
+    # Two of the first runs and one of this have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
     (total,) = engine.query(

@@ -49,11 +49,11 @@ class Waiting:
 
 
 def test_a_stream_waits_for_schemas() -> None:
-    flow, begun = Waiting(), 0
+    flow, started = Waiting(), 0
 
     def start_flow(*_: Any) -> None:
-        nonlocal begun
-        begun += not flow.has_unknown_schema()
+        nonlocal started
+        started += not flow.has_unknown_schema()
 
     pipeline: Any = SimpleNamespace(
         flows=lambda _: [flow],
@@ -67,12 +67,12 @@ def test_a_stream_waits_for_schemas() -> None:
     )
     stream = Stream(pipeline, ["silver"], "1 second")
     stream.start()
-    assert begun == 0
+    assert started == 0
     stream.poll()
-    assert begun == 1
+    assert started == 1
     for _ in range(2):  # there is no query still: it is not asked at every look
         stream.poll()
-    assert begun == 1
+    assert started == 1
 
 
 class Ended:
@@ -168,7 +168,7 @@ def test_a_query_has_recovered_after_a_minute() -> None:
 
 
 def test_a_query_can_recover_until_the_stream_ends() -> None:
-    """Where much is to be put on record, the next look may be the end."""
+    """The stream may end before the next step."""
     messages: list[str] = []
     again = Ended(None)
     again.run.is_active, again.run.stop = True, lambda: None
@@ -241,7 +241,7 @@ def test_a_stream_waits_for_its_broker() -> None:
 
 
 def test_a_failed_rebuild_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails as the stream starts, which nobody may be there to start again."""
+    """It fails as the stream starts."""
     messages, fails = list[str](), [True, False]
     left, again = Ended(None), Ended(None)
     left.name = again.name = "gold.a"
@@ -320,7 +320,7 @@ def test_a_failed_record_is_reported(
     ],
 )
 def test_a_needed_restart_is_no_failure(error: str | Failure) -> None:
-    """It ends between the last look and the stop, and the next run goes on (seen with --dirty)."""
+    """It ends between the last step and the stop, and the next run continues."""
     flow = Ended(error)
     flow.run.stop = lambda: None
     stream = stream_of(flow, [], [])

@@ -65,7 +65,7 @@ def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
     assert checkpoints.first_definition(folder, a, has_written=False) == a
     # Nothing was made by it yet.
     assert checkpoints.first_definition(folder, b, has_written=False) == b
-    assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was cut off"
+    assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was interrupted"
     done(layout, QUERY, 0, version=1)
     assert checkpoints.first_definition(folder, c, has_written=False) == b
     assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}

@@ -20,7 +20,7 @@ def test_an_exception_in_one_line() -> None:
     )
     assert one_line(text) == "[FAILED] the job stopped. (java.io.IOException: disk full)"
     assert one_line("one thing") == "one thing"
-    # What Py4J raises begins with the call; its own errors are traced, too.
+    # Py4J's message starts with the call; its own errors have a stack trace, too.
     called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext"
     raised = "org.apache.spark.SparkException: Could not parse Master URL: 'foo'"
     text = f"{called}.\n: {raised}\n\tat org.apache.spark.SparkContext$.create(SparkContext.scala)"
@@ -60,7 +60,7 @@ JVM stacktrace:
 
 
 def test_a_missing_table_file() -> None:
-    """As after a VACUUM by hand, which asks nobody what is still to be read."""
+    """As after a VACUUM by hand, which ignores unread versions."""
     expected = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/data/"
     gone = f"batch 2: {expected}silver/event/part-00000.parquet. File does not exist."
     assert "medallion refresh gold.action_counts rebuilds" in explained(gone, "gold.action_counts")

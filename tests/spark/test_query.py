@@ -1,4 +1,4 @@
-"""Streaming queries started, watched and stopped, and what they tell."""
+"""Streaming queries: start, progress, failure and stop."""
 
 from __future__ import annotations
 
@@ -128,17 +128,17 @@ def test_a_run_reports_its_sinks_error() -> None:
 def test_a_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.readStream.format("rate").load()
 
-    def begun(some: DataFrame) -> Run:
+    def started(some: DataFrame) -> Run:
         how, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
         return query.start_query(some.writeStream, "rate.one", tmp_path / "checkpoint", how, sink)
 
-    run = begun(rows.where(OVERFLOWING))  # worked out by the query's own thread, as it is constant
+    run = started(rows.where(OVERFLOWING))  # constant, so the query's own thread computes it
     with pytest.raises(
         StreamError, match=r"rate\.one: (java.lang.StackOverflowError|its thread in Spark has died)"
     ):
         Watch(print).await_all([run])
     assert not run.is_active
-    again = begun(rows)  # under the same name
+    again = started(rows)  # under the same name
     assert again.is_active
     again.stop()
     assert again.error() is None
@@ -167,11 +167,11 @@ def test_a_query_stops_after_its_batch(spark: SparkSession, tmp_path: Path) -> N
         assert run.is_active
         written.clear()
         in_time(lambda: run.is_processing)
-        begun = checkpoints.last_planned(run.checkpoint)
+        planned = checkpoints.last_planned(run.checkpoint)
         Timer(2, written.set).start()
         stop_after_batches([run])  # the rows that it was writing are there, and known to be
         assert not run.is_active
-        assert checkpoints.last_committed(run.checkpoint) >= begun
+        assert checkpoints.last_committed(run.checkpoint) >= planned
     finally:
         run.stop()
 

@@ -36,7 +36,7 @@ def test_a_query_without_progress_is_reported() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
-    """That they have been asked to is all that the signal does: what was cut in two would tell."""
+    """The signal only requests it: an interrupted call to Java would leave a stack trace."""
     stopped: list[str] = []
 
     def a_run(name: str) -> Any:
