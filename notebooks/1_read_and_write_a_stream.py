@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 1. Read and write a stream
 #
-# Phones tell when a door was opened or closed: one event a line of JSON, some lines a file.
-# This lesson reads such files as they land, and counts. It opens with Spark's own words, and ends
-# with this project's, which start, watch and stop the same streams.
+# Phones report when a door is opened or closed: one event per line of JSON, some lines per file.
+# This lesson reads such files as they land, and counts events: first with Spark alone, then with
+# this project's functions, which start, show and stop the same streams.
 #
 # `DataFactory` plays the phones: `load()` lands the next file of the sample.
 
@@ -29,14 +29,13 @@ from medallion.factory.sample import FILES
 
 root = Path("lesson1").absolute()
 factory = m.DataFactory(root / "landing", given=FILES)
-print(factory.clean_up())  # what an earlier go has left
+print(factory.clean_up())  # what an earlier run has left
 spark = m.spark_session()
 
 # %% [markdown]
-# ## In Spark's own words
+# ## With Spark alone
 #
-# A stream needs a schema before its first row. A file that does not have all of the columns is no
-# error: they are null then.
+# A stream needs a schema before its first row. If a file lacks some of the columns, they are null.
 
 # %%
 print(factory.load(source="event"))
@@ -46,8 +45,8 @@ events = spark.readStream.schema("id string, action string, ts timestamp").json(
 print("a stream:", events.isStreaming)
 
 # %% [markdown]
-# Doors by action, in windows of ten minutes. `complete` gives the whole result at each batch, here
-# into a table in memory that is called as the query is.
+# Doors by action, in windows of ten minutes. In output mode `complete` each batch writes the
+# complete result, here to a table in memory with the name of the query.
 
 # %%
 actions = events.groupBy(F.window("ts", "10 minutes"), "action").count()
@@ -56,11 +55,11 @@ query.processAllAvailable()
 
 
 def counted() -> list[tuple[str, str, int]]:
-    """What the table in memory says now."""
-    found = spark.sql(
+    """Return the rows of the table in memory."""
+    rows = spark.sql(
         "SELECT date_format(window.start, 'HH:mm') AS start, action, count FROM actions"
     )
-    return sorted(tuple(row) for row in found.collect())
+    return sorted(tuple(row) for row in rows.collect())
 
 
 after_file1 = counted()
@@ -88,15 +87,15 @@ after_file3
 query.stop()
 
 # %% [markdown]
-# Memory is for looking. What is to last goes to Delta, and the checkpoint keeps how far the stream
-# has come: a query that starts again goes on there, and takes no file twice.
+# A table in memory ends with the session. Delta keeps rows, and the checkpoint keeps which files
+# were read: a query that starts again continues there, and reads no file twice.
 
 # %%
 table, checkpoint = str(root / "bronze/doors"), str(root / "_checkpoints/doors")
 
 
-def take_in() -> int:
-    """Everything that is there, then the end; the rows of the table."""
+def ingest() -> int:
+    """Process all available files; return the number of rows in the table."""
     query = (
         events.writeStream.format("delta")
         .option("checkpointLocation", checkpoint)
@@ -107,16 +106,16 @@ def take_in() -> int:
     return spark.read.format("delta").load(table).count()
 
 
-rows_of_three_files = take_in()
+rows_of_three_files = ingest()
 factory.load(source="event")
-rows_of_four_files = take_in()
+rows_of_four_files = ingest()
 rows_of_three_files, rows_of_four_files
 
 # %% [markdown]
-# ## In this project's
+# ## With this project's functions
 #
-# `display` shows a stream while it runs: in a notebook in the output of its cell, in a terminal as
-# a table that changes. Here it ends by itself, because the trigger does.
+# `display` shows a stream while it runs, in the output of its cell. With the trigger
+# `available-now` it ends when all files are processed.
 
 # %%
 m.streams.display(
@@ -124,8 +123,8 @@ m.streams.display(
 )
 
 # %% [markdown]
-# `write` starts a stream by the name of a sink and a trigger. What does not go together Spark
-# refuses, here in one sentence: a table of Delta takes no `update` (lesson 4 has the way).
+# `write` starts a stream by the names of a sink and a trigger. Errors of Spark are reported in one
+# line: Delta does not support output mode `update` (lesson 4 shows what to do instead).
 
 # %%
 try:
@@ -145,7 +144,7 @@ stopped = m.streams.stop_all_streams()
 stopped
 
 # %% [markdown]
-# At last the lesson takes away what it made, and nothing else.
+# The lesson removes the files that it has written, and nothing else.
 
 # %%
 cleaned = factory.clean_up()

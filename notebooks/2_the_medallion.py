@@ -13,9 +13,9 @@
 # %% [markdown]
 # # 2. The medallion
 #
-# Three streams in a chain: **bronze** keeps every line as it came, **silver** has the rows that
-# hold to the rules, typed and each once, and **gold** counts them. `conf/pipeline.yaml` says what
-# they do, and `medallion nightly` runs them with quality gates between. Here they run one by one.
+# Three streams in a chain: **bronze** keeps each line as it landed, **silver** has the valid rows,
+# typed and without duplicates, and **gold** counts them. They are defined in `conf/pipeline.yaml`,
+# and `medallion nightly` runs them with quality gates between. Here they run one by one.
 
 # %%
 from dataclasses import replace
@@ -33,8 +33,8 @@ print(factory.clean_up())
 spark = m.spark_session()
 
 # %% [markdown]
-# The configuration of the project, on a root of our own. Of its sources the lesson needs the
-# events, and of its gold tables the actions in windows of ten minutes.
+# The configuration of the project, with another root. The lesson needs one source, the events, and
+# one gold table, the actions in windows of ten minutes.
 
 # %%
 config = load({"MEDALLION_HOME": str(root)})
@@ -46,8 +46,8 @@ config = replace(
 pipeline = Pipeline(spark, config, "lesson", print)
 
 
-def take_in() -> None:
-    """Land the next file, and run each layer on all that is new to it."""
+def ingest() -> None:
+    """Land the next file, and run each layer."""
     factory.load(source="event")
     for layer in LAYERS:
         pipeline.run(layer)
@@ -59,25 +59,25 @@ ACTIONS = """
 """
 
 # %% [markdown]
-# `medallion.query` is SQL over the tables without Spark: it answers at once, while streams run too.
+# `medallion.query` runs SQL over the tables without Spark, also while streams run.
 
 # %%
-take_in()
+ingest()
 after_file1 = m.query(str(root), ACTIONS).rows
 after_file1
 
 # %%
-take_in()
+ingest()
 after_file2 = m.query(str(root), ACTIONS).rows
 after_file2
 
 # %%
-take_in()
+ingest()
 after_file3 = m.query(str(root), ACTIONS).rows
 after_file3
 
 # %% [markdown]
-# Nothing gets lost on the way. The ledger has each file, and `ops.runs` what each query made of it.
+# No row is lost. The ledger has each file, and `ops.runs` has the metrics of each query.
 
 # %%
 files = m.query(str(root), "SELECT path, state, rows FROM ops.files ORDER BY path").rows
@@ -91,7 +91,7 @@ rows = {
 rows
 
 # %% [markdown]
-# Every table is a Delta table, and so a stream for whoever reads on.
+# Each table is a Delta table, so it can be read as a stream, too.
 
 # %%
 silver = spark.readStream.format("delta").load(str(root / "silver/event"))

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 3. Windows, watermarks and late rows
 #
-# An event happens at one time and arrives at another. Windows go by the time at which it happened;
-# a watermark says how long a window waits for what is still on its way.
+# An event arrives later than it happens. Windows go by the time at which it happened (event time);
+# a watermark defines how long a window waits for rows that arrive late.
 
 # %%
 import json
@@ -32,7 +32,7 @@ m.DataFactory(root / "landing").clean_up()
 spark = m.spark_session()
 
 # %% [markdown]
-# ## Three kinds of windows
+# ## Three types of windows
 #
 # The sample's four files of events, landed at once.
 
@@ -47,7 +47,7 @@ events = (
 
 
 def opens(window: Column, name: str) -> list[tuple[str, str, int]]:
-    """How often doors were opened in windows of a kind, by when these begin and end."""
+    """Return how often doors were opened, by start and end of the window."""
     counts = events.where("action = 'open'").groupBy(window.alias("window"), "action").count()
     times = [F.date_format(f"window.{end}", "HH:mm:ss").alias(end) for end in ("start", "end")]
     shown = counts.select(*times, "count").orderBy("start")
@@ -69,16 +69,16 @@ sliding = opens(F.window("ts", "10 minutes", "5 minutes"), "sliding")
 
 # %% [markdown]
 # **Session**: as long as events follow each other within two minutes, and two minutes more. Spark
-# wants another column beside such a window, which may be as long as it likes.
+# needs another group column for session windows.
 
 # %%
 session = opens(F.session_window("ts", "2 minutes"), "session")
 
 # %% [markdown]
-# ## A watermark, and what comes too late for it
+# ## A watermark, and rows that are too late for it
 #
-# In `append` mode a window is given once, when it is final: when the watermark, here ten minutes
-# behind the latest event that was seen, has passed its end. Four files of one event each tell it.
+# In `append` mode a window is written once, when it is final: when the watermark, here ten minutes
+# behind the latest event so far, has passed its end. Four files of one event each show it.
 
 
 # %%
@@ -97,11 +97,11 @@ windows = (
     .count()
 )
 query = m.streams.write(windows, "memory", name="final")
-said = []
+states = []
 
 
-def say() -> None:
-    """What is final now, up to where the watermark has come, and what it has dropped so far."""
+def record_state() -> None:
+    """Record the final windows, the watermark, and the number of rows dropped so far."""
     query.processAllAvailable()
     rows = spark.sql("SELECT date_format(window.start, 'HH:mm'), count FROM final").collect()
     (stream,) = (each for each in m.streams.streams() if each.name == "final")
@@ -110,32 +110,32 @@ def say() -> None:
         for progress in query.recentProgress
         for operator in progress.stateOperators
     )
-    said.append(([tuple(row) for row in rows], (stream.watermark or "")[11:16], dropped))
-    print(said[-1])
+    states.append(([tuple(row) for row in rows], (stream.watermark or "")[11:16], dropped))
+    print(states[-1])
 
 
 # %% [markdown]
 # 10:02 and 10:09 are in one window. It ends at 10:10, and the watermark is not there yet.
 
 # %%
-say()
+record_state()
 late.load()
-say()
+record_state()
 
 # %% [markdown]
-# 10:31 takes the watermark to 10:21. The window of 10:00 is final: two events.
+# 10:31 moves the watermark to 10:21. The window of 10:00 is final: two events.
 
 # %%
 late.load()
-say()
+record_state()
 
 # %% [markdown]
-# 10:03 comes now, for a window that has been given. Spark drops it, and only counts it. (Silver of
-# this project finds such rows again in bronze, and admits them: `late_rows` in `medallion audit`.)
+# 10:03 arrives now, for a window that is written already. Spark drops the row, and only counts it.
+# (Silver of this project inserts such late rows from bronze: `late_rows` in `medallion audit`.)
 
 # %%
 late.load()
-say()
+record_state()
 
 # %%
 print(m.streams.stop_all_streams())

@@ -14,8 +14,8 @@
 # # 4. Joins and sinks
 #
 # Which recordings followed an opened door, on the same phone and within an hour? Both sides are
-# streams, and each waits for the other: for as long as the watermarks and the condition on time
-# allow, and no longer, so that what is waited for does not grow without end.
+# streams, and Spark keeps the rows of each in its state until the watermarks and the condition on
+# time exclude further matches. So the state does not grow forever.
 
 # %%
 import json
@@ -61,7 +61,7 @@ SCHEMA = "phone string, at timestamp"
 
 
 def joined(opens: DataFrame, recordings: DataFrame, how: str) -> DataFrame:
-    """Opens, each with the recordings of its phone within the hour after it."""
+    """Join opens with the recordings of the same phone within the next hour."""
     left = opens.select("phone", F.col("at").alias("opened_at"))
     right = recordings.select(F.col("phone").alias("recorder"), F.col("at").alias("recorded_at"))
     follows = F.expr(
@@ -73,7 +73,7 @@ def joined(opens: DataFrame, recordings: DataFrame, how: str) -> DataFrame:
 
 
 def stream(name: str) -> DataFrame:
-    """The files of one side as they land."""
+    """Return the stream of one side's files."""
     return spark.readStream.schema(SCHEMA).json(str(root / "landing" / name))
 
 
@@ -88,20 +88,20 @@ query = m.streams.write(
 
 
 def followed() -> list[tuple[str, str | None]]:
-    """The phones, each with when its recording was made."""
+    """Return the phones with the times of their recordings."""
     query.processAllAvailable()
     time = F.date_format("recorded_at", "HH:mm")
-    found = spark.read.format("delta").load(str(table)).select("phone", time)
-    return sorted((tuple(row) for row in found.collect()), key=str)
+    rows = spark.read.format("delta").load(str(table)).select("phone", time)
+    return sorted((tuple(row) for row in rows.collect()), key=str)
 
 
 first = followed()
 first
 
 # %% [markdown]
-# The others may still find a partner. With the second files phone4's open comes, to a recording
-# that has waited for it; and the watermarks pass the hour of phone2 and phone3: a left outer join
-# gives them now, without one.
+# The others may still be matched. The second files bring phone4's open, whose recording is in the
+# state; and the watermarks pass the hour of phone2 and phone3: a left outer join now writes them as
+# unmatched.
 
 # %%
 factory.load()
@@ -109,7 +109,7 @@ second = followed()
 second
 
 # %% [markdown]
-# The same as of a batch join of all files, which waits for nothing.
+# A batch join of all files has the same result.
 
 # %%
 files = (spark.read.schema(SCHEMA).json(str(root / "landing" / s)) for s in ("opens", "recordings"))
@@ -120,8 +120,8 @@ by_batch == second
 # %% [markdown]
 # ## Sinks
 #
-# Delta takes `append` and `complete`. For `update`, where a batch brings only the groups that have
-# changed, `foreachBatch` with a MERGE is the way.
+# Delta supports `append` and `complete`. For `update`, in which a batch has only the groups that
+# have changed, use `foreachBatch` with a MERGE.
 
 # %%
 counts = stream("recordings").groupBy("phone").count()
@@ -130,7 +130,7 @@ spark.createDataFrame([], counts.schema).write.format("delta").save(path)
 
 
 def merge(changed: DataFrame, batch: int) -> None:
-    """Put the groups that a batch has touched in the place of what was there of them."""
+    """Replace the groups that a batch has changed."""
     (
         DeltaTable.forPath(spark, path)
         .alias("table")
@@ -155,7 +155,7 @@ merged = sorted(tuple(row) for row in spark.read.format("delta").load(path).coll
 merged
 
 # %% [markdown]
-# Files are written once and never again: they take `append` alone, and other modes are refused.
+# Files are never rewritten: their sinks support `append` only.
 
 # %%
 try:
@@ -171,7 +171,7 @@ except m.streams.UsageError as error:
     print(refused)
 
 # %% [markdown]
-# A stream that fails says why, and is found by its name after its end.
+# The cause of a failure is reported, and the stream is found by its name after its end.
 
 
 # %%

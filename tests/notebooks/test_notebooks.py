@@ -1,4 +1,4 @@
-"""The lessons, from the first cell to the last, with the numbers that they publish."""
+"""The lessons, from the first cell to the last, with the numbers in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTEBOOKS = PROJECT / "notebooks"
 
 
 def cells(notebook: Path) -> list[str]:
-    """The cells of code, each at its lines, so that a failure names the right one."""
+    """Return the cells of code, padded so that a failure names the right line."""
     text = notebook.read_text(encoding="utf-8")
     marks = [*re.finditer(r"^# %%(.*)$", text, re.MULTILINE)]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
@@ -30,7 +30,7 @@ def cells(notebook: Path) -> list[str]:
 
 @pytest.fixture
 def run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a notebook in the session of all tests, in a folder of its own; gives its names."""
+    """Return a function that runs a notebook in a folder of its own, and returns its names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(medallion, "spark_session", lambda: spark)
 
@@ -39,7 +39,7 @@ def run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         names: dict[str, Any] = {"__name__": "__main__"}
         for cell in cells(notebook):
             exec(compile(cell, str(notebook), "exec"), names)
-        assert [*tmp_path.iterdir()] == []  # it has taken away all that it made
+        assert [*tmp_path.iterdir()] == []  # it has removed all its files
         assert not spark.streams.active
         return names
 
@@ -92,7 +92,7 @@ def test_windows_watermarks_and_late_rows(run: Any) -> None:
         ("10:10:50", "10:12:50", 1),
     ]
     # The watermark is ten minutes behind the latest event.
-    assert names["said"] == [
+    assert names["states"] == [
         ([], "09:52", 0),
         ([], "09:59", 0),
         ([("10:00", 2)], "10:21", 0),

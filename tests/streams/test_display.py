@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError
-from medallion.streams import drawing
 from tests.support.doors import Doors
 from tests.support.screen import RecordingScreen, rows_of
 
@@ -23,7 +22,7 @@ ENDED = "stopped: all available data was processed"
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> RecordingScreen:
     recording = RecordingScreen()
-    monkeypatch.setattr(drawing, "screen", lambda: recording)
+    monkeypatch.setattr(sys.modules["medallion.streams.display"], "Screen", lambda: recording)
     return recording
 
 
@@ -47,8 +46,7 @@ def test_display_shows_newest_rows_up_to_a_limit(
 ) -> None:
     monkeypatch.setattr(sys.modules["medallion.streams.display"], "_MOST_ROWS", 3)
     doors.open("one", "two", "three")
-    screen.most_rows = 2
-    streams.display(doors.df.coalesce(1))
+    streams.display(doors.df.coalesce(1), rows=2)
     assert [row[1] for row in rows_of(screen.tables[-1])] == ["two", "three"]
     assert screen.last_caption == "stopped: its table has 3 rows, all in memory"
     # Without a name the table cannot be queried, and is removed.
@@ -62,7 +60,7 @@ def test_display_ends_by_ctrl_c(doors: Doors, screen: RecordingScreen) -> None:
     doors.open("front")
 
     def interrupt() -> None:
-        if len(screen.tables) == 2:  # the first one is drawn before the loop
+        if len(screen.tables) == 1:
             signal.raise_signal(signal.SIGINT)
 
     screen.on_draw = interrupt
@@ -83,7 +81,7 @@ def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> Non
 
 def test_display_continues_beside_other_cells(doors: Doors, screen: RecordingScreen) -> None:
     drawn = threading.Event()
-    screen.outlives_the_call, screen.on_draw = True, drawn.set
+    screen.is_notebook, screen.on_draw = True, drawn.set
     first = streams.display(doors.df, "doors")
     assert first is not None
     assert screen.tables, "the first output is that of the calling cell"

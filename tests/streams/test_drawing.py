@@ -1,20 +1,18 @@
-"""What is drawn in a terminal, a pipe and a notebook."""
+"""What is drawn in a terminal and in a notebook."""
 
 from __future__ import annotations
 
 import sys
-from io import StringIO
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from rich.console import Console
 from rich.table import Table
 
 from medallion.errors import UsageError
 from medallion.streams import drawing
-from medallion.streams.drawing import NotebookScreen, TerminalScreen, draw_table
+from medallion.streams.drawing import Screen, draw_table
 from tests.support.screen import rows_of
 
 
@@ -45,26 +43,12 @@ def test_refuse_invalid_bar_names_numbers(spark: SparkSession) -> None:
         drawing.refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
 
 
-def test_terminal_screen_redraws_in_place() -> None:
-    file = StringIO()
-    screen = TerminalScreen(Console(file=file, force_terminal=True, width=60, height=20))
-    assert screen.most_rows == 14
+def test_screen_of_a_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
     screen.draw(table_of("first", "front"))
-    before = file.tell()
-    screen.draw(table_of("second", "front"))
-    screen.close()
-    assert "\x1b[1A" in file.getvalue()[before:]  # the cursor goes up again
-
-
-def test_terminal_screen_in_a_pipe_prints_the_last() -> None:
-    file = StringIO()
-    screen = TerminalScreen(Console(file=file, width=60))
-    screen.draw(table_of("first", "front"))
-    screen.draw(table_of("second", "front"))
-    screen.close()
-    assert "first" not in file.getvalue()
-    assert file.getvalue().count("second") == 1
-    assert file.getvalue().endswith("\n")
+    screen.draw(table_of("second", "back"))
+    words = [word for word in capsys.readouterr().out.split() if word.isalpha()]
+    assert words == ["first", "door", "front", "second", "door", "back"]
 
 
 def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,8 +64,8 @@ def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> No
     module.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    screen, table = drawing.screen(), table_of("doors", "front")
-    assert isinstance(screen, NotebookScreen)
+    screen, table = Screen(), table_of("doors", "front")
+    assert screen.is_notebook
     screen.draw(table)
     screen.draw(table)
     assert shown == [table, table]
@@ -91,4 +75,4 @@ def test_screen_of_an_ipython_shell_is_a_terminal(monkeypatch: pytest.MonkeyPatc
     ipython = ModuleType("IPython")
     ipython.get_ipython = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert isinstance(drawing.screen(), TerminalScreen)
+    assert not Screen().is_notebook

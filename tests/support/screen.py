@@ -13,17 +13,13 @@ from rich.text import Text
 class RecordingScreen:
     """All tables that were drawn, in order; `on_draw` is called at each."""
 
-    outlives_the_call: bool = False
-    most_rows: int = 2**31
+    is_notebook: bool = False
     tables: list[Table] = field(default_factory=list)
     on_draw: Callable[[], None] = lambda: None
 
     def draw(self, table: Table) -> None:
         self.tables.append(table)
         self.on_draw()
-
-    def close(self) -> None:
-        """Do nothing."""
 
     @property
     def last_caption(self) -> str:

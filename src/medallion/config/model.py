@@ -261,16 +261,15 @@ class Aggregate:
     """A gold table that aggregates one silver table.
 
     Attributes:
-        group_by: The silver columns to group by.
+        group_by: The silver columns to group by; without it a window has one row.
         measure: The columns to compute, each with a Spark SQL aggregate.
-        window: The length of the time windows: a duration (`7 days` are counted from 1970-01-01, a
-            Thursday), or `1 week` (from Monday), `1 month`, `1 quarter` or `1 year`. Without it
-            groups span all time.
+        window: The length of the time windows; without it groups span all time. A week starts on
+            Monday; `7 days` are counted from 1970-01-01, a Thursday.
         slide: The time between the starts of two windows, if windows overlap.
         start: A shift of the windows: with `6 hours` a day starts at 06:00, with `6 days` a week on
             Sunday.
-        time_zone: The time zone, such as `Europe/Berlin`, by which windows of `1 day` and those of
-            the calendar start at midnight; `window_start` and `window_end` stay UTC.
+        time_zone: The time zone in which a window of `1 day`, `1 week`, `1 month`, `1 quarter` or
+            `1 year` starts at midnight; `window_start` and `window_end` are UTC.
         session: Group rows that follow each other within this time, in place of `window`; in
             output mode `complete` only.
     """

@@ -1,4 +1,4 @@
-"""Show a DataFrame: a stream as a table or bar chart that is updated, any other once."""
+"""Show a DataFrame as a table or bar chart; that of a stream is updated batch by batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def display(
     rows: int = 20,
     seconds: float | None = None,
 ) -> StreamingQuery | None:
-    """Show a stream as it grows, in a terminal or in the output of a notebook's cell.
+    """Show a stream as it grows.
+
+    A notebook's cell is updated with each batch; a terminal gets another table.
 
     It ends when the stream does, after `seconds`, with Ctrl-C, or when the table has 100,000 rows;
     then the stream is stopped. In a notebook, without `seconds` and with a trigger that does not
@@ -66,10 +68,9 @@ def display(
         raise UsageError("A display cannot use the trigger continuous: use an interval.")
     ends = seconds or trigger_arguments.keys() & {"once", "availableNow"}
     drawing.refuse_invalid_bar(df, bar)
-    screen = drawing.screen()
+    screen = Screen()
     if not df.isStreaming:
         screen.draw(drawing.draw_table(df, rows, bar))
-        screen.close()
         return None
     name = stream_name or f"display_{uuid.uuid4().hex[:8]}"
     # A cell that is run again replaces its stream.
@@ -77,12 +78,10 @@ def display(
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
     query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
     _displayed.add(query.runId)
-    most_rows, end = min(rows, screen.most_rows), time.monotonic() + (seconds or math.inf)
-    display = _Display(
-        query, screen, mode == "complete", bar, most_rows, end, is_temporary=stream_name is None
-    )
-    display.draw()  # here: the first output of a thread would go to the cell that runs then
-    if screen.outlives_the_call and not ends:
+    end, is_temporary = time.monotonic() + (seconds or math.inf), stream_name is None
+    display = _Display(query, screen, mode == "complete", bar, rows, end, is_temporary)
+    if screen.is_notebook and not ends:
+        display.draw()  # here: the first output of a thread would go to the cell that runs then
         threading.Thread(target=display.run_in_background, daemon=True).start()
     elif failure := display.run():
         raise StreamError(f"{name} failed: {failure}")
@@ -121,7 +120,6 @@ class _Display:
         self._read_batches()
         failure = exception(self.query)
         self.draw(f"failed: {failure}" if failure else f"stopped: {reason}")
-        self.screen.close()
         if self.is_temporary:
             session().catalog.dropTempView(self.query.name)
             forget(self.query)

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NumericType
 from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,6 @@ from medallion.errors import UsageError
 from medallion.storage.text import printable
 
 _BAR_WIDTH = 32
-_OTHER_LINES = 6  # of a terminal: title, headers, caption, and those around them
 _LONGEST = 200  # characters of a value
 
 
@@ -67,52 +65,23 @@ def _cell(value: str | None) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
 
 
-class TerminalScreen:
-    """A table that is redrawn in place; if standard output is no terminal, only the last one."""
-
-    outlives_the_call = False  # nothing can be drawn after the call that opened it
-
-    def __init__(self, console: Console | None = None) -> None:
-        console = console or Console()
-        # The cursor cannot go up beyond the first line.
-        self.most_rows = max(1, console.height - _OTHER_LINES) if console.is_terminal else 2**31
-        self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
-
-    def draw(self, table: Table) -> None:
-        self._live.start()  # does nothing if it has started
-        self._live.update(table, refresh=True)
-
-    def close(self) -> None:
-        self._live.stop()
-        if not self._live.console.is_terminal:  # rich ends the last line for a terminal alone
-            self._live.console.line()
-
-
-class NotebookScreen:
-    """The output of the current cell; it is updated while other cells run."""
-
-    outlives_the_call = True
-    most_rows = 2**31
+class Screen:
+    """The output of the current cell, which is updated while other cells run; or the terminal."""
 
     def __init__(self) -> None:
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython else None
+        self.is_notebook = hasattr(shell, "kernel")
         self._handle: Any = None
 
     def draw(self, table: Table) -> None:
+        """Replace the output of the cell; in a terminal, print the table below the last one."""
+        if not self.is_notebook:
+            Console().print(table)
+            return
         from IPython.display import display
 
         if self._handle is None:
             self._handle = display(table, display_id=True)
         else:
             self._handle.update(table)
-
-    def close(self) -> None: ...
-
-
-Screen = TerminalScreen | NotebookScreen
-
-
-def screen() -> Screen:
-    """Return the screen of the notebook, or of the terminal."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    return NotebookScreen() if hasattr(shell, "kernel") else TerminalScreen()
