@@ -84,9 +84,11 @@ def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
     file = conf.parents[1] / "b.csv"
     file.write_text("1,2026-05-01 10:00:00\n2,2026-05-01 10:00:01\n")
     assert main.main(["add", "new", str(file)]) == 1
-    assert "choose: names and types of the columns" in capsys.readouterr().err
-    assert "# choose: names and types of the columns" in conf.read_text()
-    assert load().sources["new"].options.header is False
+    assert "choose: the names of the columns" in capsys.readouterr().err
+    assert "# choose: the names of the columns" in conf.read_text()
+    source = load().sources["new"]
+    assert source.options.header is False
+    assert source.schema == {"column_1": "long", "column_2": "timestamp"}
 
 
 def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:

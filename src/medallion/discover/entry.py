@@ -93,6 +93,9 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     if files[0].partitions:
         settings["partition_columns"] = list(files[0].partitions)
     columns, empty = _columns.columns_of(rows, first.format != "csv")
+    if "schema" in settings:  # of files without a header
+        types = {column.path[0]: column.type for column in columns}
+        settings["schema"] = {name: types.get(name, "string") for name in settings["schema"]}
     times = _columns.time_candidates(columns, len(rows))
     choices = list(first.choices)
     if times and (other := times[0][1].other):

@@ -206,7 +206,7 @@ def _with_header(rows: list[list[str]], options: dict[str, Any], reason: str) ->
         options["header"] = False
         settings = {"options": options, "schema": dict.fromkeys(names, "string")}
         reasons.append("no header: the first row looks like data")
-        choices.append("names and types of the columns in schema: the files have no header")
+        choices.append("the names of the columns in schema: the files have no header")
     words = Counter(value for row in data for value in row if value in _NULLS)
     if words:
         options["nullValue"] = words.most_common(1)[0][0]
