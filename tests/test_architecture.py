@@ -124,7 +124,7 @@ FILE_SYSTEM_CALLS = {
     "discover": 15,  # the files of a user, outside the root
     "layers": 30,
     "inspect": 1,
-    "runtime": 20,
+    "runtime": 15,
     "cli": 3,
     "factory": 24,
 }
