@@ -14,6 +14,7 @@ from medallion.errors import ConfigError
 from medallion.ingest.schema import registry
 from medallion.quality.suites import suite_path
 from medallion.runtime.check import CheckResult, refuse_invalid_suites, run_check
+from medallion.spark import checkpoints
 from tests.support import PROJECT
 from tests.support.home import tree
 
@@ -164,3 +165,25 @@ def test_suites_are_refused_before_a_run(project: Project) -> None:
     config, _ = load_with_errors({}, project.folder)
     with pytest.raises(ConfigError, match=r"silver/sales\.json is not a suite"):
         refuse_invalid_suites(config)
+
+
+def test_changed_definitions_need_a_rebuild(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key `_time_digits` comes from the data, and is no change."""
+    monkeypatch.setattr("medallion.storage.delta_tables.row_count", lambda _: 1)
+    definition = {"event_time": "at", "keys": ["at", "shop", "_time_digits"]}
+    expressions = {"at as": "time", "shop as": "shop", "_time_digits as": "x"}
+    checkpoint = project.folder / "data/lakehouse/_checkpoints/silver.sales"
+    checkpoints.note(checkpoint, "definition", definition | expressions)
+    assert project.check().rebuilds == {}
+    sales = project.document["sources"]["sales"]
+    for silver, problem in (
+        ({"at": "time", "shop": "lower(shop)"}, "has changed"),
+        ({"at": "time", "shop": "shop", "day": "date(time)"}, "sales.silver adds day"),
+    ):
+        sales["silver"] = silver
+        result = project.check()
+        assert (list(result.rebuilds), result.exit_status) == (["silver.sales"], 2)
+        assert problem in result.rebuilds["silver.sales"]
+        assert "medallion refresh silver.sales" in result.rebuilds["silver.sales"]

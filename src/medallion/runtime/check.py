@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from medallion.config.document import config_error
 from medallion.config.expressions import column_names, did_you_mean, nearest_name
@@ -33,6 +34,7 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import INGESTED_AT, TIME_DIGITS, WINDOW, bronze_columns
+from medallion.storage.text import counted
 
 _REFUSED_BY_DELTA = re.compile(r"[ ,;{}()\n\t=.]")
 _CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
@@ -96,7 +98,8 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
             step(config, result)
     if result.errors:
         result.queries = {}
-    result.errors = list(dict.fromkeys(result.errors))
+    for messages in (result.errors, result.attention):
+        messages[:] = dict.fromkeys(messages)  # several steps may meet an error
     return result
 
 
@@ -293,6 +296,8 @@ def _with_readers(
     result = {}
     for query in queries(config):
         reasons = started.get(query.name, ())
+        if WorkReason.NEW_INPUT in reasons and (rows := pending_work.unread_rows(config, query)):
+            reasons = (*reasons, f"{counted(rows, 'row')} not read yet")
         if upstream := [table for table in query.upstream if table in writing]:
             writing.add(query.name)
             reasons = (*reasons, f"new rows of {' and '.join(upstream)}")
@@ -303,8 +308,7 @@ def _with_readers(
 
 def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield a function for each silver and gold table that raises if its definition changed."""
-    from medallion.layers.gold.definition import refuse_changed_gold  # here: PySpark, as below
-    from medallion.layers.silver.rules import refuse_changed_silver
+    from medallion.layers.gold.definition import refuse_changed_gold  # here: it imports PySpark
 
     for query in queries(config, ("silver", "gold")):
         checkpoint = config.layout.checkpoint(query.name)
@@ -316,4 +320,25 @@ def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]
             yield query.name, partial(refuse_changed_gold, config, table, then)
         else:
             source = config.sources[query.source]
-            yield query.name, partial(refuse_changed_silver, config, source, then)
+            yield query.name, partial(_refuse_changed_silver, config, source, then)
+
+
+def _refuse_changed_silver(config: Config, source: SourceConfig, then: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a silver table was defined otherwise.
+
+    Args:
+        config: the configuration.
+        source: the source.
+        then: the definition of the first run, perhaps with a key that the data has added.
+    """
+    from medallion.layers.silver.rules import refuse_changed_silver  # here: it imports PySpark
+
+    keys = [key for key in then.get("keys", ()) if key != TIME_DIGITS]
+    parts = {part: sql for part, sql in then.items() if part != f"{TIME_DIGITS} as"}
+    refuse_changed_silver(config, source, {**parts, "keys": keys})
+    if added := [column for column in source.silver if f"{column} as" not in then]:
+        name = f"silver.{source.name}"
+        problem = f"adds {', '.join(added)}: remove it, or rebuild with medallion refresh {name}"
+        raise config_error(
+            config.conf_dir / "pipeline.yaml", f"sources.{source.name}.silver", problem
+        )
