@@ -336,7 +336,9 @@ def _refuse_changed_silver(config: Config, source: SourceConfig, then: Mapping[s
     keys = [key for key in then.get("keys", ()) if key != TIME_DIGITS]
     parts = {part: sql for part, sql in then.items() if part != f"{TIME_DIGITS} as"}
     refuse_changed_silver(config, source, {**parts, "keys": keys})
-    if added := [column for column in source.silver if f"{column} as" not in then]:
+    has_columns = any(part.endswith(" as") for part in then)  # not before they were recorded
+    added = [column for column in source.silver if f"{column} as" not in then]
+    if has_columns and added:
         name = f"silver.{source.name}"
         problem = f"adds {', '.join(added)}: remove it, or rebuild with medallion refresh {name}"
         raise config_error(
