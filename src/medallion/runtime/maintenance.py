@@ -234,15 +234,9 @@ def _maintain(
         # Each commit would bring its version nearer to the recorded one.
         return TableChanges(), f"{table.name}: left as it is until {table.query} can run again"
     path, policy = table.path, config.maintain
-    properties = policy.properties(table.spec)
     if not is_streaming:  # it fails a running batch
-        delta_tables.set_missing_properties(path, properties)
+        delta_tables.set_missing_properties(path, policy.properties(table.spec))
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
-    if is_streaming and delta_tables.properties_to_set(path, properties):
-        return TableChanges(compacted), (
-            f"{table.name}: nothing is removed, as its properties differ from maintain in "
-            "pipeline.yaml: the next start sets them"
-        )
     files, commits = _clean(path, policy, unread, is_idle=not is_streaming)
     return TableChanges(compacted, files, commits), None
 
