@@ -16,6 +16,7 @@ from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
+    failing_part_reason,
     refuse_changed_row_count,
     refuse_nondeterministic,
     refuse_unstreamable,
@@ -24,7 +25,7 @@ from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.writer import Backpressure, SilverWriter
+from medallion.layers.silver.writer import Backpressure, SilverTables, SilverWriter
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -79,6 +80,7 @@ class Silver(Flow):
             refuse_unstreamable(rows, "append")
             return None
         self.run = self._start_query(rows, trigger, recorded, document)
+        self.run.find_failing_part = self._find_failing_part
         return self.run
 
     def sql_parts(self) -> Iterator[DefinitionPart]:
@@ -86,6 +88,22 @@ class Silver(Flow):
         document = rules.load_rule_document(self.config, self.source)
         join = self._lookup.join_empty if self._lookup else None
         return rules.sql_parts(self.config, self.source, self._read_bronze(), document, join)
+
+    def _find_failing_part(self) -> str | None:
+        """Return the column or rule that fails at a row of the interrupted batch, if one does."""
+        try:
+            batch = checkpoints.last_planned(self.checkpoint)
+            rows = SilverTables.of_source(self.config, self.source.name).batch_rows(
+                self.spark, batch
+            )
+            result, join = rules.bind_rules(self.source, self._rules)(rows), None
+            if self._lookup:
+                result, join = self._lookup.join_current(result), self._lookup.join_current
+            parts = rules.sql_parts(self.config, self.source, rows, self._rules, join)
+            result = result.drop(transform.BRONZE)
+            return failing_part_reason([rows], result, parts, "all rows wait in bronze")
+        except Exception:  # the query's own failure is reported in any case
+            return None
 
     def _read_bronze(self) -> DataFrame:
         return (
@@ -172,9 +190,7 @@ class Silver(Flow):
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._only_completes:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
-        write = SilverWriter(
-            self.config, self.source, document, stopping, self._lookup, self._backpressure
-        )
+        write = SilverWriter(self.config, self.source, document, self._lookup, self._backpressure)
         self._unmatched = write.unmatched
         writer = rows.writeStream.outputMode("append")
         return query.start_query(writer, self.name, self.checkpoint, trigger, Sink(write, stopping))

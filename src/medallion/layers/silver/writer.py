@@ -14,12 +14,10 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
-from medallion.layers.definition import failing_part_reason
 from medallion.layers.silver import transform
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import bind_rules, sql_parts
+from medallion.layers.silver.rules import bind_rules
 from medallion.spark import checkpoints, delta_reads
-from medallion.spark.errors import SPARK_ERRORS
 from medallion.storage import delta_log, delta_tables
 
 # To record a batch, its checkpoint's offsets are read, and Spark keeps those of 100 batches.
@@ -130,7 +128,6 @@ class SilverWriter:
         config: Config,
         source: SourceConfig,
         rules: dict[str, Any],
-        stopping: Event,
         lookup: LookupJoin | None = None,
         backpressure: Backpressure | None = None,
     ) -> None:
@@ -140,36 +137,22 @@ class SilverWriter:
             config: the configuration.
             source: the source.
             rules: the rules that the query started with, as a document.
-            stopping: is set when the query is to be stopped: errors after that are expected.
             lookup: the lookup join, if the source has one.
             backpressure: of a query that stays on.
         """
         self._tables = SilverTables.of_source(config, source.name)
-        self._config, self._source, self._stopping = config, source, stopping
-        self._rules, self._apply_rules = rules, bind_rules(source, rules)
+        self._source, self._apply_rules = source, bind_rules(source, rules)
         self._lookup, self._backpressure = lookup, backpressure
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write one batch; commit nothing if it only evicts state.
+        """Write silver, then quarantine: each commit carries the batch's number.
 
-        Raises:
-            MedallionError: the SQL of a column or of a rule fails at a row.
+        A new checkpoint has a new query id, so its batches are not mistaken for earlier ones. A
+        batch that only evicts state commits nothing.
         """
         if self._backpressure:
             self._backpressure.wait(batch_id)
-        try:
-            self._write_once(batch, batch_id)
-        except SPARK_ERRORS:
-            if not self._stopping.is_set():
-                self._raise_failing_part(batch.sparkSession, batch_id)
-            raise
-
-    def _write_once(self, batch: DataFrame, batch_id: int) -> None:
-        """Write silver, then quarantine: each commit carries the batch's number.
-
-        A new checkpoint has a new query id, so its batches are not mistaken for earlier ones.
-        """
         tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
         once_only = {"txnAppId": query, "txnVersion": str(batch_id)}
         if self._lookup:
@@ -213,20 +196,6 @@ class SilverWriter:
         if self._lookup:
             counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
         return counts
-
-    def _raise_failing_part(self, spark: SparkSession, batch_id: int) -> None:
-        """Raise MedallionError if the SQL of a column or of a rule fails at a row."""
-        try:
-            rows = self._tables.batch_rows(spark, batch_id)
-        except (UsageError, *SPARK_ERRORS):
-            return
-        result, join = self._apply_rules(rows), None
-        if self._lookup:
-            result, join = self._lookup.join_current(result), self._lookup.join_current
-        parts = sql_parts(self._config, self._source, rows, self._rules, join)
-        state = "all rows wait in bronze"
-        if reason := failing_part_reason([rows], result.drop(transform.BRONZE), parts, state):
-            raise MedallionError(reason)
 
 
 def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
