@@ -494,7 +494,7 @@ def test_home_expands_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             {"quote": "'", "escape": "\\", "comment": "#", "nullValue": "NULL"},
             ReaderOptions(quote="'", escape="\\", comment="#", null_value="NULL"),
         ),
-        ({"quote": "'"}, ReaderOptions(quote="'", escape="'")),
+        ({"quote": "'"}, ReaderOptions(quote="'")),
         ({"quote": ""}, ReaderOptions(quote="")),
     ],
 )

@@ -110,6 +110,7 @@ CODECS = [
     packed("gzip of nothing", "nothing.gz", gzip.compress(b""), 0),
     packed("gzip of blank lines", "blank.gz", gzip.compress(b"\n \n"), 0),
     packed("empty .gz", "empty.gz", b"", 0),
+    packed("xz", "a.json.xz", lzma.compress(TWO), 2),
     packed("upper case .GZ", "upper.GZ", gzip.compress(TWO), 2),
     rejected("torn gzip", "torn.gz", gzip.compress(MANY)[:30_000], "truncated"),
     rejected("gzip without its end", "endless.gz", gzip.compress(ONE)[:-8], "truncated"),
@@ -127,15 +128,15 @@ CODECS = [
 ]
 LONG = b'{"Device": "d"}\n{"Device": "' + b"x" * (16 << 20) + b'"}\n{}\n'
 LENGTHS = [
-    rejected("a line of 16 MiB", "long.json", LONG, "line 2 is longer than 16 MiB"),
-    rejected("a packed line of 16 MiB", "long.gz", gzip.compress(LONG, 1), "line 2 is longer"),
+    rejected("a line of 16 MiB", "long.json", LONG, "line 2: longer than 16 MiB"),
+    rejected("a packed line of 16 MiB", "long.gz", gzip.compress(LONG, 1), "line 2: longer"),
 ]
 NO_FILES = [
     packed("empty", "empty.json", b"", 0),
     rejected("PNG", "png.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
     rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
-    rejected("zip", "zip.json", _zip(), "a zip archive: unpack it, and land its files"),
-    rejected("zip by its name", "a.json.zip", _zip(), "a zip archive: unpack it"),
+    rejected("zip", "zip.json", _zip(), "a zip archive without .zip"),
+    rejected("no zip", "b.json.zip", ONE, "cannot be read: its bytes are not all zip data"),
     rejected("tar", "a.tar", _tar(), "unpack it, and land its files"),
     rejected("tar.gz", "a.tar.gz", gzip.compress(_tar()), "unpack it, and land its files"),
     rejected("tar.bz2", "a.TAR.bz2", bz2.compress(_tar()), "unpack it, and land its files"),
@@ -148,8 +149,8 @@ NO_FILES = [
         gzip.compress(_tar()),
         "once it is unpacked: a tar archive: unpack",
     ),
-    rejected("xz", "a.json.xz", lzma.compress(TWO), "packed as .xz, which is not read here: pack"),
-    rejected("xz without its name", "xz.json", lzma.compress(TWO), "xz data: pack it as .gz"),
+    rejected("xz without its name", "xz.json", lzma.compress(TWO), "xz data without .xz"),
+    rejected("truncated xz", "b.json.xz", lzma.compress(TWO)[:-9], "truncated: its xz data"),
     rejected("brotli", "a.json.br", b"\x0b\x07\x80{}\n\x03", "pack it as .gz or .zst"),
     rejected("compress", "a.json.Z", b"\x1f\x9d\x90" + ONE, "pack it as .gz or .zst"),
     rejected("compress without its name", "z.json", b"\x1f\x9d\x90" + ONE, "data of compress"),

@@ -137,7 +137,7 @@ class ReaderOptions:
     delimiter: str = ","
     header: bool | None = None
     quote: str = '"'
-    escape: str = '"'
+    escape: str | None = None
     encoding: str = "utf-8"
     comment: str | None = None
     null_value: str | None = None

@@ -117,12 +117,11 @@ def _options(source: Node, file_format: str) -> ReaderOptions:
     if "delimiter" in node.value and "sep" in node.value:
         node.fail("sep", "is another name of delimiter: give one of them")
     key = "sep" if "sep" in node.value else "delimiter"
-    quote = node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"')
     options = ReaderOptions(
         delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
         header=node.optional("header", values.truth, _BOOLEAN),
-        quote=quote,
-        escape=node.get("escape", values.sign, _SIGN, quote or '"'),
+        quote=node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"'),
+        escape=node.optional("escape", values.sign, _SIGN),
         encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
         comment=node.optional("comment", values.sign, _SIGN),
         null_value=node.optional("nullValue", values.string, "a string"),

@@ -27,6 +27,7 @@ class ReasonCode(StrEnum):
     INACCESSIBLE = "inaccessible"
     BEING_WRITTEN = "being_written"
     CSV_HEADER = "csv_header"
+    MULTI_LINE = "multi_line"
     # A folder whose files are not known.
     FOLDER_MISSING = "folder_missing"
     FOLDER_UNREADABLE = "folder_unreadable"

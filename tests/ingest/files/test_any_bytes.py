@@ -6,6 +6,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import itertools
+import lzma
 import re
 import zlib
 from collections import Counter
@@ -38,6 +39,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".deflate": zlib.compress,
+    ".xz": lzma.compress,
     ".GZ": lambda data: gzip.compress(data[:99]) + gzip.compress(data[99:]),
 }
 # What is landed of each text in turn: a name's ending, and what is done to what is packed.
@@ -109,7 +111,7 @@ class AnyFile:
             return -1
         if any(len(line) > LIMIT for line in lines_of(self.text)):
             return None
-        lines = lines_of(self.text.removeprefix(BYTE_ORDER_MARK))
+        lines = (re.sub(rb"^(\xef\xbb\xbf)+", b"", line) for line in lines_of(self.text))
         return sum(objects_in(line) for line in lines if line.strip(BLANK))
 
     @property

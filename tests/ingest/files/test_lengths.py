@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import random
 import zlib
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from medallion.ingest.files import content
+from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import too_long_reason
 from tests.support.home import a_source
 
@@ -25,9 +26,20 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def found(file: Path, data: bytes, **settings: Any) -> str | None:
+TOO_LONG = "longer than 1000 bytes, the max_line_bytes of this source"
+
+
+def reason(file: Path, data: bytes, **settings: Any) -> str:
+    """Why a file is rejected, by the check that reads it to its end; "" if it is not."""
     file.write_bytes(data)
-    return too_long_reason(file, a_source(max_line_bytes=LIMIT, **settings))
+    source = a_source(max_line_bytes=LIMIT, **settings)
+    is_decoded = decode.is_decoded(file, source)
+    check = decode.unreadable_reason if is_decoded else too_long_reason
+    return check(file, source) or ""
+
+
+def start(number: int | None) -> str:
+    return f"line {number}: {TOO_LONG}" if number else ""
 
 
 def line(length: int) -> bytes:
@@ -54,19 +66,15 @@ LINES: dict[str, tuple[bytes, int | None]] = {
 
 @pytest.mark.parametrize("codec", PACK)
 @pytest.mark.parametrize("name", LINES)
-def test_lines(tmp_path: Path, name: str, codec: str) -> None:
+def test_too_long_lines(tmp_path: Path, name: str, codec: str) -> None:
     data, number = LINES[name]
-    why = found(tmp_path / f"a.json{codec}", PACK[codec](data))
-    if number is None:
-        assert why is None
-    else:
-        assert why == (
-            f"line {number} is longer than 1000 bytes, the max_line_bytes of this source: break it "
-            "up, or raise the setting"
-        )
+    why = reason(tmp_path / f"a.json{codec}", PACK[codec](data))
+    assert why.partition(": split")[0] == start(number)
+    why = reason(tmp_path / f"a.csv{codec}.xz", lzma.compress(PACK[codec](data)), format="text")
+    assert codec or why.partition(": split")[0] == start(number)
 
 
-def test_the_longest_stretch_of_a_random_file(tmp_path: Path) -> None:
+def test_too_long_random_file(tmp_path: Path) -> None:
     """Against a plain count, for files whose lines are all near the limit."""
     seed = random.randrange(2**32)
     some = random.Random(seed)
@@ -74,9 +82,9 @@ def test_the_longest_stretch_of_a_random_file(tmp_path: Path) -> None:
         ends = [b"\n", b"\r\n", b"\r"]
         long = [some.choice([0, 1, 500, 998, 999, 1000, 1001]) for _ in range(9)]
         data = b"".join(line(length) + some.choice(ends) for length in long)
-        why = found(tmp_path / "a.json", data)
-        assert (why is None) == (max(long) <= LIMIT), (seed, data)
-        packed = found(tmp_path / "a.json.bz2", bz2.compress(data))
+        why = reason(tmp_path / "a.json", data)
+        assert (not why) == (max(long) <= LIMIT), (seed, data)
+        packed = reason(tmp_path / "a.json.bz2", bz2.compress(data))
         assert packed == why, (seed, data)
 
 
@@ -94,43 +102,42 @@ ROWS: dict[str, tuple[bytes, int | None]] = {
 
 @pytest.mark.parametrize("codec", PACK)
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_of_csv(tmp_path: Path, name: str, codec: str) -> None:
+def test_too_long_csv_rows(tmp_path: Path, name: str, codec: str) -> None:
     """Quotes keep line ends within a row, and so a whole file."""
     data, number = ROWS[name]
-    why = found(tmp_path / f"a.csv{codec}", PACK[codec](data), format="csv")
-    assert (why or "").partition(" is longer")[0] == (f"line {number}" if number else "")
+    why = reason(tmp_path / f"a.csv{codec}", PACK[codec](data), format="csv")
+    assert why.partition(": split")[0] == start(number)
 
 
 @pytest.mark.parametrize("codec", PACK)
 @pytest.mark.parametrize("length", [998, 999, 300_000])
-def test_documents(tmp_path: Path, codec: str, length: int) -> None:
+def test_too_long_documents(tmp_path: Path, codec: str, length: int) -> None:
     data = b"[" + b"\n" * length + b"]"
-    why = found(tmp_path / f"a.json{codec}", PACK[codec](data), multi_line=True)
-    assert (why or "").partition(" is")[0] == ("" if length == 998 else "the document")
+    why = reason(tmp_path / f"a.json{codec}", PACK[codec](data), multi_line=True)
+    assert why.partition(": split")[0] == ("" if length == 998 else f"its document: {TOO_LONG}")
 
 
-def test_a_limit_is_told_as_it_is_configured(tmp_path: Path) -> None:
+def test_too_long_limit_as_configured(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(line(2**21 + 1))
     why = too_long_reason(tmp_path / "a.json", a_source(max_line_bytes=2**21))
-    assert why is not None
-    assert why.startswith("line 1 is longer than 2 MiB, the max_line_bytes")
+    assert (why or "").startswith("line 1: longer than 2 MiB, the max_line_bytes")
 
 
-def test_a_file_that_cannot_be_read_is_told_by_others(tmp_path: Path) -> None:
+def test_too_long_missing_file(tmp_path: Path) -> None:
     assert too_long_reason(tmp_path / "gone.json", a_source()) is None
     assert too_long_reason(tmp_path / "gone.json.bz2", a_source()) is None
 
 
 @pytest.mark.parametrize("codec", [codec for codec in PACK if codec])
-def test_what_does_not_unpack_to_its_end_is_told(tmp_path: Path, codec: str) -> None:
+def test_too_long_truncated_file(tmp_path: Path, codec: str) -> None:
     packed = PACK[codec](b"".join(b"%d\n" % n for n in range(9000)))
-    why = found(tmp_path / f"a.json{codec}", packed[: len(packed) // 2])
+    why = reason(tmp_path / f"a.json{codec}", packed[: len(packed) // 2])
     assert why == f"truncated: its {codec[1:]} data ends too soon"
-    why = found(tmp_path / f"b.json{codec}", b"x" * 5000) or ""
+    why = reason(tmp_path / f"b.json{codec}", b"x" * 5000)
     assert why.startswith(f"cannot be read: its bytes are not all {codec[1:]} data")
 
 
-def test_a_file_that_cannot_have_a_long_line_is_not_read(
+def test_too_long_does_not_open_small_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.json").write_bytes((line(200) + b"\n") * 50_000)  # 10 MiB
@@ -141,11 +148,11 @@ def test_a_file_that_cannot_have_a_long_line_is_not_read(
 
 
 @pytest.mark.parametrize("codec", PACK)
-def test_a_few_bytes_that_unpack_to_a_long_line(tmp_path: Path, codec: str) -> None:
+def test_too_long_of_few_packed_bytes(tmp_path: Path, codec: str) -> None:
     """Bzip2 makes 45 bytes of megabytes. Found by the fuzzer, seed 84283."""
     file = tmp_path / f"a.json{codec}"
     file.write_bytes(PACK[codec](line(2**20 + 1)))
     why = too_long_reason(file, a_source(max_line_bytes=2**20))
-    assert (why or "").startswith("line 1 is longer than 1 MiB")
+    assert (why or "").startswith("line 1: longer than 1 MiB")
     file.write_bytes(PACK[codec](line(2**20)))
     assert too_long_reason(file, a_source(max_line_bytes=2**20)) is None

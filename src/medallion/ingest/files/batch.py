@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, content, csv_dialect, reader, trial, typed
+from medallion.ingest.files import archive, content, decode, reader, trial, typed
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
@@ -208,12 +208,12 @@ class FileBatch:
             return self.context.reject_invalid(
                 entries, lambda path: typed.unreadable_typed_reason(path, source.format)
             )
-        is_csv = source.format == "csv" and not source.multi_line
 
         def invalid_reason(path: Path) -> str | None:
-            # In this order: CSV is checked row by row, and each row has to fit into memory.
-            reason = content.not_text_reason(path) or content.too_long_reason(path, source)
-            return reason or (csv_dialect.unreadable_csv_reason(path, source) if is_csv else None)
+            reason = content.not_text_reason(path, source.options.encoding)
+            # Python decodes and checks other files as Spark asks for their rows.
+            is_checked_later = decode.is_decoded(path, source)
+            return reason or (None if is_checked_later else content.too_long_reason(path, source))
 
         return self.context.reject_invalid(entries, invalid_reason)
 
@@ -250,7 +250,8 @@ class FileBatch:
         context.raise_if_engine_fails(error)
         good = [entry for entry in entries if context.check_unchanged(entry)]
         if len(good) == len(entries) and context.source.format not in TYPED_FORMATS:
-            good = context.reject_invalid(entries, content.unreadable_reason)
+            source = context.source
+            good = context.reject_invalid(entries, lambda p: decode.unreadable_reason(p, source))
         if len(good) == len(entries):
             good = context.reject_invalid(entries, self._spark_errors(entries).get)
         return good
@@ -357,7 +358,17 @@ def count_rows_by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
     rows = delta_tables.select_added_rows(bronze, version, what, f"group by {SOURCE_FILE}")
-    return {path: Counts(*counts) for path, *counts in rows}
+    by_file: dict[str, Counts] = {}
+    for source_file, *counts in rows:
+        path, more = content.strip_member(source_file), Counts(*counts)
+        known = by_file.get(path, Counts(0, 0, 0, 0))
+        by_file[path] = Counts(
+            known.rows + more.rows,
+            known.corrupt + more.corrupt,
+            known.rescued + more.rescued,
+            more.modified_at,
+        )
+    return by_file
 
 
 def entry_to_ingest(ledger: Ledger, queued: Entry, batch: int) -> Entry | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import SourceConfig
-from medallion.ingest.files import csv_dialect
+from medallion.ingest.files import header
 from medallion.ingest.files.listing import Listing
 from medallion.state.ledger import (
     ARCHIVED,
@@ -91,7 +91,7 @@ class FileClassifier:
         deferred = (
             self._being_written_reason(info)
             or self._unopenable_reason(path)
-            or self._csv_header_reason(path)
+            or self._misread_reason(path)
         )
         entry = self._pending_entry(path, info, deferred)
         # Not only the newest version counts: the one before may be rejected.
@@ -165,14 +165,11 @@ class FileClassifier:
             return Reason(ReasonCode.INACCESSIBLE, f"cannot be opened: {error_reason(error)}")
         return None
 
-    def _csv_header_reason(self, path: str) -> Reason | None:
-        """Return why a CSV file waits for another header or other options of its source."""
-        if self._source.format != "csv":
-            return None
+    def _misread_reason(self, path: str) -> Reason | None:
+        """Return why a file waits for a repair or other options of its source."""
         if self._names is None:
-            self._names = csv_dialect.known_header_names(self._layout, self._source)
-        text = csv_dialect.csv_header_reason(self._layout.root / path, self._source, self._names)
-        return Reason(ReasonCode.CSV_HEADER, text) if text else None
+            self._names = header.known_header_names(self._layout, self._source)
+        return header.misread_reason(self._layout.root / path, self._source, self._names)
 
 
 def is_deferred(entry: Entry) -> bool:

@@ -1,13 +1,14 @@
-"""Checks of a file's bytes: compression, long lines, and files that are not text."""
+"""A file's bytes: compression, zip archives, long lines, and files that are not text."""
 
 from __future__ import annotations
 
 import bz2
-import csv
 import io
+import lzma
 import os
 import re
 import sys
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,18 +24,40 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-CODECS = (".gz", ".bz2", ".deflate", ".zst")
-# What a packed byte may be at most. (Source: zlib's technical details; of the others none is told.)
-MOST_UNPACKED = {".gz": 1032, ".deflate": 1032}
-_TRUNCATED = "its data ends too soon"
-_USUAL = 8  # times that JSON becomes smaller, or a little more
-_GZIP, _ZLIB = 31, 15  # what zlib calls its formats
+CODECS = (".gz", ".bz2", ".deflate", ".zst", ".xz")
+ZIP = ".zip"
+PYTHON_CODECS = (".xz", ZIP)
+"""What Spark cannot read."""
+# The most bytes that one packed byte can be (source: zlib's technical details).
+_MAX_RATIO = {".gz": 1032, ".deflate": 1032}
+_USUAL_RATIO = 8  # of JSON
+_GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
-_PACKED = 1 << 16  # of which a rest is copied for each member that ends in it
-
+_PACKED_BYTES = 1 << 16  # read at once; the rest is copied for each stream that ends in it
+# A zip archive that unpacks to more than this, and to more than so many times its size, is refused.
+_BOMB_BYTES, _BOMB_RATIO = 1 << 30, 200
+_ZIP_METHODS = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+    zipfile.ZIP_BZIP2,
+    zipfile.ZIP_LZMA,
+)
+_MEMBER = re.compile(r"(\.zip)#.*", re.IGNORECASE | re.DOTALL)
+_IS_ENCRYPTED = 1  # a flag of a zip member
 
 # Errors of a file that cannot be read or unpacked.
-READ_ERRORS = (OSError, EOFError, zlib.error)
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+
+
+class ContentError(ValueError):
+    """The reason why a file's content is invalid; its bytes can be read."""
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes as the configuration spells it."""
+    units = ((unit, name) for name, unit in reversed(BYTES.items()) if size % unit == 0)
+    unit, name = next(units, (1, "bytes"))
+    return f"{size // unit} {name}"
 
 
 def open_unpacked(path: Path) -> IO[bytes]:
@@ -45,15 +68,68 @@ def open_unpacked(path: Path) -> IO[bytes]:
             in another format.
     """
     suffix = path.suffix.lower() if path.stat().st_size else ""
-    if suffix in _PIECES:
-        return io.BufferedReader(_Unpacked(path, _PIECES[suffix]))
+    if suffix in _DECOMPRESSORS:
+        return io.BufferedReader(_UnpackedFile(path, _DECOMPRESSORS[suffix]))
     return path.open("rb")
+
+
+def open_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Open the members of a zip archive one after the other, or a file that is none.
+
+    Yields:
+        The member's name, "" if the file is no archive, and its unpacked bytes.
+
+    Raises:
+        ContentError: the archive is not supported.
+        OSError, EOFError, zlib.error, BadZipFile: as in `open_unpacked`.
+    """
+    if path.suffix.lower() != ZIP:
+        yield "", open_unpacked(path)
+        return
+    with zipfile.ZipFile(path) as archive:
+        if reason := _unsupported_zip_reason(archive):
+            raise ContentError(reason)
+        for member in _file_members(archive):
+            yield member.filename, archive.open(member)
+
+
+def strip_member(source_file: str) -> str:
+    """Return the path of the file that `_source_file` names: a member follows its archive's #."""
+    return _MEMBER.sub(r"\1", source_file)
+
+
+def _file_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the members that are files of the user."""
+    return [
+        member
+        for member in archive.infolist()
+        if not member.is_dir()
+        and not member.filename.startswith("__MACOSX/")
+        and Path(member.filename).name != ".DS_Store"
+    ]
+
+
+def _unsupported_zip_reason(archive: zipfile.ZipFile) -> str | None:
+    """Return why a zip archive is not read; None if it is."""
+    members = _file_members(archive)
+    for member in members:
+        name = member.filename
+        if member.flag_bits & _IS_ENCRYPTED:
+            return f"a zip archive with a password ({name}): archive it without one"
+        if Path(name).suffix.lower() in (*CODECS, ZIP, *REFUSED_CODECS, *REFUSED_ARCHIVES):
+            return f"a zip archive with a packed file in it ({name}): unpack it, and land its files"
+        if member.compress_type not in _ZIP_METHODS:
+            return f"a zip archive with a compression that is not supported ({name}): use deflate"
+    size, unpacked = (sum(m.compress_size for m in members), sum(m.file_size for m in members))
+    if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * size):
+        return f"a zip archive of {size:,} bytes that unpacks to {unpacked:,}: {_UNPACK}"
+    return None
 
 
 def corrupt_reason(path: Path, error: Exception) -> str | None:
     """Return why a file cannot be unpacked; None if its bytes are not the cause."""
     suffix = path.suffix.lower()
-    if suffix not in CODECS or getattr(error, "errno", None) is not None:
+    if suffix not in (*CODECS, ZIP) or getattr(error, "errno", None) is not None:
         return None
     if isinstance(error, EOFError):
         return f"truncated: its {suffix[1:]} data ends too soon"
@@ -63,64 +139,69 @@ def corrupt_reason(path: Path, error: Exception) -> str | None:
 def estimate_unpacked_size(path: Path, size: int) -> int:
     """Estimate the unpacked size of a file of `size` bytes, without unpacking it."""
     suffix = path.suffix.lower()
-    if suffix not in CODECS:
-        return size
     if suffix == ".gz":
         with suppress(OSError), path.open("rb") as file:
             file.seek(-min(size, 4), os.SEEK_END)
-            told = int.from_bytes(file.read(), "little")  # of its last part, if it has several
-            if size <= told <= MOST_UNPACKED[suffix] * size:
-                return told
-    return _USUAL * size
+            last = int.from_bytes(file.read(), "little")  # of the last member, if it has several
+            if size <= last <= _MAX_RATIO[suffix] * size:
+                return last
+    if suffix == ZIP:
+        with suppress(*READ_ERRORS), zipfile.ZipFile(path) as archive:
+            return sum(member.file_size for member in archive.infolist())
+    return _USUAL_RATIO * size if suffix in (*CODECS, ZIP) else size
 
 
-class _Unpacked(io.RawIOBase):
-    """The bytes of a file that is unpacked piece by piece."""
+class _UnpackedFile(io.RawIOBase):
+    """The bytes of a file that is unpacked in pieces."""
 
-    def __init__(self, path: Path, pieces: Callable[[IO[bytes]], Iterator[bytes]]) -> None:
+    def __init__(self, path: Path, decompress: Callable[[IO[bytes]], Iterator[bytes]]) -> None:
         self._file = path.open("rb")
-        self._pieces, self._left = pieces(self._file), memoryview(b"")
+        self._pieces, self._rest = decompress(self._file), memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        while not self._left:
+        while not self._rest:
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._left = memoryview(piece)
+            self._rest = memoryview(piece)
         room = memoryview(buffer)
-        taken = min(len(room), len(self._left))
-        room[:taken] = self._left[:taken]
-        self._left = self._left[taken:]
-        return taken
+        count = min(len(room), len(self._rest))
+        room[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
 
     def close(self) -> None:
         self._file.close()
         super().close()
 
 
-def _decompress_streams(file: IO[bytes], new: Callable[[], Any], most: int) -> Iterator[bytes]:
-    """The bytes of zlib's formats or of bzip2, one stream after the other.
+def _decompress_streams(
+    file: IO[bytes], new: Callable[[], Any], max_length: int
+) -> Iterator[bytes]:
+    """Decompress streams that follow one another.
 
-    Python's own reader of bzip2 takes what follows the first one for nothing.
+    Python's own reader of bzip2 ignores what follows the first one.
 
     Args:
-        most: what one piece may be unpacked into at once; 0 where that is bounded by itself.
+        file: the packed file.
+        new: returns a decompressor for the next stream.
+        max_length: the most bytes to unpack at once; 0 if the format limits that.
     """
-    stream, given = new(), file.read(_PACKED)
-    while given or not stream.eof:
-        yield stream.decompress(given, most)
+    stream, data = new(), file.read(_PACKED_BYTES)
+    while data or not stream.eof:
+        yield stream.decompress(data, max_length)
         if stream.eof:
-            given = stream.unused_data or file.read(_PACKED)
-            stream = new() if given else stream
+            data = stream.unused_data or file.read(_PACKED_BYTES)
+            stream = new() if data else stream
         elif getattr(stream, "needs_input", True):
-            given = file.read(_PACKED)
-            if not given:
-                raise EOFError(_TRUNCATED)
-        else:  # of what it holds already, some is still to come
-            given = b""
+            data = file.read(_PACKED_BYTES)
+            if not data:
+                raise EOFError("its data ends too soon")
+        else:  # it has more of what it was given
+            data = b""
 
 
 def _decompress_zstandard(file: IO[bytes]) -> Iterator[bytes]:
@@ -130,112 +211,80 @@ def _decompress_zstandard(file: IO[bytes]) -> Iterator[bytes]:
         from backports import zstd
     try:
         with zstd.open(file, "rb") as frames:
-            while found := frames.read(CHUNK_BYTES):
-                yield found
+            while data := frames.read(CHUNK_BYTES):
+                yield data
     except zstd.ZstdError as error:
         raise OSError(str(error)) from error
 
 
-_PIECES: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
-    ".gz": partial(_decompress_streams, new=partial(zlib.decompressobj, _GZIP), most=0),
-    ".deflate": partial(_decompress_streams, new=partial(zlib.decompressobj, _ZLIB), most=0),
-    ".bz2": partial(_decompress_streams, new=bz2.BZ2Decompressor, most=CHUNK_BYTES),
+_DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
+    ".gz": partial(_decompress_streams, new=partial(zlib.decompressobj, _GZIP), max_length=0),
+    ".deflate": partial(_decompress_streams, new=partial(zlib.decompressobj, _ZLIB), max_length=0),
+    ".bz2": partial(_decompress_streams, new=bz2.BZ2Decompressor, max_length=CHUNK_BYTES),
+    ".xz": partial(_decompress_streams, new=lzma.LZMADecompressor, max_length=CHUNK_BYTES),
     ".zst": _decompress_zstandard,
 }
 
 
 def too_long_reason(path: Path, source: SourceConfig) -> str | None:
-    """Return which line is longer than `max_line_bytes`; None if none is.
+    """Return which line that Spark reads is longer than `max_line_bytes`; None if none is.
 
     Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
     without an error.
     """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
-        if _cannot_be_long(path.stat().st_size, suffix, limit):
+        # Of gzip and deflate the most that a file can unpack to is known.
+        size = path.stat().st_size * _MAX_RATIO.get(suffix, 1)
+        if size <= limit and (suffix not in CODECS or suffix in _MAX_RATIO):
             return None
-        found = _find_too_long(path, source)
+        with open_unpacked(path) as file:
+            if source.multi_line:
+                where = "its document" if len(file.read(limit + 1)) > limit else None
+            else:
+                number = _first_long_line(file, limit)
+                where = f"line {number:,}" if number else None
     except READ_ERRORS as error:  # other errors are reported by the next reader
         return corrupt_reason(path, error)
-    if found is None:
-        return None
+    return f"{where}: {too_long(limit)}" if where else None
+
+
+def too_long(limit: int) -> str:
+    """Return the problem of a line that is longer than `limit` bytes."""
     return (
-        f"{found} is longer than {_format_bytes(limit)}, the max_line_bytes of this source: break "
-        "it up, or raise the setting"
+        f"longer than {format_bytes(limit)}, the max_line_bytes of this source: split it, "
+        "close its quotes, or raise the setting"
     )
 
 
-def _cannot_be_long(size: int, suffix: str, limit: int) -> bool:
-    """Whether all of a file is shorter than a line may be; of some codecs there is no telling."""
-    if suffix not in CODECS:
-        return size <= limit
-    return suffix in MOST_UNPACKED and size * MOST_UNPACKED[suffix] <= limit
-
-
-def _find_too_long(path: Path, source: SourceConfig) -> str | None:
-    limit = source.max_line_bytes
-    if source.multi_line:
-        with open_unpacked(path) as file:
-            return "the document" if len(file.read(limit + 1)) > limit else None
-    # A row of CSV has several lines where one of its fields is in quotes.
-    has_rows = source.format == "csv" and _has_quotes(path)
-    number = _first_long_line(path, limit, source.options.delimiter if has_rows else None)
-    return f"line {number:,}" if number else None
-
-
-def _has_quotes(path: Path) -> bool:
-    with open_unpacked(path) as file:
-        return any(b'"' in chunk for chunk in iter(lambda: file.read(CHUNK_BYTES), b""))
-
-
-def _first_long_line(path: Path, limit: int, delimiter: str | None) -> int | None:
-    """Return the number of the line in which the first line begins that is too long.
-
-    Args:
-        delimiter: for rows of CSV in place of lines.
-    """
-    begins, read, length, is_long = 1, 0, 0, False
-
-    def lines(text: IO[str]) -> Iterator[str]:
-        nonlocal read, length, is_long
-        while not is_long and (line := text.readline(limit + len("\r\n"))):
-            is_long = length + len(line.rstrip("\r\n")) > limit
-            read, length = read + 1, length + len(line)
-            yield line
-
-    with io.TextIOWrapper(open_unpacked(path), "latin-1", newline="") as text:
-        rows = csv.reader(lines(text), delimiter=delimiter) if delimiter else lines(text)
-        for _ in rows:
-            if is_long:
-                return begins
-            begins, length = read + 1, 0
+def _first_long_line(file: IO[bytes], limit: int) -> int | None:
+    """Return the number of the first line that is too long."""
+    with io.TextIOWrapper(file, "latin-1", newline="") as text:
+        number = 0
+        while line := text.readline(limit + len("\r\n")):
+            number += 1
+            if len(line) > limit and len(line.rstrip("\r\n")) > limit:
+                return number
     return None
-
-
-def _format_bytes(size: int) -> str:
-    """Bytes as the configuration has them."""
-    units = ((unit, name) for name, unit in reversed(BYTES.items()) if size % unit == 0)
-    unit, name = next(units, (1, "bytes"))
-    return f"{size // unit} {name}"
 
 
 Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid
 _REPACK = "pack it as .gz or .zst"
 _UNPACK = "unpack it, and land its files"
-_TAR = f"a tar archive: {_UNPACK}"
-# Compression that is not read here. (Spark would read the first two; where one is truncated or not
-# what its name says, it finds no rows and says nothing.)
-REFUSED_CODECS = (".lz4", ".snappy", ".xz", ".lzma", ".br", ".z", ".lz", ".lzo", ".sz")
+# Compression that is not read here. (Spark reads the first two; if one is truncated or not what its
+# name says, Spark finds no rows without an error.)
+REFUSED_CODECS = (".lz4", ".snappy", ".lzma", ".br", ".z", ".lz", ".lzo", ".sz")
+_CODEC_NAMES = {".br": "Brotli", ".lz4": "LZ4", ".snappy": "Snappy", ".lzma": "LZMA"}
 REFUSED_ARCHIVES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".7z", ".rar")
-# The first bytes of what people land by mistake. (Source: the formats' own specifications.)
+# The first bytes of other formats (source: their specifications).
 _BINARY = {
     b"\x1f\x8b": "gzip data without .gz in its name",
     b"\x28\xb5\x2f\xfd": "zstandard data without .zst in its name",
-    b"\xfd7zXZ\x00": f"xz data: {_REPACK}",
+    b"\xfd7zXZ\x00": "xz data without .xz in its name",
     b"\x1f\x9d": f"data of compress (.Z): {_REPACK}",
     b"\x04\x22\x4d\x18": f"lz4 data: {_REPACK}",
     b"\xff\x06\x00\x00sNaPpY": f"snappy data: {_REPACK}",
-    b"PK\x03\x04": f"a zip archive: {_UNPACK}",
+    b"PK\x03\x04": "a zip archive without .zip in its name",
     b"7z\xbc\xaf\x27\x1c": f"a 7z archive: {_UNPACK}",
     b"Rar!\x1a\x07": f"a rar archive: {_UNPACK}",
     b"Obj\x01": "an Avro file",
@@ -243,10 +292,12 @@ _BINARY = {
     b"\xff\xd8\xff": "a JPEG picture",
     b"%PDF-": "a PDF document",
     b"\x7fELF": "a program",
-    b"\xff\xfe": "UTF-16 or UTF-32 text; write it as UTF-8",
-    b"\xfe\xff": "UTF-16 text; write it as UTF-8",
 }
-# Text may begin with these too (ORCID,name): they count where bytes follow that no text has.
+_UTF_16 = dict.fromkeys(
+    (b"\xff\xfe", b"\xfe\xff"),
+    "UTF-16 text: set options.encoding to utf-16 on the source, or write it as UTF-8",
+)
+# Text may begin with these too (ORCID,name): they count if bytes follow that text does not have.
 _LETTERS = {
     b"BZh": "bzip2 data without .bz2 in its name",
     b"PAR1": "a Parquet file",
@@ -256,36 +307,36 @@ _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
-def not_text_reason(path: Path) -> str | None:
-    """Return why a file is not text, by its name and first bytes; None if it may be text."""
+def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
+    """Return why a file is not text in an encoding, by its name and first bytes, or None."""
     suffix = path.suffix.lower()
-    is_tar = Path(path.stem).suffix.lower() == ".tar" and suffix in (*CODECS, *REFUSED_CODECS)
-    if is_tar or suffix in REFUSED_ARCHIVES:
-        return f"an archive by its name, which is not read here: {_UNPACK}"
+    is_packed = suffix in (*CODECS, *REFUSED_CODECS)
+    if suffix in REFUSED_ARCHIVES or (is_packed and Path(path.stem).suffix.lower() == ".tar"):
+        return f"an archive by its name, which is not supported: {_UNPACK}"
     if suffix in REFUSED_CODECS:
-        return f"packed as {suffix}, which is not read here: {_REPACK}"
+        return f"{_CODEC_NAMES.get(suffix, suffix)} is not supported: {_REPACK}"
     try:
-        with open_unpacked(path) as file:
-            start = file.read(512)
+        for member, file in open_members(path):
+            with file:
+                if kind := _other_format(file.read(512), encoding):
+                    name = f" ({member})" if member else ""
+                    is_unpacked = suffix in (*CODECS, ZIP)
+                    return f"not text{', once it is unpacked' * is_unpacked}: {kind}{name}"
+    except ContentError as error:
+        return str(error)
     except READ_ERRORS as error:
-        if suffix in CODECS:  # whoever reads all of it tells
+        if suffix in (*CODECS, ZIP):  # the next reader reports it
             return None
         return f"cannot be opened: {error_reason(error)}"
-    signs = {**_BINARY, **_LETTERS} if _NO_TEXT.search(start) else _BINARY
-    what = next((what for magic, what in signs.items() if start.startswith(magic)), None)
-    if signs is not _BINARY and start.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
-        what = _TAR
-    if what is None:
-        return None
-    return f"not text, once it is unpacked: {what}" if suffix in CODECS else f"not text: {what}"
-
-
-def unreadable_reason(path: Path) -> str | None:
-    """Return why a file cannot be read to its end; None if it can."""
-    try:
-        with open_unpacked(path) as file:
-            while file.read(CHUNK_BYTES):
-                pass
-    except READ_ERRORS as error:
-        return corrupt_reason(path, error) or f"cannot be read: {error_reason(error)}"
     return None
+
+
+def _other_format(start: bytes, encoding: str) -> str | None:
+    """Return the format of a file that starts with these bytes; None if it may be text."""
+    if encoding.startswith(("utf-16", "utf-32")):
+        return None
+    is_binary = bool(_NO_TEXT.search(start))
+    if is_binary and start.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
+        return f"a tar archive: {_UNPACK}"
+    signs = {**_BINARY, **_UTF_16, **(_LETTERS if is_binary else {})}
+    return next((kind for magic, kind in signs.items() if start.startswith(magic)), None)

@@ -19,10 +19,11 @@ from medallion.storage.files import FileInfo, file_info, info_from_stat
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted, error_reason
 
-_UNSUPPORTED = re.compile(r"[:\r\n\udc80-\udcff]")  # the last are bytes that are not UTF-8
+# The last are bytes that are not UTF-8; `.zip#` is followed by a member of an archive.
+_UNSUPPORTED = re.compile(r"[:\r\n\udc80-\udcff]|\.zip#", re.IGNORECASE)
 _UNSUPPORTED_NAME = Reason(
     ReasonCode.UNSUPPORTED_NAME,
-    "its path has a colon, a line break or bytes that are not UTF-8: rename it",
+    "its path has a colon, a line break, .zip# or bytes that are not UTF-8: rename it",
 )
 _LINK = Reason(
     ReasonCode.LINK,

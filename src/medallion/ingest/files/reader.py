@@ -1,49 +1,50 @@
-"""Files as rows for the parser, read by Spark.
+"""Files as rows for the parser.
 
-JSON, text and CSV become JSON text; Parquet, ORC and Avro keep their typed columns.
+JSON, text and CSV become JSON; Parquet, ORC and Avro keep their typed columns.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
-from medallion.ingest.files import csv_dialect, typed
-from medallion.ingest.files.csv_dialect import LATIN_1, Dialect
+from medallion.ingest.files import typed
+from medallion.ingest.files.decode import BOM, Spell, decode_file, is_decoded
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
-from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.parse import NOT_JSON
-from medallion.ingest.parsing.times import TIME_TYPES
-from medallion.ingest.parsing.typed import TYPED_COLUMN, typed_column_name
+from medallion.ingest.parsing.typed import typed_column_name
 from medallion.ingest.schema.columns import spell_as_columns
 from medallion.spark.delta_reads import escaped
 from medallion.spark.plans import type_ddl
+from medallion.storage.files import file_info
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
 
-# What Python's bytes.strip takes away: a line of nothing else is blank, and no row.
+# A line of other characters only is blank, and no row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 # Two objects on one line; a blank between them at most, as these tests cost little.
 _HAS_OBJECTS = "(contains(value, '}{') or contains(value, '} {')) and is_valid_utf8(value)"
 _OBJECTS = split_objects("value", " ?+")
-# Below the root, and in an address as in the ledger.
-_AS_IT_STANDS = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
+# Paths that an address spells like the ledger.
+_PLAIN_PATH = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
+_TASKS_PER_CORE = 4
 
 
 class _Read(NamedTuple):
-    """Files to be read: their paths, each with the pattern that is this path to Spark."""
+    """Files to read with Spark: their paths, each with the pattern that is this path to Spark."""
 
     spark: SparkSession
     source: SourceConfig
     files: Mapping[str, str]
-    schema: Mapping[str, str]
 
 
 def read_rows(
@@ -51,107 +52,158 @@ def read_rows(
     config: Config,
     source: SourceConfig,
     paths: Sequence[str],
-    schema: Mapping[str, str],
+    columns: Mapping[str, str],
 ) -> DataFrame:
-    """Return the rows of some files: `value` (JSON text), `_source_file`, `_source_modified_at`; of
-    CSV `_no_json` as well; of Parquet, ORC and Avro their columns in place of `value`
-    (`parsing.typed`).
+    """Return the rows of some files.
 
     Args:
-        paths: files as the ledger spells them.
-        schema: the columns that are known; a CSV field of such a column that looks like a number
-            is one, unless the column is a string.
+        spark: The session.
+        config: The configuration.
+        source: The source of the files.
+        paths: At least one file, as the ledger spells it.
+        columns: The known columns with their types; a CSV field of such a column that looks like a
+            number is one, unless the column is a string.
+
+    Returns:
+        `value` (JSON), `_source_file`, `_source_modified_at`; of files that Python decodes also
+        `_no_json` (the text of corrupt rows); of Parquet, ORC and Avro their columns in place of
+        `value` (`parsing.typed`).
     """
-    # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that, it
-    # reads the other files twice.)
-    plain = [str(config.layout.root / path) for path in paths]
-    files = {file: escaped(file) for file in plain}
-    reader = _documents if source.multi_line else READERS[source.format]
-    read = reader(_Read(spark, source, files, schema))
-    name = _relative(F.col("_file"), config.layout.root, paths)
-    return read.select(
-        *(
-            quote_identifier(c)
-            for c in read.columns
-            if c in ("value", NOT_JSON) or c.startswith(TYPED_COLUMN)
-        ),
-        name.alias(SOURCE_FILE),
-        F.col("_modified").alias(SOURCE_MODIFIED_AT),
-    )
+    root, parts = config.layout.root, []
+    is_text = source.format not in TYPED_FORMATS
+    decoded = [path for path in paths if is_text and is_decoded(path, source)]
+    if decoded:
+        rows = _decoded_rows(spark, decoded, _FileDecoder(root, source, columns))
+        parts.append(_split_json(rows, source))
+    if plain := [path for path in paths if path not in set(decoded)]:
+        # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that,
+        # it reads the other files twice.)
+        files = {file: escaped(file) for path in plain if (file := str(root / path))}
+        rows = READERS[source.format](_Read(spark, source, files))
+        parts.append(
+            rows.select(
+                *(quote_identifier(name) for name in rows.columns if name not in _ORIGIN),
+                _relative_path(F.col("_file"), root, plain).alias(SOURCE_FILE),
+                F.col("_modified").alias(SOURCE_MODIFIED_AT),
+            )
+        )
+    return union_all(parts)
 
 
-def _relative(address: Column, root: Path, paths: Sequence[str]) -> Column:
-    """The path of a file below the root, from its address, where a blank is %20."""
+def _relative_path(address: Column, root: Path, paths: Sequence[str]) -> Column:
+    """Return the path of a file below the root, from its address, in which a blank is %20."""
     start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
     rest = F.substr(address, F.lit(len(start) + 1))
-    if all(map(_AS_IT_STANDS.fullmatch, (str(root)[1:], *paths))):
+    if all(map(_PLAIN_PATH.fullmatch, (str(root)[1:], *paths))):
         return rest
-    # Spark knows no decoder that leaves a + alone.
+    # Spark has no decoder that leaves a + alone.
     path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
     path = F.regexp_replace(path, "^file:/+", "/")
     decoded = F.regexp_replace(path, f"^\\Q{root}/\\E", "")
-    # Decoding costs as much as parsing, so only names that need it pay for it: `path` is there just
-    # once, as Spark would compute ahead what is there twice.
+    # Decoding costs as much as parsing, so only names that need it are decoded: `path` is there
+    # just once, as Spark would compute ahead what is there twice.
     return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
 
 
+class _FileDecoder:
+    """Decodes files in Spark's Python workers.
+
+    Args:
+        root: The root of the paths.
+        source: The source of the files.
+        columns: The known columns with their types.
+    """
+
+    def __init__(self, root: Path, source: SourceConfig, columns: Mapping[str, str]) -> None:
+        self._root, self._source, self._columns = root, source, dict(columns)
+        self._spell: Spell = partial(spell_as_columns, columns=self._columns)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files, whose paths are the only column of the input."""
+        for batch in batches:
+            for path in batch.column(0).to_pylist():
+                yield from self._rows(path)
+
+    def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
+        file = self._root / path
+        modified_at = getattr(file_info(file), "modified_at", 0)
+        for member, values, corrupt in decode_file(file, self._source, self._columns, self._spell):
+            count = len(values) + len(corrupt)
+            name = f"{path}#{member}" if member else path
+            columns = {
+                "value": pa.array(values + [""] * len(corrupt), pa.string()),
+                NOT_JSON: pa.array([None] * len(values) + corrupt, pa.string()),
+                SOURCE_FILE: pa.repeat(pa.scalar(name), count),
+                SOURCE_MODIFIED_AT: pa.repeat(
+                    pa.scalar(modified_at, pa.timestamp("us", "UTC")), count
+                ),
+            }
+            yield pa.RecordBatch.from_pydict(columns)
+
+
+def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecoder) -> DataFrame:
+    """Return the rows of files that Python decodes, each file in one task."""
+    tasks = min(len(paths), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    files = spark.createDataFrame([(path,) for path in paths], "path string")
+    schema = (
+        f"value string, {NOT_JSON} string, {SOURCE_FILE} string, {SOURCE_MODIFIED_AT} timestamp"
+    )
+    return files.repartition(tasks).mapInArrow(decoder, schema)
+
+
 def _lines(read: _Read) -> DataFrame:
+    """Return the lines of files, without blank ones."""
     lines = with_origin(read.spark.read.text(list(read.files.values())), F.col("value"))
+    # A file that was appended to another one brings its byte-order mark.
+    lines = lines.withColumn("value", _without_bom(F.col("value")))
     # Most lines need no pattern.
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
-def _json_lines(read: _Read) -> DataFrame:
-    """Return a row for each line, or for each object of a line that has several."""
-    # The array of null is a constant: ordinary lines are not copied into arrays.
-    objects = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
-    lines = _lines(read).select("*", F.explode(F.expr(objects)).alias("_object"))
-    return lines.select(F.coalesce("_object", "value").alias("value"), "_file", "_modified")
-
-
-def _documents(read: _Read) -> DataFrame:
-    """Return a row for each item of an array, or for each object of a file that has several.
-
-    A file that is anything else is one row, and so is an array whose items have more than
-    `MAX_SPLIT_LEVELS` levels.
-    """
-    # Of lines Spark takes the byte-order mark away, of whole files it does not.
-    mark, value = "\ufeff", F.col("value")
-    value = F.when(value.startswith(mark), F.substr(value, F.lit(2))).otherwise(value)
-    whole = with_origin(
-        read.spark.read.text(list(read.files.values()), wholetext=True), value.alias("value")
-    )
-    whole = whole.where(F.col("value").rlike(_NOT_BLANK))
-    items, blanks = array_items("value"), r"[ \t\r\n]*+"
-    is_array = (
-        r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
-        f" and {is_one_value('value')} and json_array_length(value) = size({items})"
-    )
-    several = split_objects("value", blanks)
-    objects = f"case when is_valid_utf8(value) then {several} else array(value) end"
-    parts = F.expr(f"case when {is_array} then {items} else {objects} end")
-    return whole.select(F.explode(parts).alias("value"), "_file", "_modified")
+def _without_bom(value: Column) -> Column:
+    return F.when(value.startswith(BOM), F.ltrim(value, F.lit(BOM))).otherwise(value)
 
 
 def _text(read: _Read) -> DataFrame:
-    lines = _lines(read)
-    # What is not UTF-8 would be replaced: as it stands it is no JSON, and so kept.
+    """Return lines as JSON; a line that is not UTF-8 stays as it is, and is corrupt."""
     value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
-    return lines.withColumn("value", value)
+    return _lines(read).withColumn("value", value)
 
 
-def _csv(read: _Read) -> DataFrame:
-    """Files of one dialect are read together: Spark would take the first one's header for all."""
-    by_dialect: dict[csv_dialect.Dialect, list[str]] = {}
-    for file, path in read.files.items():
-        if dialect := csv_dialect.detect_dialect(Path(file), read.source):
-            by_dialect.setdefault(dialect, []).append(path)
-    parts = [
-        read_csv(read.spark, dialect, some, read.schema) for dialect, some in by_dialect.items()
-    ]
-    if not parts:
-        return _lines(read).limit(0)
-    return union_all(parts)
+def _json(read: _Read) -> DataFrame:
+    if not read.source.multi_line:
+        return _split_json(_lines(read), read.source)
+    files = read.spark.read.text(list(read.files.values()), wholetext=True)
+    whole = with_origin(files, _without_bom(F.col("value")).alias("value"))
+    return _split_json(whole.where(F.col("value").rlike(_NOT_BLANK)), read.source)
+
+
+def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
+    """Split lines or documents into their JSON values.
+
+    A line gives a row for each of its objects. A document gives a row for each item of an array, or
+    for each of its objects; any other document is one row, and so is an array whose items have more
+    than `MAX_SPLIT_LEVELS` levels.
+    """
+    if source.format != "json" or source.record_path:
+        return rows
+    if source.multi_line:
+        items, blanks = array_items("value"), r"[ \t\r\n]*+"
+        is_array = (
+            r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
+            f" and {is_one_value('value')} and json_array_length(value) = size({items})"
+        )
+        several = split_objects("value", blanks)
+        objects = (
+            f"case when is_valid_utf8(value) and value <> '' then {several} else array(value) end"
+        )
+        parts = f"case when {is_array} then {items} else {objects} end"
+    else:
+        # The array of null is a constant: ordinary lines are not copied into arrays.
+        parts = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
+    others = [name for name in rows.columns if name != "value"]
+    split = rows.select("*", F.explode(F.expr(parts)).alias("_part"))
+    return split.select(F.coalesce("_part", "value").alias("value"), *others)
 
 
 def _typed(read: _Read) -> DataFrame:
@@ -159,135 +211,11 @@ def _typed(read: _Read) -> DataFrame:
 
 
 READERS: dict[str, Callable[[_Read], DataFrame]] = {
-    "json": _json_lines,
-    "csv": _csv,
+    "json": _json,
     "text": _text,
     **dict.fromkeys(TYPED_FORMATS, _typed),
 }
-
-
-_BROKEN = "_broken_csv"
-# Options for Spark to write CSV by which every text can be read back: by itself it takes away the
-# blanks around a text, and puts a backslash before a quote.
-EXACT_CSV_OPTIONS = {
-    "escape": '"',
-    "ignoreLeadingWhiteSpace": "false",
-    "ignoreTrailingWhiteSpace": "false",
-}
-# What JSON writes without quotes. Spark's parser of VARIANT would take 1 out of `1 000` as well.
-_PLAIN = r"\A *(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false) *\z"
-_NESTED = r"\A[ \t\r\n]*[\[{]"
-_TO_ESCAPE = r'["\\\x00-\x1F]'
-
-
-def read_csv(
-    spark: SparkSession, dialect: Dialect, escaped: list[str], schema: Mapping[str, str]
-) -> DataFrame:
-    """The rows of files of one dialect: `value` (JSON text), `_no_json`, `_file`, `_modified`.
-
-    A row of more or fewer fields than the header has is in `_no_json` as it stands, even if it
-    looks like an object. One that is not UTF-8 is there as Latin-1, with the quotes that it needs.
-    """
-    # A header may have a name twice.
-    names = [f"_{i}" for i in range(len(dialect.header) + dialect.ends_with_delimiter)]
-    declared = ", ".join(f"{name} string" for name in (*names, _BROKEN))
-    found = (
-        spark.read.schema(declared)
-        .option("header", str(dialect.has_header).lower())
-        .option("sep", dialect.delimiter)
-        .option("multiLine", "true")
-        .option("escape", '"')
-        # By itself Spark takes NUL for this, and leaves out each NUL that stands in quotes.
-        .option("charToEscapeQuoteEscaping", '"')
-        .option("encoding", dialect.encoding)
-        .option("lineSep", dialect.line_end)  # found by Spark itself, \r\n in quotes becomes \n
-        .option("columnNameOfCorruptRecord", _BROKEN)
-        .csv(escaped)
-    )
-    if dialect.returns:
-        found = found.where(~_is_blank(names))
-        found = found.withColumn(names[-1], _without_returns(F.col(names[-1]), dialect))
-    fields = found.select(
-        *(_utf8(F.col(name), dialect).alias(name) for name in names),
-        F.col(_BROKEN),
-        F.col("_metadata.file_path").alias("_file"),
-        F.col("_metadata.file_modification_time").alias("_modified"),
-    )
-    told = fields.withColumn(NOT_JSON, _unfit(names, dialect))
-    value = F.when(F.col(NOT_JSON).isNull(), _value(names, dialect, schema)).otherwise("")
-    return told.select(value.alias("value"), NOT_JSON, "_file", "_modified")
-
-
-def _is_blank(names: list[str]) -> Column:
-    """Whether a line is nothing but a \\r, or two."""
-    # Not a chain of `and`, which for a thousand columns is deeper than Spark can plan.
-    is_alone = F.coalesce(*names[1:], F.lit(None)).isNull()
-    # The line as it stands tells a \r before a comma, or in quotes, from one that ends the line.
-    whole = F.col(_BROKEN)
-    is_alone &= whole.isin("", "\r", "\r\r") if len(names) > 1 else whole.isNull()
-    return F.coalesce(is_alone & F.col(names[0]).isin("\r", "\r\r"), F.lit(False))
-
-
-def _utf8(text: Column, dialect: Dialect) -> Column:
-    """Text that was read as Latin-1, which loses no byte, as the UTF-8 that its bytes are."""
-    return F.encode(text, LATIN_1).cast("string") if dialect.encoding == LATIN_1 else text
-
-
-def _latin_1(text: Column) -> Column:
-    return F.decode(text.cast("binary"), LATIN_1)
-
-
-def _without_returns(text: Column, dialect: Dialect) -> Column:
-    """The last field without the \\r's that belong to the end of its line; an empty one is null."""
-    rest = F.regexp_replace(text, rf"\r{{1,{dialect.returns}}}\z", "")
-    return F.when(text.endswith("\r"), F.nullif(rest, F.lit(""))).otherwise(text)
-
-
-def _value(names: list[str], dialect: Dialect, schema: Mapping[str, str]) -> Column:
-    members = [
-        F.concat(
-            F.lit(f"{json.dumps(title or name, ensure_ascii=False)}:"),
-            _json(name, schema.get(title, "string")),
-        )
-        # The names are fewer if each row ends with a delimiter: the empty field is left out.
-        for name, title in zip(names, spell_as_columns(dialect.header, schema), strict=False)
-    ]
-    return F.concat(F.lit("{"), F.concat_ws(",", *members), F.lit("}"))  # which leaves out nulls
-
-
-def _unfit(names: list[str], dialect: Dialect) -> Column:
-    """The text of a row whose fields are not those of the header, or not UTF-8; null of others."""
-    as_read = F.col(_BROKEN)  # Spark has taken \r\n from its end, or of \r\r\n all but one \r
-    if dialect.returns > 1:
-        as_read = F.regexp_replace(as_read, r"\r\z", "")
-    broken = _utf8(as_read, dialect)
-    is_valid = F.forall(
-        F.array(*names), lambda text: F.coalesce(F.is_valid_utf8(text), F.lit(True))
-    )
-    latin_1 = F.struct(*(_latin_1(F.col(n)).alias(n) for n in names))
-    again = F.to_csv(latin_1, {**EXACT_CSV_OPTIONS, "sep": dialect.delimiter})
-    return F.when(F.is_valid_utf8(broken), broken).otherwise(
-        F.coalesce(as_read, F.when(~is_valid, again))
-    )
-
-
-def _json(name: str, kind: str) -> Column:
-    """A field as JSON: a number, true, false, an object or a list if all of it is one, else text.
-
-    The word `null` is text: as a null of JSON, nothing would tell it from an empty field. A time is
-    text: in JSON a number of it counts seconds, and in CSV it may be a year.
-    """
-    field = F.col(name)
-    text = f"to_json(array({name}))"
-    quoted = F.when(
-        field.rlike(_TO_ESCAPE), F.expr(f"substr({text}, 2, length({text}) - 2)")
-    ).otherwise(F.concat(F.lit('"'), field, F.lit('"')))
-    if kind == "string" or kind in TIME_TYPES:
-        return quoted
-    if is_nested_type(kind):
-        is_whole = F.expr(is_one_value(name))
-        return F.when(field.rlike(_NESTED) & is_whole, field).otherwise(quoted)
-    return F.when(field.rlike(_PLAIN), F.trim(field)).otherwise(quoted)
+_ORIGIN = ("_file", "_modified")
 
 
 # Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.

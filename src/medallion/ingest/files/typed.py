@@ -14,228 +14,172 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from os import SEEK_CUR, SEEK_END
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
-from medallion.storage.table_specs import quote_identifier
 from medallion.storage.text import error_reason
 
-if TYPE_CHECKING:
-    from deltalake import QueryBuilder
-
-
 _NAMES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro"}
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+# Spark's numbers by Arrow's names.
+_NUMBERS = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64"}
+# Arrow's names of types that Spark may not read.
+_UNSUPPORTED = re.compile(r"\btime(32|64)\[|duration|interval|fixed_size_binary")
 
 
 def count_typed_rows(path: Path, kind: str) -> int:
-    """The rows of a file, by its footer or block by block.
+    """Count the rows of a file, by its footer or block by block.
 
     Args:
-        kind: one of `config.model.TYPED_FORMATS`.
+        path: The file.
+        kind: One of `config.model.TYPED_FORMATS`.
 
     Raises:
-        OSError: it is not there, torn, or not of that kind.
+        OSError: The file is missing, truncated or in another format.
     """
-    with _in_words(kind):
+    with _as_os_error(kind):
         return _COUNTERS[kind](path)
 
 
 @contextmanager
-def _in_words(kind: str) -> Iterator[None]:
+def _as_os_error(kind: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, ImportError, KeyboardInterrupt, SystemExit):
+    except ImportError:
         raise
-    # Hostile bytes end the libraries with errors of a dozen classes, and DataFusion with panics.
-    except BaseException as error:
-        why = str(error) or type(error).__name__
-        raise OSError(f"torn, or no {_NAMES[kind]} file: {why}") from error
+    except Exception as error:  # corrupt bytes make the libraries raise errors of many classes
+        if getattr(error, "errno", None) is not None:
+            raise
+        reason = str(error).strip() or type(error).__name__
+        raise OSError(f"truncated, or not {_NAMES[kind]}: {reason}") from error
 
 
 def unreadable_typed_reason(path: Path, kind: str) -> str | None:
-    """Why Spark would not read all of a file, or not as it is, and say nothing of it."""
+    """Return why Spark would not read a file correctly, without an error; None if it would."""
     try:
         count_typed_rows(path, kind)
         if kind != "parquet":
             return None
-        with _in_words(kind):
+        with _as_os_error(kind):
             return _misread_parquet_reason(path)
-    except FileNotFoundError:  # it has gone: whoever reads it tells
+    except FileNotFoundError:  # the next reader reports it
         return None
     except OSError as error:
         return f"cannot be read: {error_reason(error)}"
 
 
 def column_signature(path: Path, kind: str) -> str:
-    """What tells the columns of a file to Spark; raises as `count` does."""
-    with _in_words(kind):
+    """Return a string that files share if Spark can read them together.
+
+    Raises:
+        OSError: As `count_typed_rows` does.
+    """
+    with _as_os_error(kind):
         return _SIGNATURES[kind](path)
 
 
 def unsupported_columns(path: Path) -> str:
-    """The columns of a Parquet file that Spark may have no type for; a UUID is bytes to others."""
+    """Return the columns of a Parquet file that Spark may have no type for."""
     try:
-        with _in_words("parquet"):
-            return _unsupported_parquet_columns(path)
-    except OSError:  # it has gone
+        with _as_os_error("parquet"), _open_parquet(path) as file:
+            fields = file.schema_arrow
+    except OSError:  # it is gone
         return ""
+    return ", ".join(field.name for field in fields if _UNSUPPORTED.search(str(field.type)))
 
 
-_NOTE = b"org.apache.spark.sql.parquet.row.metadata"
-_NUMBERS = {"byte": "Int8", "short": "Int16", "integer": "Int32", "long": "Int64"}
-# Arrow's names of types that Spark may not read.
-_NO_TYPE = re.compile(r"\b(Time32|Time64|Interval|FixedSizeBinary)\(")
+def _open_parquet(path: Path, **options: Any) -> Any:
+    from pyarrow import parquet
+
+    return parquet.ParquetFile(path, **options)
 
 
 def _count_parquet_rows(path: Path) -> int:
-    """By the footer, as DataFusion reads it."""
-    with _opened(path) as (engine, _):
-        return _query_number(engine, "select count(*) from exact")
+    with _open_parquet(path) as file:
+        return int(file.metadata.num_rows)
 
 
 def _parquet_signature(path: Path) -> str:
-    """Their names and types, and Spark's note, by which a number may be an interval."""
-    with _opened(path) as (engine, _):
-        fields, note = _fields(engine)
-    return repr([[field.name for field in fields], [str(field.type) for field in fields], note])
+    """Return names, types and Spark's own schema, by which a number may be an interval."""
+    with _open_parquet(path) as file:
+        fields, noted = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
+    return repr([fields.names, list(map(str, fields.types)), noted])
 
 
 def _misread_parquet_reason(path: Path) -> str | None:
-    """Why Spark would read a file otherwise than it is, and say nothing of it."""
-    with _opened(path) as (engine, file):
-        fields, note = _fields(engine)
-        if other := _unlike(note, fields):
+    """Return why Spark would misread a file without an error; None if it would not."""
+    with _open_parquet(path) as file:
+        fields, noted = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
+    if other := _differing_field(noted, fields):
+        return (
+            f"its {other} is not as in Spark's schema in the file, by which Spark reads it: write "
+            "the file without the metadata of the one that it was made from"
+        )
+    for field in fields:
+        if str(field.type) == "timestamp[ns]" and _has_nanoseconds(path, field.name):
             return (
-                f"its {other} is not as Spark noted it in the file, by which it would be read: "
-                "write the file without the metadata of the one that it was made of"
-            )
-        if cut := _cut(engine, fields, file):
-            return (
-                f"its column {cut} has timestamps of nanoseconds, and microseconds is what is kept "
-                "of them: write it as microseconds, or as text"
+                f"its column {field.name} has timestamps of nanoseconds, which Spark truncates to "
+                "microseconds: write it as microseconds, or as text"
             )
     return None
 
 
-def _unsupported_parquet_columns(path: Path) -> str:
-    """The columns that Spark may have no type for."""
-    with _opened(path) as (engine, _):
-        fields, _note = _fields(engine)
-    return ", ".join(field.name for field in fields if _NO_TYPE.search(str(field.type)))
-
-
-def _fields(engine: QueryBuilder) -> tuple[list[Any], bytes | None]:
-    """The columns of the table `exact`, as Arrow has them, and Spark's note of them, if any."""
-    schema = engine.execute("select * from exact limit 0").read_all().schema
-    fields = [schema.field(number) for number in range(len(schema.names))]
-    return fields, schema.metadata.get(_NOTE)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[QueryBuilder, BinaryIO]]:
-    """A Parquet file as the table `exact`."""
-    from deltalake import QueryBuilder
-
-    with path.open("rb") as file:
-        size = file.seek(0, SEEK_END)
-        file.seek(-min(size, 8), SEEK_END)
-        end = file.read()
-        # DataFusion does not survive a footer that would begin before the file.
-        if end[4:] != b"PAR1" or int.from_bytes(end[:4], "little") > size - 12:
-            raise EOFError("its footer is torn")
-        engine = QueryBuilder()
-        _add_table(engine, "exact", file, "skip_metadata 'false'")
-        yield engine, file
-
-
-def _add_table(engine: QueryBuilder, name: str, file: BinaryIO, option: str) -> None:
-    """Make a Parquet file a table to DataFusion for as long as it is open, with an option of its
-    reader.
-
-    Not by its name: `a.parquet (1)` or one with a tab is none to DataFusion.
-    """
-    engine.execute(
-        f"create external table {name} stored as parquet"
-        f" location 'file:///proc/self/fd/{file.fileno()}' options ({option})"
-    )
-
-
-def _query_number(engine: QueryBuilder, query: str) -> int:
-    return int(engine.execute(query).read_all().column(0)[0].as_py() or 0)
-
-
-def _unlike(note: bytes | None, fields: Iterable[Any]) -> str | None:
-    """The first column or field that is not as the note has it; None where all are, or there is no
-    note that Spark could read.
-
-    Args:
-        note: the text of it.
-        fields: the file's columns, as Arrow has them.
-    """
+def _differing_field(noted: bytes | None, fields: Iterable[Any]) -> str | None:
+    """Return the first column or field that differs from Spark's schema, if the file has one."""
     try:
-        noted: Any = json.loads(note or b"null")
-        return _in_struct(noted, fields) if noted else None
+        schema: Any = json.loads(noted or b"null")
+        return _differing_member(schema, fields) if schema else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _in_struct(noted: Any, fields: Iterable[Any]) -> str | None:
-    there: dict[str, Any] = {field.name: field.type for field in fields}
+def _differing_member(noted: Any, fields: Iterable[Any]) -> str | None:
     known: dict[str, Any] = {field["name"]: field["type"] for field in noted["fields"]}
-    if more := sorted(there.keys() - known.keys()):  # what is noted and not there is null
-        return more[0]
-    found = ((name, _within(known[name], kind)) for name, kind in there.items())
-    return next((f"{name}{within}" for name, within in found if within is not None), None)
+    for field in fields:  # a column that is missing is null
+        if field.name not in known:
+            return str(field.name)
+        within = _difference(known[field.name], field.type)
+        if within is not None:
+            return f"{field.name}{within}"
+    return None
 
 
-def _within(noted: Any, kind: Any) -> str | None:
-    """Where within a type they differ: "" is all of it."""
+def _difference(noted: Any, kind: Any) -> str | None:
+    """Return where within a type it differs from Spark's; "" if the type itself does."""
+    from pyarrow import types
+
     if isinstance(noted, str):
-        wanted = _NUMBERS.get(noted) or noted.replace("decimal", "Decimal128").replace(",", ", ")
+        wanted = _NUMBERS.get(noted) or noted.replace("decimal", "decimal128").replace(",", ", ")
         is_number = noted in _NUMBERS or noted.startswith("decimal")
-        return "" if is_number and f"<{wanted}>" not in str(kind) else None
-    if noted["type"] == "udt":
-        return _within(noted["sqlType"], kind)
-    if noted["type"] == "struct" and kind.is_struct(kind):
-        within = _in_struct(noted, kind.fields)
+        return "" if is_number and wanted != str(kind) else None
+    if noted["type"] == "struct" and types.is_struct(kind):
+        within = _differing_member(noted, kind)
         return f".{within}" if within else None
-    if noted["type"] == "array" and kind.is_list(kind):
-        return _within(noted["elementType"], kind.value_type)
+    if noted["type"] == "array" and types.is_list(kind):
+        return _difference(noted["elementType"], kind.value_type)
     return None
 
 
-def _cut(engine: QueryBuilder, fields: Iterable[Any], file: BinaryIO) -> str | None:
-    """Return the first column of INT96 timestamps whose nanoseconds Spark would truncate: others of
-    nanoseconds it refuses itself. Within structs, arrays and maps they are truncated.
+def _has_nanoseconds(path: Path, column: str) -> bool:
+    """Return whether INT96 timestamps of a column have digits that Spark truncates.
 
-    Years before 1677 or after 2262 wrap around in 64 bits, and so do their microseconds times a
-    thousand: the sums of both still differ.
-
-    Args:
-        engine: with the file as table `exact`.
-        fields: its columns, as Arrow has them.
+    Spark refuses other timestamps of nanoseconds itself.
     """
-    _parquet_signature = [field.name for field in fields if _is_of_nanoseconds(field.type)]
-    if _parquet_signature:
-        _add_table(engine, "cut", file, "coerce_int96 'us'")
-    for column in _parquet_signature:
-        exact, cut = (_sum(engine, column, table) for table in ("exact", "cut"))
-        if (exact - 1000 * cut) % 2**64:
-            return str(column)
-    return None
+    from pyarrow import compute
 
-
-def _is_of_nanoseconds(kind: Any) -> bool:
-    return bool(kind.is_timestamp(kind)) and kind.time_unit == "ns"
-
-
-def _sum(engine: QueryBuilder, column: str, table: str) -> int:
-    return _query_number(
-        engine, f"select sum(arrow_cast({quote_identifier(column)}, 'Int64')) from {table}"
-    )
+    micros = _open_parquet(path, coerce_int96_timestamp_unit="us")
+    with _open_parquet(path) as exact, micros:
+        for group in range(exact.num_row_groups):
+            one, other = (
+                file.read_row_group(group, [column]).column(0).cast("int64")
+                for file in (exact, micros)
+            )
+            # Both overflow alike, beyond the years of 64 bits of nanoseconds.
+            if compute.any(compute.not_equal(one, compute.multiply(other, 1000))).as_py():
+                return True
+    return False
 
 
 def _count_orc_rows(path: Path) -> int:
-    """By the footer."""
     import pyorc
 
     with path.open("rb") as file:
@@ -243,18 +187,18 @@ def _count_orc_rows(path: Path) -> int:
 
 
 def _orc_signature(path: Path) -> str:
-    """Their names and types, and which library wrote the file, for that decides on its calendar."""
+    """Return names and types, and which library wrote the file, which decides on its calendar."""
     import pyorc
 
     with path.open("rb") as file:
-        read = pyorc.Reader(file)
-        return f"{read.writer_id} {read.schema}"
+        reader = pyorc.Reader(file)
+        return f"{reader.writer_id} {reader.schema}"
 
 
 def _count_avro_rows(path: Path) -> int:
-    """By the blocks, whose number of rows stands before each.
+    """Count the rows by the number that starts each block.
 
-    Spark takes two blocks without rows for the end of a file (Source: its AvroUtils.RowReader), and
+    Spark takes two blocks without rows for the end of a file (source: its AvroUtils.RowReader), and
     any reader the end of the file within such a number.
     """
     rows, before = 0, 1
@@ -264,55 +208,55 @@ def _count_avro_rows(path: Path) -> int:
         _header(file)
         sync = _exactly(file, 16)
         while file.tell() < size:
-            there, length = _read_number(file), _read_number(file)
-            if there < 0 or not 0 <= length <= size - file.tell() - 16:
+            count, length = _read_number(file), _read_number(file)
+            if count < 0 or not 0 <= length <= size - file.tell() - 16:
                 raise EOFError("a block ends too soon")
-            if not (there or before):
-                raise ValueError("two blocks without rows follow each other, where Spark stops")
+            if not (count or before):
+                raise ValueError("it has two blocks without rows in a row, where Spark stops")
             file.seek(length, SEEK_CUR)
             if _exactly(file, 16) != sync:
                 raise ValueError("a block does not end where it says")
-            rows, before = rows + there, there
+            rows, before = rows + count, count
     return rows
 
 
 def _avro_signature(path: Path) -> str:
-    """Its schema, as it stands."""
+    """Return the schema as it is written."""
     with path.open("rb") as file:
         return repr(_header(file)["avro.schema"])
 
 
 def _header(file: BinaryIO) -> dict[str, bytes]:
-    """The values of the header, by name."""
+    """Return the values of the header, by name."""
     if _exactly(file, 4) != b"Obj\x01":
-        raise ValueError("it does not begin as one")
-    found = {}
+        raise ValueError("it has another start")
+    header = {}
     while entries := _read_number(file):
-        if entries < 0:  # then its length stands before it
+        if entries < 0:  # then its length precedes it
             entries = -entries
             _read_number(file)
         for _ in range(entries):
             name = _exactly(file, _read_number(file)).decode(errors="replace")
-            found[name] = _exactly(file, _read_number(file))
-    return found
+            header[name] = _exactly(file, _read_number(file))
+    return header
 
 
 def _read_number(file: BinaryIO) -> int:
-    """A whole number: seven bits a byte, the lowest first, and the sign in the last bit."""
-    found = 0
+    """Return a number: seven bits a byte, the lowest first, and the sign in the last bit."""
+    number = 0
     for shift in range(0, 70, 7):
         (byte,) = _exactly(file, 1)
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (found >> 1) ^ -(found & 1)
+            return (number >> 1) ^ -(number & 1)
     raise ValueError("a number does not end")
 
 
 def _exactly(file: BinaryIO, length: int) -> bytes:
-    found = file.read(length) if length >= 0 else b""
-    if len(found) != length:
+    data = file.read(length) if length >= 0 else b""
+    if len(data) != length:
         raise EOFError("it ends too soon")
-    return found
+    return data
 
 
 _COUNTERS: dict[str, Callable[[Path], int]] = {

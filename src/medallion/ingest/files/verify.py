@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
-from medallion.ingest.files import typed
-from medallion.ingest.files.content import READ_ERRORS, open_unpacked
+from medallion.ingest.files import decode, typed
+from medallion.ingest.files.content import (
+    READ_ERRORS,
+    ContentError,
+    open_unpacked,
+    strip_member,
+)
 from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.ingest.source import Verification
@@ -87,6 +90,8 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
         if entry.moved_to is None and (source.clean_source == "off" or is_backfill):
             return _Count(recorded, is_unread=True)
         problem = f"it was ingested, and {path} does not exist any more."
+    except ContentError as error:
+        problem = f"{path} is invalid: {error}."
     except READ_ERRORS as error:
         problem = f"{path} cannot be read: {error_reason(error)}."
     return _Count(recorded, problem=problem)
@@ -97,13 +102,15 @@ def _bronze_rows(layout: Layout, source: str) -> dict[Key, int]:
     what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
     table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
     rows = delta_tables.select_rows(table, what, f"group by {each}")
-    return {(path, at): int(count) for path, at, count in rows}
+    counts: Counter[Key] = Counter()
+    for source_file, at, count in rows:
+        counts[strip_member(source_file), at] += int(count)
+    return counts
 
 
 # A line of these alone is blank, as in `reader`; Python's `strip` takes away more.
 _BLANK = " \t\r\n\v\f"
-_BOM = "\ufeff".encode().decode("latin-1")
-csv.field_size_limit(sys.maxsize)
+_BOMS = re.compile("^(?:\xef\xbb\xbf)+")  # decoded as Latin-1
 _MOST_LEVELS = 999  # Spark's parser goes into no more of them
 _SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
 _NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
@@ -117,13 +124,14 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
     """
     if source.format in TYPED_FORMATS:
         return typed.count_typed_rows(path, source.format)
-    if source.format == "csv" and not source.multi_line:
-        return _csv_rows(path, source)
+    if decode.is_decoded(path, source):
+        batches = decode.decode_file(path, source)
+        return sum(len(b.corrupt) + sum(_rows_of(v, source) for v in b.values) for b in batches)
     # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
     with io.TextIOWrapper(open_unpacked(path), "latin-1") as lines:
         if source.multi_line:
             return _items(lines.read())
-        rows = (line for line in _without_bom(lines) if line.strip(_BLANK))
+        rows = (row for line in lines if (row := _BOMS.sub("", line)).strip(_BLANK))
         return sum(
             _objects(line, _NEXT_IN_LINE)
             if source.format == "json" and ("}{" in line or "} {" in line)
@@ -132,41 +140,12 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
         )
 
 
-def _csv_rows(path: Path, source: SourceConfig) -> int:
-    """Return the number of rows without the header.
-
-    They end with \\r if the first one does, else with \\n, \\r\\n or \\r\\r\\n.
-    """
-    options = source.options
-    with io.TextIOWrapper(open_unpacked(path), "latin-1", newline="") as lines:
-        last = [""]
-
-        def read(line: str) -> str:
-            last[0] = line
-            return line
-
-        # Up to the first row.
-        found = any(csv.reader(map(read, _without_bom(lines)), delimiter=options.delimiter))
-        is_cr = found and last[0].endswith("\r") and lines.readline() != "\r\n"
-        end = "\r" if is_cr else "\n"
-    with io.TextIOWrapper(open_unpacked(path), "latin-1", newline=end) as lines:
-        read_rows = csv.reader(_one_end(_without_bom(lines), end), delimiter=options.delimiter)
-        return max(sum(1 for row in read_rows if row) - (options.header is not False), 0)
-
-
-def _one_end(lines: Iterator[str], end: str) -> Iterator[str]:
-    """Lines in which only their ends are line ends to the csv module."""
-    for line in lines:
-        if end == "\n":
-            text = line.removesuffix("\n").removesuffix("\r").removesuffix("\r")
-            yield text.replace("\r", " ") + "\n"
-        else:
-            yield line.replace("\n", " ")
-
-
-def _without_bom(lines: Iterable[str]) -> Iterator[str]:
-    for number, line in enumerate(lines):
-        yield line.removeprefix(_BOM) if number == 0 else line
+def _rows_of(value: str, source: SourceConfig) -> int:
+    """Return the number of rows that a decoded value becomes."""
+    if source.format != "json" or source.record_path:
+        return 1
+    text = value.encode().decode("latin-1")
+    return _items(text) if source.multi_line else _objects(text, _NEXT_IN_LINE)
 
 
 def _objects(text: str, is_next: re.Pattern[str]) -> int:
@@ -205,7 +184,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _items(text: str) -> int:
-    text = text.removeprefix(_BOM)
+    text = _BOMS.sub("", text)
     if not text.strip(_BLANK):
         return 0
     if (levels := _levels(text)) > _MOST_LEVELS:

@@ -18,7 +18,6 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Login, ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files.reader import EXACT_CSV_OPTIONS
 from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars
 from medallion.storage import files
@@ -28,9 +27,15 @@ CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
 # Spark's defaults drop microseconds.
 _LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _TIME_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
+# By default Spark removes blanks around a string, and puts a backslash before a quote.
+_EXACT_CSV = {
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
 _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "json": {"ignoreNullFields": "false", **_TIME_FORMATS},
-    "csv": {"header": "true", **EXACT_CSV_OPTIONS, **_TIME_FORMATS},
+    "csv": {"header": "true", **_EXACT_CSV, **_TIME_FORMATS},
     "parquet": {},
 }
 _NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gzip
 import lzma
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from medallion.config.model import ReaderOptions
-from medallion.ingest.files import csv_dialect
-from medallion.ingest.files.verify import count_file_rows
+from medallion.config.model import ReaderOptions, SourceConfig
+from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import PENDING
 from tests.support.home import Home, a_source
@@ -57,9 +55,12 @@ SEPARATED = {
 def reason(path: Path, text: str, options: ReaderOptions = ReaderOptions()) -> str | None:  # noqa: B008
     path.write_text(text, encoding="utf-8")
     source = replace(SOURCE, options=options)
-    return csv_dialect.csv_header_reason(
-        path, source, csv_dialect.known_header_names(Home(path).layout, source)
-    )
+    return misread(path, source, header.known_header_names(Home(path).layout, source))
+
+
+def misread(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
+    found = header.misread_reason(path, source, known)
+    return found.text if found else None
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -99,7 +100,7 @@ def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
 
     def found(text: str) -> str:
         (tmp_path / "a.csv").write_text(text)
-        return csv_dialect.csv_header_reason(tmp_path / "a.csv", source, {"id", "v"}) or ""
+        return misread(tmp_path / "a.csv", source, {"id", "v"}) or ""
 
     assert found("1,x\n2,y\n") == ""
     assert found("id,v\n1,x\n").startswith("its first row has the names of the columns")
@@ -108,7 +109,7 @@ def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
 
 def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
     """What is longer than is looked at, and what is rejected later, does not wait."""
-    names = csv_dialect.known_header_names(Home(tmp_path).layout, SOURCE)
+    names = header.known_header_names(Home(tmp_path).layout, SOURCE)
     files = {
         "long.csv": b"1," * (1 << 16) + b"\n",
         "rows.csv.gz": gzip.compress(b"1,2\n" + b"3,4\n" * 99_999),
@@ -118,8 +119,8 @@ def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
     found = {}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-        found[name] = csv_dialect.csv_header_reason(tmp_path / name, SOURCE, names)
-    assert [name for name, why in found.items() if why] == ["rows.csv.gz"]
+        found[name] = misread(tmp_path / name, SOURCE, names)
+    assert [name for name, why in found.items() if why] == ["rows.csv.gz", "a.csv.xz"]
 
 
 def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
@@ -163,33 +164,3 @@ def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> Non
         f"no file gave its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
     )
     assert told().endswith("(2 files landed: medallion files)")
-
-
-FIELDS = st.sampled_from(["", "x", '"a;b"', '""', '"say ""x"""', '"two\nlines"', " ", "1.5"])
-ROWS = st.lists(
-    st.tuples(st.lists(FIELDS, min_size=2, max_size=2), st.sampled_from([";", ";", ";", "", ";x"])),
-    max_size=4,
-)
-
-
-@settings(max_examples=200)
-@given(rows=ROWS, end=st.sampled_from(["\n", "\r\n"]), blank=st.booleans(), header=st.booleans())
-def test_rows_that_end_with_a_delimiter(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[list[str], str]],
-    end: str,
-    blank: bool,
-    header: bool,
-) -> None:
-    """Only where each row does, and as many rows are counted as Python's csv module finds."""
-    file = tmp_path_factory.getbasetemp() / "rows.csv"
-    lines = [f"{';'.join(fields)}{last}{end}{end * blank}" for fields, last in rows]
-    file.write_bytes("".join([f"a;b{end}"] * header + lines).encode())
-    options = ReaderOptions(";", header=None if header else False)
-    source = replace(SOURCE, schema={"a": "string", "b": "string"}, options=options)
-    found = csv_dialect.detect_dialect(file, source)
-    assert (found is None) == (not header and not rows)
-    if found:
-        assert found.ends_with_delimiter == (bool(rows) and {last for _, last in rows} == {";"})
-        assert found.header == ("a", "b")
-    assert count_file_rows(file, source) == len(rows)

@@ -1,0 +1,415 @@
+"""Files of text decoded in Python: CSV, and everything that Spark does not read as it is.
+
+A file is read once, by one task, as batches of rows. A record that is not valid stays as its raw
+text. This module has no PySpark: commands without a JVM and Spark's Python workers import it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from json.encoder import encode_basestring
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+from medallion.config.model import ReaderOptions, SourceConfig
+from medallion.ingest.files.content import (
+    CHUNK_BYTES,
+    PYTHON_CODECS,
+    READ_ERRORS,
+    ContentError,
+    corrupt_reason,
+    open_members,
+    open_unpacked,
+    too_long,
+)
+from medallion.ingest.files.record_path import DECODER, RecordPaths, level_change
+from medallion.storage.text import error_reason
+
+BOM = "\ufeff"
+_STRINGS = ("string", "timestamp", "date")  # a number in JSON would be seconds
+_ROWS, _CHARACTERS = 2_000, 1 << 20  # the most of one batch
+_MAX_FIELDS = 2_000  # a table has no more columns
+_WIDE = ("utf-16", "utf-32")
+_NESTED_TYPES = ("struct<", "array<")
+_BLANK = " \t\r\n\v\f"
+# Bytes that are not valid in the encoding, as `surrogateescape` decodes them.
+_INVALID = re.compile("[\udc80-\udcff]")
+# JSON writes these without quotes.
+_PLAIN = re.compile(r" *(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false) *")
+_NUMBERS = re.compile(r"(?:(?:-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+)?+\n)*+")
+_NESTED = re.compile(r"[ \t\r\n]*[\[{]")
+csv.field_size_limit(sys.maxsize)  # `max_line_bytes` is the limit
+
+Spell = Callable[[Sequence[str]], Sequence[str]]
+
+
+class Batch(NamedTuple):
+    """Some rows of a file.
+
+    Attributes:
+        member: The file's member in a zip archive; empty for other files.
+        values: The valid rows, as JSON.
+        corrupt: The raw text of the others.
+    """
+
+    member: str
+    values: list[str]
+    corrupt: list[str]
+
+
+def decode_file(
+    path: Path,
+    source: SourceConfig,
+    columns: Mapping[str, str] | None = None,
+    spell: Spell = tuple,
+) -> Iterator[Batch]:
+    """Yield the rows of a file of text.
+
+    Args:
+        path: The file.
+        source: Its source.
+        columns: The known columns with their types. A CSV field that looks like a number is one in
+            JSON if its column has such a type.
+        spell: Returns the fields of a header in the spelling of the known columns.
+
+    Raises:
+        ContentError: The file is invalid: it has a line that is too long, a quote that is never
+            closed, or bytes that are not valid in its encoding.
+        OSError, EOFError, zlib.error: The file is unreadable, truncated or in another format.
+    """
+    decode = _decoder_of(source)
+    for member, data in open_members(path):
+        with data:
+            lines = _Lines(data, source)
+            try:
+                for values, corrupt in decode(lines, source, columns or {}, spell):
+                    yield Batch(member, values, corrupt)
+            except (ContentError, UnicodeDecodeError) as error:
+                position = f"{member}: line" if member else "line"
+                problem: object = error
+                if isinstance(error, UnicodeDecodeError):
+                    name = source.options.encoding
+                    problem = f"not {name} text ({error.reason}): set options.encoding"
+                raise ContentError(f"{position} {lines.first:,}: {problem}") from None
+
+
+def count_rows(path: Path, source: SourceConfig) -> int:
+    """Count the rows of a file; raise as `decode_file` does."""
+    return sum(len(batch.values) + len(batch.corrupt) for batch in decode_file(path, source))
+
+
+def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
+    """Return why a file of text cannot be read to its end; None if it can."""
+    try:
+        if is_decoded(path, source):
+            count_rows(path, source)
+        else:
+            with open_unpacked(path) as file:
+                while file.read(CHUNK_BYTES):
+                    pass
+    except ContentError as error:
+        return str(error)
+    except READ_ERRORS as error:
+        return corrupt_reason(path, error) or f"cannot be read: {error_reason(error)}"
+    return None
+
+
+def is_decoded(path: Path | str, source: SourceConfig) -> bool:
+    """Return whether Python decodes a file of text, and not Spark."""
+    is_plain = source.format != "csv" and not source.record_path
+    return (
+        not is_plain
+        or source.options.encoding != "utf-8"
+        or Path(path).suffix.lower() in PYTHON_CODECS
+    )
+
+
+class _Lines:
+    """The lines of a file, and those of the record that is being read.
+
+    Attributes:
+        record: The lines of the record. The reader of records clears it.
+        is_at_end: Whether all lines were read.
+    """
+
+    def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
+        self.encoding, self._limit = source.options.encoding, source.max_line_bytes
+        # UTF-16 and UTF-32 have no single bytes that could stay as they are.
+        errors = "strict" if self.encoding.startswith(_WIDE) else "surrogateescape"
+        newline = "" if source.format == "csv" else None
+        self._text = io.TextIOWrapper(data, self.encoding, errors, newline)
+        self._comment = source.options.comment
+        self.record: list[str] = []
+        self.number, self.first, self.is_at_end = 0, 1, False
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each line with its end, without comments between records.
+
+        Raises:
+            ContentError: The record is too long. Its characters count, which are fewer than bytes.
+        """
+        record, limit, comment = self.record, self._limit, self._comment
+        readline, length = self._text.readline, 0
+        while line := readline(limit + 2):
+            self.number += 1
+            if not record:
+                length, self.first = 0, self.number
+            record.append(line)
+            if len(record) == 1:
+                if line[0] == BOM:  # also in the middle, of a file that was appended to another
+                    line = line.lstrip(BOM)
+                if comment and line.startswith(comment):
+                    record.clear()
+                    continue
+            length += len(line)
+            if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
+                raise ContentError(too_long(limit))
+            yield line
+        self.is_at_end = True
+
+    def next_record(self) -> str:
+        """Return the raw text of the record, and start the next one."""
+        text = self.record[0] if len(self.record) == 1 else "".join(self.record)
+        self.record.clear()
+        return text
+
+    def raw_text(self, text: str) -> str:
+        """Return the text of a corrupt record; bytes that are not valid are read as Latin-1."""
+        if not _INVALID.search(text):
+            return text
+        return text.encode(self.encoding, "surrogateescape").decode("latin-1")
+
+
+Rows = tuple[list[str], list[str]]  # as in `Batch`
+Decoder = Callable[[_Lines, SourceConfig, Mapping[str, str], Spell], Iterator[Rows]]
+
+
+def _decode_csv(
+    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+) -> Iterator[Rows]:
+    """Yield the rows of CSV; see `decode_file`."""
+    options = source.options
+    records = _csv_records(lines, options)
+    header, names = None, list(source.schema or ())
+    if options.header is not False:
+        header, raw = next(records, (None, ""))
+        if header is None:
+            if raw:
+                raise ContentError("its header is not valid CSV: check its quotes")
+            return
+        names = [lines.raw_text(name.strip()) for name in header]
+    if len(names) > _MAX_FIELDS:
+        raise ContentError(
+            f"its header has {len(names):,} fields, and {_MAX_FIELDS:,} is the most: split it into "
+            "files of fewer columns, or write it as lines of JSON"
+        )
+    writers = [_field_writer(n, name, columns) for n, name in enumerate(spell(names))]
+    for some in _in_batches(records):
+        rows, corrupt = [], []
+        text = "".join([raw for _, raw in some])
+        is_valid = text.isascii() or not _INVALID.search(text)
+        for row, raw in some:
+            if row is None or not (is_valid or not _INVALID.search(raw)):
+                corrupt.append(lines.raw_text(raw.rstrip("\r\n")))
+            elif len(row) == len(names):
+                # A file that was appended to another one brings its header.
+                if raw[0] != BOM or row != header:
+                    rows.append(row)
+            elif len(row) == len(names) + 1 and raw.rstrip("\r\n").endswith(options.delimiter):
+                rows.append(row[:-1])  # each row ends with a delimiter
+            else:
+                corrupt.append(raw.rstrip("\r\n"))
+        yield _json_rows(rows, writers, options.null_value), corrupt
+
+
+def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[str]]:
+    """Return a strict reader of CSV. It raises `csv.Error` for a record and continues after it."""
+    return csv.reader(
+        lines,
+        delimiter=options.delimiter,
+        quotechar=options.quote or None,
+        quoting=csv.QUOTE_MINIMAL if options.quote else csv.QUOTE_NONE,
+        escapechar=options.escape if options.escape != options.quote else None,
+        strict=True,
+    )
+
+
+def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[tuple[list[str] | None, str]]:
+    """Yield the fields of each record, None if they are not valid CSV, and its raw text."""
+    reader = csv_reader(lines, options)
+    while True:
+        try:
+            row: list[str] | None = next(reader)
+        except StopIteration:
+            return
+        except csv.Error:
+            if lines.is_at_end:
+                raise ContentError(
+                    "its quote is never closed, so the rows after it would be one field: close it, "
+                    "double the quotes within a field, or set options.quote"
+                ) from None
+            row = None
+        raw = lines.next_record()
+        if row != []:  # a blank line
+            yield row, raw
+
+
+T = TypeVar("T", bound=tuple[Any, str])
+
+
+def _in_batches(records: Iterable[T]) -> Iterator[list[T]]:
+    """Yield records, whose second item is their text, in lists of a bounded size."""
+    batch: list[T] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record[1])
+        if size > _CHARACTERS or len(batch) == _ROWS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+FieldWriter = Callable[[Sequence[str]], list[str]]
+
+
+def _field_writer(number: int, name: str, columns: Mapping[str, str]) -> FieldWriter:
+    """Return a function that writes the values of a column as members of JSON objects.
+
+    An empty field is left out. A value that is a number, true or false, an object or an array as
+    JSON has them is written as it is if its column has such a type. The word `null` is a string:
+    as a null of JSON, it could not be told from an empty field.
+    """
+    start = f"{encode_basestring(name or f'_{number}')}:"
+    type_name = columns.get(name, "string")
+    if type_name in _STRINGS:
+        return partial(_string_members, start)
+    if type_name.startswith(_NESTED_TYPES):
+        return partial(_members_of, start, _is_nested)
+    return partial(_number_members, start)
+
+
+def _string_members(start: str, values: Sequence[str]) -> list[str]:
+    text = "".join(values)
+    if text.isprintable() and '"' not in text and "\\" not in text:  # nothing to escape
+        return [value and f'{start}"{value}"' for value in values]
+    return [value and start + encode_basestring(value) for value in values]
+
+
+def _number_members(start: str, values: Sequence[str]) -> list[str]:
+    text = "\n".join((*values, ""))  # one match for all is several times faster
+    if _NUMBERS.fullmatch(text) and text.count("\n") == len(values):
+        return [value and start + value for value in values]
+    return _members_of(start, _PLAIN.fullmatch, values)
+
+
+def _members_of(start: str, is_json: Callable[[str], object], values: Sequence[str]) -> list[str]:
+    return [
+        value and start + (value.strip(" ") if is_json(value) else encode_basestring(value))
+        for value in values
+    ]
+
+
+def _is_nested(value: str) -> bool:
+    """Return whether a string is one object or array of JSON."""
+    try:
+        return bool(_NESTED.match(value)) and bool(DECODER.decode(value) is not None)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _json_rows(
+    rows: Sequence[Sequence[str]], writers: Sequence[FieldWriter], null_value: str | None
+) -> list[str]:
+    """Return CSV rows as JSON objects."""
+    columns: Iterable[Sequence[str]] = zip(*rows, strict=True)
+    if null_value:
+        columns = (["" if value == null_value else value for value in c] for c in columns)
+    members = [write(column) for write, column in zip(writers, columns, strict=False)]
+    return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
+
+
+def _decode_lines(
+    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+) -> Iterator[Rows]:
+    """Yield lines of text or JSON; see `decode_file`."""
+    is_text = source.format == "text"
+
+    def records() -> Iterator[tuple[None, str]]:
+        for line in lines:
+            lines.record.clear()
+            if line.strip(_BLANK):
+                yield None, line.removesuffix("\n")
+
+    for some in _in_batches(records()):
+        valid = [line for _, line in some if not _INVALID.search(line)]
+        corrupt = [lines.raw_text(line) for _, line in some if _INVALID.search(line)]
+        if is_text:
+            valid = [f'{{"value":{encode_basestring(line)}}}' for line in valid]
+        yield valid, corrupt
+
+
+def _decode_documents(
+    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+) -> Iterator[Rows]:
+    """Yield a file as one string, which Spark splits into documents; see `decode_file`."""
+    for _ in lines:
+        pass
+    text = lines.next_record().lstrip(BOM)
+    if text.strip(_BLANK):
+        is_valid = not _INVALID.search(text)
+        yield ([text], []) if is_valid else ([], [lines.raw_text(text)])
+
+
+def _decode_elements(
+    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+) -> Iterator[Rows]:
+    """Yield the elements of the arrays at `record_path`; see `decode_file`.
+
+    A document has one line, or ends where its brackets match.
+    """
+    paths = RecordPaths(
+        (source.record_path or "").split("."),
+        {name: name.split(".") for name in source.record_fields},
+    )
+
+    def rows(text: str) -> Rows:
+        elements = paths.elements(text.lstrip(BOM))
+        if elements is None:
+            return [], [lines.raw_text(text.lstrip(BOM).rstrip("\n"))]
+        valid = [element for element in elements if not _INVALID.search(element)]
+        return valid, [lines.raw_text(e) for e in elements if _INVALID.search(e)]
+
+    level = 0
+    for line in lines:
+        is_alone = len(lines.record) == 1
+        if is_alone and not line.strip(_BLANK):
+            lines.record.clear()
+            continue
+        # A document in one line also ends one before it that is truncated.
+        if not is_alone and line.startswith("{") and paths.elements(line) is not None:
+            del lines.record[-1]
+            yield rows(lines.next_record())
+            yield rows(line)
+            level = 0
+            continue
+        level += level_change(line)
+        if level <= 0:
+            yield rows(lines.next_record())
+            level = 0
+    if lines.record:
+        yield rows(lines.next_record())
+
+
+def _decoder_of(source: SourceConfig) -> Decoder:
+    if source.format == "csv":
+        return _decode_csv
+    if source.record_path:
+        return _decode_elements
+    return _decode_documents if source.multi_line else _decode_lines

@@ -1,0 +1,167 @@
+"""Checks of the first rows of a text file: files that would be misread wait in their directory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from medallion.config.model import ReaderOptions, SourceConfig
+from medallion.config.values import fold_case
+from medallion.ingest.files.content import (
+    READ_ERRORS,
+    ContentError,
+    not_text_reason,
+    open_members,
+)
+from medallion.ingest.files.decode import BOM, csv_reader
+from medallion.ingest.schema import registry
+from medallion.state.ledger import Reason, ReasonCode
+from medallion.storage.paths import Layout
+from medallion.storage.text import counted
+
+_BYTES, _ROWS = 1 << 16, 20  # read of each file
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
+# A number, a date or a time: digits, and what stands between them.
+_DATA = re.compile(r"[-+.$€£]? ?\d[\d .,:/+\-%TZtzeE]*")
+_STRING = re.compile("'[^']*'|\"[^\"]*\"")
+_NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
+# JSON whose first object or array continues in the next line.
+_PRETTY_PRINTED = re.compile(r'\s*(\{[ \t]*\r?\n\s*"|\[[ \t]*\r?\n\s*[\[{"])')
+
+
+def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
+    """Return the names that a header may have, folded: columns, and what silver's SQL names."""
+    versions = registry.read_versions(layout.schemas(source.name))
+    names = {*(versions[-1].columns if versions else ()), *(source.schema or ()), *source.hints}
+    for expression in source.silver.values():
+        for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
+            names.add(in_backticks or plain)
+    return set(map(fold_case, names))
+
+
+def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> Reason | None:
+    """Return why a file of text has to wait for other options of its source, or for a repair.
+
+    A file that cannot be read at all does not wait: it is rejected later.
+
+    Args:
+        path: the file.
+        source: its source.
+        known: the names that `known_header_names` returns.
+    """
+    is_csv = source.format == "csv" and source.options.header is not True
+    is_lines = source.format == "json" and not source.multi_line and not source.record_path
+    encoding = source.options.encoding
+    if not (is_csv or is_lines) or (is_csv and not_text_reason(path, encoding)):
+        return None
+    try:
+        with next(open_members(path))[1] as file:
+            data = file.read(_BYTES)
+    except (*READ_ERRORS, ContentError, StopIteration):
+        return None
+    text, is_complete = data.decode(encoding, "replace").lstrip(BOM), len(data) < _BYTES
+    if is_lines:
+        return Reason(ReasonCode.MULTI_LINE, _MULTI_LINE) if _PRETTY_PRINTED.match(text) else None
+    reason = _csv_header_reason(_Head(text, is_complete, source.options), source, known)
+    return Reason(ReasonCode.CSV_HEADER, reason) if reason else None
+
+
+_MULTI_LINE = (
+    "its first JSON object continues in the next line, and each line would be a row: set "
+    "multi_line: true on the source (or record_path, if the rows are an array in it)"
+)
+
+
+class _Head:
+    """The first rows of a CSV file."""
+
+    def __init__(self, text: str, is_complete: bool, options: ReaderOptions) -> None:
+        self._text, self._is_complete, self.options = text, is_complete, options
+
+    def rows(self, delimiter: str) -> list[list[str]]:
+        """Return the rows by a delimiter, without blank ones and one that may be incomplete."""
+        comment = self.options.comment
+        lines = (
+            line
+            for line in io.StringIO(self._text, newline="")
+            if not (comment and line.startswith(comment))
+        )
+        rows: list[list[str]] = []
+        try:
+            reader = csv_reader(lines, replace(self.options, delimiter=delimiter))
+            rows += islice(filter(None, reader), _ROWS + 1)
+        except csv.Error:  # `rows` has those before
+            return rows
+        return rows[:_ROWS] if self._is_complete or len(rows) > _ROWS else rows[:-1]
+
+    def other_delimiter(self, known: Collection[str]) -> str | None:
+        """Return a delimiter that separates the first row into known names, or where the row is one
+        field, all rows into as many fields."""
+        first = self.rows(self.options.delimiter)[0]
+        own = (self.options.delimiter, self.options.quote)
+        for other in (sign for sign in _DELIMITERS if sign not in own):
+            header, *data = self.rows(other) or [[]]
+            if len(header) < 2:
+                continue
+            if any(_folded(name) in known for name in header):
+                return other
+            # Rows may end with a delimiter that the header does not have.
+            if len(first) == 1 and data and all(len(r) - len(header) in (0, 1) for r in data):
+                return other
+        return None
+
+
+def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]) -> str | None:
+    """Return why a CSV file waits: none of its header's names is known, and the header is separated
+    by another delimiter, comes later or looks like data."""
+    rows = head.rows(source.options.delimiter)
+    if not rows:
+        return None
+    first, *others = rows
+    if source.options.header is False:
+        names = tuple(source.schema or ())
+        if tuple(map(_folded, first)) == tuple(map(fold_case, names)):
+            return (
+                "its first row has the names of the columns, and the source has options: {header: "
+                "false}: remove that row, or the option"
+            )
+        other = head.other_delimiter(()) if len(first) == 1 < len(names) else None
+        return _wrong_delimiter(first, source.options.delimiter, other) if other else None
+    if any(_folded(name) in known for name in first):
+        return None
+    if other := head.other_delimiter(known):
+        return _wrong_delimiter(first, source.options.delimiter, other)
+    for number, row in enumerate(others, 2):
+        if len(row) > len(first) and any(_folded(name) in known for name in row):
+            return (
+                f"row {number} looks like its header ({row[0]!r}, ...), and {first[0]!r} comes "
+                "before it: remove the rows before the header, or set options.comment"
+            )
+    data = next((name for name in first if not name or _DATA.fullmatch(name.strip())), None)
+    if data is None:
+        return None
+    return (
+        f"its header looks like data ({data!r}), and has no known column: add the header to the "
+        "file; or set on the source options: {header: false} and schema, if its files have none, "
+        "or options: {header: true} if this is one"
+    )
+
+
+def _folded(name: str) -> str:
+    return fold_case(name.strip())
+
+
+def _wrong_delimiter(header: list[str], delimiter: str, other: str) -> str:
+    count = sum(field.count(other) for field in header)
+    spelled = "\\t" if other == "\t" else other
+    by = f"{_DELIMITERS.get(delimiter, repr(delimiter))}s"
+    return (
+        f"{counted(len(header), 'column')} by {by}, and {counted(count, _DELIMITERS[other])} in "
+        f'the header: set options: {{delimiter: "{spelled}"}} on the source, or write the file '
+        f"with {by}"
+    )

@@ -1,0 +1,114 @@
+"""Rows within JSON documents: the elements of an array, each as it is written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from json.encoder import encode_basestring
+from typing import NamedTuple
+
+from medallion.storage.text import reject_nan
+
+# Numbers stay strings: Python reads none of more than 4,300 digits.
+DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=reject_nan)
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+
+
+def level_change(line: str) -> int:
+    """Return by how many levels of nesting a line of JSON goes down."""
+    signs = [sign[0] for sign in _BRACKETS.finditer(line)]
+    return sum(sign in "[{" for sign in signs) - sum(sign in "]}" for sign in signs)
+
+
+class RecordPaths(NamedTuple):
+    """Where the rows of a JSON document are.
+
+    Attributes:
+        record: The path of the array whose elements are the rows.
+        fields: The paths of the fields that repeat on each row, by name.
+    """
+
+    record: Sequence[str]
+    fields: Mapping[str, Sequence[str]]
+
+    def elements(self, text: str) -> list[str] | None:
+        """Return the rows of the documents in a text, each as it is written.
+
+        Returns:
+            None if the text is not JSON documents, or one has no array at the path.
+        """
+        rows: list[str] = []
+        at = _skip(text, 0)
+        try:
+            while at < len(text):
+                end = DECODER.raw_decode(text, at)[1]
+                array = _find(text, at, self.record)
+                if array is None or text[array[0]] != "[":
+                    return None
+                fields = self._written_fields(text, at)
+                rows += [_with_fields(text[a:b], fields) for a, b in _items(text, array[0])]
+                at = _skip(text, end)
+        except (ValueError, RecursionError):
+            return None
+        return rows
+
+    def _written_fields(self, text: str, at: int) -> str:
+        """Return the repeated fields of the document that starts here, as members of an object."""
+        spans = ((name, _find(text, at, path)) for name, path in self.fields.items())
+        return ",".join(f"{encode_basestring(n)}:{text[s[0] : s[1]]}" for n, s in spans if s)
+
+
+def _with_fields(element: str, fields: str) -> str:
+    if not fields or element[0] != "{":
+        return element
+    is_empty = element[_skip(element, 1)] == "}"
+    return f"{{{fields}{'' if is_empty else ','}{element[1:]}"
+
+
+def _skip(text: str, at: int) -> int:
+    """Return the position after blanks."""
+    blanks = _BLANKS.match(text, at)
+    return blanks.end() if blanks else at
+
+
+def _find(text: str, at: int, path: Sequence[str]) -> tuple[int, int] | None:
+    """Return where the value at a path starts and ends; None if the document lacks it.
+
+    Args:
+        text: The text, in which the document is valid.
+        at: Where the document starts.
+        path: The names of nested fields.
+    """
+    span = (at, at)
+    for name in path:
+        spans = [(start, end) for key, start, end in _members(text, span[0]) if key == name]
+        if not spans:
+            return None
+        span = spans[-1]
+    return span
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
+    """Yield the name of each member of the object that starts here, and where its value is."""
+    if text[at] != "{":
+        return
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        name, at = DECODER.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        end = DECODER.raw_decode(text, start)[1]
+        yield name, start, end
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def _items(text: str, at: int) -> Iterator[tuple[int, int]]:
+    """Yield where each item of the array that starts here is."""
+    at = _skip(text, at + 1)
+    while text[at] != "]":
+        end = DECODER.raw_decode(text, at)[1]
+        yield at, end
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
