@@ -16,7 +16,6 @@ from medallion.state.ledger import INGESTED, REJECTED
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, counts, only
 
-WORLD = Path(__file__).parents[2] / "data" / "world"
 PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b%.csv", "a b+c#d.csv"]
 CSV = {
     "1.csv": b'Index,Device\n1,phone\n2,"two\nlines"\n',

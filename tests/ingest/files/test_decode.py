@@ -22,6 +22,7 @@ from medallion.ingest.files.content import ContentError, not_text_reason
 from medallion.ingest.files.decode import count_rows, decode_file, unreadable_reason
 from tests.support.home import a_source
 
+WORLD = Path(__file__).parents[2] / "data" / "world"
 BOM = b"\xef\xbb\xbf"
 UMLAUTS = "äöü ß 😀 \u2028\u0085 é"
 COLUMNS = {"Index": "long", "Device": "string"}
@@ -403,3 +404,21 @@ def test_record_path_of_a_long_document(tmp_path: Path) -> None:
     source = a_source(format="json", record_path="Records", max_line_bytes=500)
     reason = unreadable_reason(tmp_path / "a.json", source) or ""
     assert reason.startswith("line 1: longer than 500 bytes")
+
+
+def test_samples_of_real_systems(tmp_path: Path) -> None:
+    """Forty rows each: a German export, names with blanks, and events within a document."""
+    sales = (WORLD / "sales-semicolon.csv").read_bytes()
+    rows, corrupt = decoded(tmp_path / "a.csv", sales, options=ReaderOptions(";"))
+    note = 'line1\nline2 "q"'
+    assert (len(rows), corrupt) == (40, [])
+    assert list(rows[0].values()) == ["1000", "01.05.2026 10:00", "1.234,00", note]
+    assert rows[39]["Amount"] == "1.234,39"
+    orders = (WORLD / "orders-spaces.csv").read_bytes()
+    rows, corrupt = decoded(tmp_path / "a.csv", orders, {"amount": "double"})
+    assert (len(rows), corrupt) == (40, [])
+    assert (rows[39]["amount"], rows[39]["customer email"]) == (39.5, "a39@x.org")
+    trail = (WORLD / "cloudtrail.json.gz").read_bytes()
+    rows, corrupt = decoded(tmp_path / "a.json.gz", trail, format="json", record_path="Records")
+    assert (len(rows), corrupt) == (40, [])
+    assert rows[1]["eventTime"] == "2026-05-01T10:00:37Z"
