@@ -31,7 +31,7 @@ from medallion.ingest.files.record_path import DECODER, RecordPaths, level_chang
 from medallion.storage.text import error_reason
 
 BOM = "\ufeff"
-_STRINGS = ("string", "timestamp", "date")  # a number in JSON would be seconds
+_STRING_TYPES = ("string", "timestamp", "date")  # a number would be seconds, or a year
 _ROWS, _CHARACTERS = 2_000, 1 << 20  # the most of one batch
 _MAX_FIELDS = 2_000  # a table has no more columns
 _WIDE = ("utf-16", "utf-32")
@@ -288,7 +288,7 @@ def _field_writer(number: int, name: str, columns: Mapping[str, str]) -> FieldWr
     """
     start = f"{encode_basestring(name or f'_{number}')}:"
     type_name = columns.get(name, "string")
-    if type_name in _STRINGS:
+    if type_name.startswith(_STRING_TYPES):
         return partial(_string_members, start)
     if type_name.startswith(_NESTED_TYPES):
         return partial(_members_of, start, _is_nested)
