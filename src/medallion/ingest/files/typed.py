@@ -23,7 +23,7 @@ _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 # Spark's numbers by Arrow's names.
 _NUMBERS = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64"}
 # Arrow's names of types that Spark may not read.
-_UNSUPPORTED = re.compile(r"\btime(32|64)\[|duration|interval|fixed_size_binary")
+_UNSUPPORTED = re.compile(r"\btime(32|64)\[|duration|interval|fixed_size_binary|arrow\.uuid")
 
 
 def count_typed_rows(path: Path, kind: str) -> int:
