@@ -120,8 +120,7 @@ ENCODINGS = [
     good(
         "line ends of Unicode only", '{"Device":"a\u2028b\u2029c\u0085d"}', "a\u2028b\u2029c\u0085d"
     ),
-    kept("half a character", r'{"Device":"\ud800"}', Device=None),
-    kept("half a character unknown", r'{"half":"\udfff","whole":"?"}'),
+    bad("half a character", r'{"Device":"\ud800"}'),
 ]
 LINE_ENDS = [
     good("LF", f"{A}\n{B}\n", "a", "b"),

@@ -152,7 +152,11 @@ class SourceConfig:
         schema: The columns with their types (`string`, `timestamp`, `long`, `double`, `boolean`,
             `date`, `struct<...>`, `array<...>`; Parquet, ORC and Avro have more), or `infer`: the
             types of Parquet, ORC and Avro files, else from the first 10,000 rows or 8 MiB.
-        hints: Types of some columns of an inferred schema.
+        hints: Types of some columns of an inferred schema; in `schema` and `hints` also time
+            formats, which give a `timestamp`: `timestamp_seconds`, `timestamp_millis`,
+            `timestamp_micros` and `timestamp_nanos` for numbers since 1970, and
+            `timestamp 'dd.MM.yyyy HH:mm'` for strings of a pattern of Spark (UTC if it has no
+            zone). Files that were ingested before keep their rows.
         schema_evolution: What happens to new fields: `addNewColumns` adds columns, `rescue` and
             `none` keep them in `_rescued_data`, `failOnNewColumns` stops the source.
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.

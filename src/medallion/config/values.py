@@ -11,6 +11,20 @@ from typing import Any
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
+# Numbers since 1970, and strings of a pattern, which bronze has as timestamps.
+TIME_FORMATS = (
+    "timestamp_seconds",
+    "timestamp_millis",
+    "timestamp_micros",
+    "timestamp_nanos",
+    "timestamp '<pattern>'",
+)
+_TIME_PATTERN = re.compile(r"timestamp '(.+)'")
+# Letters of Spark's datetime patterns that it can parse, with how many of each may be in a row.
+_PATTERN_LETTERS = {
+    **{"G": 4, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "a": 1, "h": 2, "H": 2, "k": 2, "K": 2},
+    **{"m": 2, "s": 2, "S": 6, "V": 2, "z": 4, "O": 4, "X": 5, "x": 5, "Z": 5},
+}
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
 _DAY = 86_400
@@ -134,12 +148,15 @@ def typed_columns(value: Any) -> Mapping[str, str]:
 
 
 def schema_of(value: Any) -> Mapping[str, str]:
-    """Return a mapping of columns to types, simple or nested."""
+    """Return a mapping of columns to types: simple, nested, or a time format."""
     columns = columns_of(value)
     seen: dict[str, str] = {}
     for name, type_name in columns.items():
-        if type_name not in TYPES and not _NESTED.fullmatch(type_name):
-            known = ", ".join((*TYPES, *NESTED))
+        if pattern := _TIME_PATTERN.fullmatch(type_name):
+            if problem := _time_pattern_problem(pattern[1]):
+                raise InvalidColumnError(name, problem)
+        elif type_name not in (*TYPES, *TIME_FORMATS) and not _NESTED.fullmatch(type_name):
+            known = ", ".join((*TYPES, *NESTED, *TIME_FORMATS))
             raise InvalidColumnError(name, f"must be one of the types {known}, not {type_name!r}")
         if other := seen.get(fold_case(name)):
             raise InvalidColumnError(
@@ -147,6 +164,22 @@ def schema_of(value: Any) -> Mapping[str, str]:
             )
         seen[fold_case(name)] = name
     return columns
+
+
+def _time_pattern_problem(pattern: str) -> str | None:
+    """Return what is wrong with a datetime pattern of Spark, or None."""
+    letters = re.sub(r"'[^']*'", "", pattern)
+    for run in re.finditer(r"([A-Za-z])\1*", letters):
+        longest = _PATTERN_LETTERS.get(run[1], 0)
+        if len(run[0]) > longest:
+            known = "".join(_PATTERN_LETTERS)
+            return (
+                f"has {run[0]!r} in its pattern {pattern!r}: letters are {known}, others stand in "
+                f"quotes, and {run[1]!r} stands at most {longest} times in a row"
+            )
+    if not {"y"} <= set(letters) or not set(letters) & {"d", "D"}:
+        return f"has no year and day in its pattern {pattern!r}, such as 'dd.MM.yyyy HH:mm'"
+    return None
 
 
 def duration(value: Any) -> Duration:

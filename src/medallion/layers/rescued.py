@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
+from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
 from medallion.ingest.schema.evolution import has_inexact_doubles
 from medallion.spark import delta_reads
@@ -79,16 +80,21 @@ def _table_path(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath
     return tuple(path)
 
 
-def rescued_rules_sql(rules: Mapping[str, FieldPath], columns: Mapping[str, T.DataType]) -> str:
+def rescued_rules_sql(
+    rules: Mapping[str, FieldPath],
+    columns: Mapping[str, T.DataType],
+    names: Mapping[str, str] | None = None,
+) -> str:
     """Return SQL over a row of bronze for the names of the rules that it breaks; "" if none can be.
 
     Args:
         rules: the rules, as `rescue_rules` returns them.
         columns: the source's own columns of bronze, with their types.
+        names: the original names of fields by path (`ingest.parsing.names`).
     """
     named = {path[0] for path in rules.values()}
     types = {name: type_ for name, type_ in columns.items() if name in named}
-    return rescued_rule_names(types, rules) if rules else ""
+    return rescued_rule_names(types, rules, names) if rules else ""
 
 
 def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:
@@ -114,6 +120,7 @@ class RescuedValues:
         table: Path,
         batches: range,
         conditions: Sequence[str] = (),
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Count them, by the files that the batches added.
 
@@ -123,9 +130,10 @@ class RescuedValues:
             table: the bronze table.
             batches: their numbers.
             conditions: the SQL of the rules of the table's suite.
+            names: the original names of fields by path.
         """
         self._spark, self._source, self._table = spark, source, table
-        self._conditions = conditions
+        self._conditions, self._names = conditions, names or {}
         self.summary, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
         count = f"count({RESCUED})"
@@ -140,7 +148,7 @@ class RescuedValues:
             self._count(rows)
 
     def _count(self, rows: DataFrame) -> None:
-        fields = F.expr(rescued_fields(self._columns)).alias("fields")
+        fields = F.expr(rescued_fields(self._columns, self._names)).alias("fields")
         found = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
         counts = (
             found.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
@@ -152,10 +160,13 @@ class RescuedValues:
         )
         if counts:
             total, *named = counts
-            self._paths = tuple(tuple(row.path) for row in named)
+            by_path = {
+                tuple(column_path(row.path, self._names)): RescuedField(row.rows, row.example)
+                for row in named
+            }
+            self._paths = tuple(by_path)
             self.summary = RescuedSummary(
-                total.rows,
-                {".".join(row.path): RescuedField(row.rows, row.example) for row in named},
+                total.rows, {".".join(path): value for path, value in by_path.items()}
             )
 
     def report(self) -> str | None:

@@ -101,7 +101,6 @@ _FIXED: Mapping[str, str] = {
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # A field of the wrong type must not cost the other fields of its line.
     "spark.sql.json.enablePartialResults": "true",
-    "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.legacy.json.allowEmptyString.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     # Rows are counted by Delta's commit metrics, and found by the offsets of batches.

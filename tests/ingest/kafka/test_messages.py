@@ -53,6 +53,16 @@ def test_what_a_value_becomes(spark: SparkSession, value: str, texts: list[str])
     assert [tuple(header) for header in found[0]._headers] == [("h", "ÿ"), ("h", None)]
 
 
+def test_confluent_frame_is_skipped_before_json(spark: SparkSession) -> None:
+    avro = b"\x00\x00\x00\x00\x07\x02a"
+    raw = [b'\x00\x00\x00\x00\x07{"a":1}', avro]
+    frame = spark.createDataFrame(
+        [(None, v, "a", 0, n, AT, None) for n, v in enumerate(raw)], KINDS
+    )
+    found = to_bronze_columns(frame, kafka("json")).orderBy("_offset").collect()
+    assert [row.value for row in found] == ['{"a":1}', avro.decode()]
+
+
 def test_bytes_that_are_no_text_stay_what_they_are(spark: SparkSession) -> None:
     """The parser keeps them as Latin-1, as those of a file's line."""
     frame = spark.createDataFrame([(None, b"\xff{", "a", 0, 0, AT, None)], KINDS)

@@ -76,9 +76,12 @@ def test_one_of_two_nested_values_that_its_type_cannot_say(spark: SparkSession) 
     assert found == {line: ({}, line) for line in ONE_OF_TWO}
 
 
-def test_a_line_that_variant_refuses_keeps_its_other_columns(spark: SparkSession) -> None:
-    line = r'{"id":"p","name":"\ud800"}'
-    assert read(spark, {"id": "string", "name": "string"}, line) == {line: ({"id": "p"}, line)}
+def test_half_a_surrogate_pair_is_corrupt(spark: SparkSession) -> None:
+    lines = [r'{"id":"p","name":"\ud800"}', r'{"name":"\ude00\ud83d"}', r'{"name":"a\\\ud83d"}']
+    whole = r'{"id":"\\ud800","name":"\ud83d\ude00"}'
+    found = read(spark, {"id": "string", "name": "string"}, *lines, whole)
+    assert [found[line] for line in lines] == [({}, None)] * 3
+    assert found[whole] == (json.loads(whole), None)
 
 
 def test_types_in_capitals_are_judged_as_others(spark: SparkSession) -> None:
@@ -87,7 +90,6 @@ def test_types_in_capitals_are_judged_as_others(spark: SparkSession) -> None:
     lines = (
         '{"at":{"a":12345678901234567890.5}}',
         '{"tags":[0.12345678901234567890]}',
-        r'{"at":{"a":"\ud83d"}}',
         '{"at":{"t":"+12018-03-02T10:02:33.000Z"}}',
     )
     found = read(spark, schema, *lines)
@@ -116,7 +118,6 @@ ROUNDED = [
     "-2.9e400",
     f"{'7' * 300}e10",  # as large, with few digits in its exponent
     "0.10000000000000000001",
-    "1e-400",
     "-1.23456789012345678",
 ]
 EXACT = [
@@ -164,15 +165,6 @@ def test_numbers_in_a_list_that_a_text_holds(spark: SparkSession) -> None:
         ({}, '{"id":[0.5,12345678901234567.89]}'),
         ({"id": "[0.5,25]"}, None),
     ]
-
-
-def test_a_number_that_rescued_data_cannot_say_keeps_the_line(spark: SparkSession) -> None:
-    whole, fraction = "1234567890" * 4, f"0.{'1234567890' * 4}"
-    tiny, precise = "1e-400", "1.2345678901234567891e0"
-    numbers = [whole, f"-{whole}", fraction, f"-{fraction}", tiny, precise, "9007199254740993e0"]
-    lines = [f'{{"new":[{number}]}}' for number in numbers]
-    found = read(spark, {"id": "string"}, *lines)
-    assert {line: kept for line, (_, kept) in found.items()} == {line: line for line in lines}
 
 
 VOUCHED_FOR = ['{{"id":{0}0000000000000001,"x":{0}}}', '{{"x":{0},"id":{0}0000000000000001}}']

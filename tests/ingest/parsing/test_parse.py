@@ -74,7 +74,7 @@ LINES = [
         {"ts": "2018-03-02T10:02:3NZ"},
     ),
     ('{"id": "a",}', CORRUPT, (None, None, None), None),
-    ('{"x": NaN}', CORRUPT, (None, None, None), None),
+    ('{"x": NaNs}', CORRUPT, (None, None, None), None),
     ("42", CORRUPT, (None, None, None), None),
     ('"text"', CORRUPT, (None, None, None), None),
     ("null", CORRUPT, (None, None, None), None),

@@ -72,7 +72,7 @@ CASES: dict[str, dict[str, str]] = {
     '{"user": {"name": "a", "plan": "pro"}}': {"user.plan": "pro"},
     '{"user": {"name": "a", "plan": null}}': {},
     '{"user": {"name": "a", "age": "old"}}': {"user.age": "old"},
-    '{"user": {"Name": "a"}}': {},  # the same field
+    '{"user": {"Name": "a"}}': {"user.name": "a"},  # only top-level names may differ in case
     '{"user": {"name": "a", "Name": "b"}}': {"user.Name": "b"},
     '{"user": {"name": "a", "name": "b"}}': {"user.name": "a"},
     '{"user": {"at": {"lat": "far", "lon": 2}}}': {"user.at.lat": "far", "user.at.lon": "2"},
@@ -194,7 +194,7 @@ BROKEN: dict[str, list[str]] = {
     '{"n": 12.5}': ["rescued_n"],
     '{"nums": ["a"]}': [],
     '{"user": {"name": "a", "plan": "pro"}}': ["rescued_user"],
-    '{"user": {"Name": "a"}}': [],
+    '{"user": {"Name": "a"}}': ["rescued_user", "rescued_user.name"],
     '{"user": "a", "n": "b"}': ["rescued_n", "rescued_user", "rescued_user.name"],
     '{"items": [{"q": "x"}]}': ["rescued_items"],
 }

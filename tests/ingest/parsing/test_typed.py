@@ -83,12 +83,12 @@ CASES = {
     "map in string": Case("map('a', 1.50BD)", "string", '{"a":1.50}'),
     "interval in string": Case("interval '1' day", "string", "INTERVAL '1' DAY"),
     # what no reader of the table could show
-    "not UTF-8": Case("cast(x'4be4' as string)", "string", None, "K\xe4"),
+    "not UTF-8": Case("cast(x'4be4' as string)", "string", None, "K\ufffd"),
     "not UTF-8 within": Case(
         "map('k', array(cast(x'4be4' as string)))",
         "map<string,array<string>>",
         None,
-        {"k": ["K\xe4"]},
+        {"k": ["K\ufffd"]},
     ),
     "year 10000": Case(
         "timestamp'+10000-01-01 00:00:00Z'", "timestamp", None, "+10000-01-01T00:00:00.000000Z"
@@ -115,15 +115,13 @@ CASES = {
         None,
         [{"n": 1, "m": 2}, {"n": 3, "m": 4}],
     ),
-    "map of ints": Case("map('a', 1)", "map<string,decimal(10,2)>", {"a": Decimal("1.00")}),
-    "a key does not fit": Case("map('a', 1)", "map<long,long>", None, {"a": 1}),
-    "a value does not fit": Case("map('a', 1.5D)", "map<string,long>", None, {"a": 1.5}),
+    "map of another type": Case("map('a', 1)", "map<string,long>", None, {"a": 1}),
     "map in struct": Case("map('a', 1L)", "struct<a:long>", None, {"a": 1}),
     "keys no JSON": Case(
         "map(date'2018-03-02', 1.5D)",
         "map<date,long>",
         None,
-        [{"key": "2018-03-02", "value": 1.5}],
+        "{2018-03-02 -> 1.5}",
     ),
     "struct in string": Case("struct(1 as n)", "string", '{"n":1}'),
     "struct in long": Case("struct(x'00ff' as b)", "long", None, {"b": "AP8="}),

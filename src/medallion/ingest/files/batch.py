@@ -82,7 +82,7 @@ class BatchContext:
 
     def read_rows(self, paths: list[str]) -> DataFrame:
         """Return the rows of some files by the columns that are known now."""
-        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.columns)
+        return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.fields)
 
     def parse_error(self, entries: Iterable[Entry]) -> Exception | None:
         """Read and parse files without writing; return the error, if that fails."""

@@ -37,7 +37,9 @@ _PRETTY_PRINTED = re.compile(r'\s*(\{[ \t]*\r?\n\s*"|\[[ \t]*\r?\n\s*[\[{"])')
 def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
     """Return the names that a header may have, folded: columns, and what silver's SQL names."""
     versions = registry.read_versions(layout.schemas(source.name))
-    names = {*(versions[-1].columns if versions else ()), *(source.schema or ()), *source.hints}
+    names = {*(source.schema or ()), *source.hints}
+    if versions:
+        names |= {*versions[-1].columns, *versions[-1].names.values()}
     for expression in source.silver.values():
         for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
             names.add(in_backticks or plain)

@@ -24,14 +24,14 @@ _CHUNK = 1_000_000  # offsets in memory
 
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
     """Compare bronze with its ledger, and with the messages that the broker still has."""
-    found = Verification()
+    result = Verification()
     progress = topics.read_progress(config.layout, source.name)
-    _compare_ledger(config, source, progress, found)
+    _compare_ledger(config, source, progress, result)
     try:
         partitions = broker.list_partitions(source, config.login)
         lost = broker.lost_topics(source, progress, partitions)
         for topic, reason in lost.items():
-            found.notes.append(f"{source.name}: topic {topic} {reason}: not verified.")
+            result.notes.append(f"{source.name}: topic {topic} {reason}: not verified.")
         for place, before in progress.items():
             if before.topic in lost:
                 continue
@@ -40,21 +40,21 @@ def verify_messages(config: Config, source: SourceConfig) -> Verification:
             elif before.made_anew:
                 reason = "was recreated, and its rows cannot be distinguished from older ones"
             else:
-                _compare_messages(config, source, before, partitions[place], found)
+                _compare_messages(config, source, before, partitions[place], result)
                 continue
             note = f"{source.name}: topic {before.topic} {reason}: not verified."
-            if note not in found.notes:  # another partition of it may have the same
-                found.notes.append(note)
+            if note not in result.notes:  # another partition of it may have the same
+                result.notes.append(note)
     except MedallionError as error:
-        found.notes.append(f"{source.name}: not verified: {error}")
-    return found
+        result.notes.append(f"{source.name}: not verified: {error}")
+    return result
 
 
 def _compare_ledger(
     config: Config,
     source: SourceConfig,
     progress: dict[PartitionKey, PartitionProgress],
-    found: Verification,
+    result: Verification,
 ) -> None:
     """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
     in_bronze = Counter(
@@ -66,14 +66,14 @@ def _compare_ledger(
     for place in {**progress, **in_bronze}:
         rows = progress[place].rows if place in progress else 0
         if rows != in_bronze[place]:
-            found.findings.append(
+            result.findings.append(
                 f"{source.name}: of topic {place[0]}, partition {place[1]}, the ledger has "
                 f"{counted(rows, 'row')} and bronze {in_bronze[place]:,}."
             )
     recreated = [f"'{t.topic}/{t.partition}'" for t in progress.values() if t.made_anew]
     once = f"where _topic || '/' || _partition not in ({', '.join(recreated)})" if recreated else ""
     repeated = f"{once} group by 1, 2, 3 having count(*) > 1 limit 20"
-    found.findings += [
+    result.findings += [
         f"{source.name}: bronze has offset {offset:,} of topic {topic}, partition {part}, more "
         "than once."
         for topic, part, offset in _select_bronze(config, source, "_offset", repeated)
@@ -92,7 +92,7 @@ def _compare_messages(
     source: SourceConfig,
     before: PartitionProgress,
     partition: Partition,
-    found: Verification,
+    result: Verification,
 ) -> None:
     """Report the ingested messages that the broker has and bronze lacks."""
     where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
@@ -100,7 +100,7 @@ def _compare_messages(
     for offsets, between in _read_offsets(config, source, before, first):
         rows = _select_bronze(config, source, "_offset", f"{where} and _offset between {between}")
         if lost := offsets - {row[2] for row in rows}:
-            found.findings.append(
+            result.findings.append(
                 f"{source.name}: bronze lacks {counted(len(lost), 'message')} of topic "
                 f"{before.topic}, partition {before.partition}; the first is offset {min(lost):,}."
             )

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import (
-    HAS_SURROGATE,
     IS_VALID_TEXT,
+    parsed,
     parsed_struct,
     string_literal,
 )
@@ -23,6 +23,7 @@ from medallion.ingest.parsing.times import (
     MICROSECONDS,
     PLAIN_TIME,
     TIME_TYPES,
+    is_time_format,
     line_fields,
     plain_time,
     time_columns,
@@ -32,10 +33,9 @@ from medallion.ingest.parsing.times import (
 
 IS_SAME = "_is_same"
 MORE = "_more"
-# Each adds compiled code.
-_MOST_FRACTIONS = 20
+_MOST_FRACTIONS = 20  # each adds compiled code
 # A string value of a field.
-_TEXT = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
+_STRING = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
 # Each adds work on every line; names need no quotes.
 _MOST_UNKNOWN = 100
 _PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -68,28 +68,27 @@ class LineLayout:
         schema = line_fields(schema)
         order: list[str] = []
         quotes: dict[str, str] = {}
-        taken = set(map(fold_case, schema))
-        found = [pairs for line in lines if (pairs := _pairs_of(line)) is not None]
-        for pairs in found:
+        used = set(map(fold_case, schema))
+        objects = [pairs for line in lines if (pairs := _pairs_of(line)) is not None]
+        for pairs in objects:
             for name, value in pairs:
-                is_new = name not in schema and name not in quotes and value is not None
-                is_fit = _PLAIN.fullmatch(name) and fold_case(name) not in taken
-                if is_new and is_fit and len(quotes) < _MOST_UNKNOWN:
+                is_new = value is not None and fold_case(name) not in used
+                if is_new and _PLAIN.fullmatch(name) and len(quotes) < _MOST_UNKNOWN:
                     quotes[name] = '"' if isinstance(value, str) else ""
-                    taken.add(fold_case(name))
+                    used.add(fold_case(name))
             _merge(order, [name for name, _ in pairs if name in schema or name in quotes])
         _merge(order, list(schema))
-        is_full = all(set(order) <= {name for name, _ in pairs} for pairs in found)
-        return cls(order, quotes, is_full and bool(found and order))
+        is_full = all(set(order) <= {name for name, _ in pairs} for pairs in objects)
+        return cls(order, quotes, is_full and bool(objects and order))
 
 
 def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
     """Return the fields of a line with repetitions, or None if it is no object."""
     try:
-        found = json.loads(line, object_pairs_hook=_Pairs)
+        value = json.loads(line, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, _Pairs) else None
+    return value if isinstance(value, _Pairs) else None
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -124,26 +123,23 @@ def fast_path(
     """
     times = time_columns(schema)
     more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
+    has_nested = any(map(is_nested_type, schema.values()))
     steps = {
-        # How a line's writer sets blanks, by the first one.
+        # Whether the writer puts blanks after colons, by the first one.
         "_is_spaced": "contains(value, '\": ')",
-        # Texts within nested values are compared as they are written.
-        "_has_escapes": "false"
-        if any(map(is_nested_type, schema.values()))
-        else r"contains(value, r'\')",
+        # Strings within nested values are compared as they are written.
+        "_has_escapes": "false" if has_nested else r"contains(value, r'\')",
         IS_SAME: f"coalesce({values_fit(times)} and {_is_written_so(schema, layout)}, false)",
         MORE: f"case when {IS_SAME} then nullif({_object(more, tight='true')}, '{{}}') end"
         if more
         else "cast(null as string)",
     }
     fields = {**times_as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
-    rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select(
-        "*",
-        *(
-            F.expr(plain_time(f"_parsed.`{name}`", kind, digits)).alias(PLAIN_TIME + name)
-            for name, kind in times.items()
-        ),
+    plain_times = (
+        F.expr(plain_time(parsed(name), dtype, digits)).alias(PLAIN_TIME + name)
+        for name, dtype in times.items()
     )
+    rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select("*", *plain_times)
     for name, step in steps.items():
         rows = rows.withColumn(name, F.expr(step))
     return rows.drop("_is_spaced", "_has_escapes")
@@ -155,10 +151,9 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     Then they hold all of it. This costs a third of a parser. In lines with escapes the strings are
     left out of the comparison: the parser does not show how a character was written.
     """
-    # Of a time within a nested value it would not be asked whether a reader can say its year.
-    if any(
-        is_nested_type(kind) and time in kind for kind in schema.values() for time in TIME_TYPES
-    ):
+    # A nested time may be of a year that other readers of the table cannot show.
+    nested = [dtype for dtype in schema.values() if is_nested_type(dtype)]
+    if any(time in dtype for dtype in nested for time in TIME_TYPES):
         return "false"
     if layout.is_full:  # null if a field is missing; cheaper
         fields = [
@@ -170,23 +165,18 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
     else:
         some = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
         written = _object(some, "not _is_spaced")
-    line = f"if(_has_escapes, regexp_replace(value, {_TEXT}, '$1\"\"'), value)"
-    return f"{_texts_are_whole(schema, layout)} and {line} = {written}"
+    line = f"if(_has_escapes, regexp_replace(value, {_STRING}, '$1\"\"'), value)"
+    return f"{_strings_are_exact(schema, layout)} and {line} = {written}"
 
 
-def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
+def _strings_are_exact(schema: Mapping[str, str], layout: LineLayout) -> str:
     """Return SQL: whether the strings of a line with escapes are parsed exactly."""
-    more = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if quote]
-    all_texts = more + [f"_parsed.`{n}`" for n, k in schema.items() if k in ("string", *TIME_TYPES)]
     tests = [IS_VALID_TEXT]
-    if all_texts:  # half a character becomes a question mark
-        tests.append(
-            f"not ({HAS_SURROGATE} and contains(concat_ws('', {', '.join(all_texts)}), '?'))"
-        )
-    if more:  # they are written to `_more` as they are
-        tests.append(rf"not concat_ws('', {', '.join(more)}) rlike r'[\x00-\x1f\"\\]'")
-    bare = [f"_parsed.`{name}`" for name, quote in layout.quotes.items() if not quote]
-    if bare:  # a text that is written there without its quotes
+    quoted = [parsed(name) for name, quote in layout.quotes.items() if quote]
+    if quoted:  # `_more` has them without escapes
+        tests.append(rf"not concat_ws('', {', '.join(quoted)}) rlike r'[\x00-\x1f\"\\]'")
+    bare = [parsed(name) for name, quote in layout.quotes.items() if not quote]
+    if bare:  # `_more` has them without quotes: a string there would not be JSON
         tests.append(rf"not contains(concat_ws('\n', '', {', '.join(bare)}), '\n\"')")
     return f"(not _has_escapes or ({' and '.join(tests)}))"
 
@@ -194,23 +184,35 @@ def _texts_are_whole(schema: Mapping[str, str], layout: LineLayout) -> str:
 def _as_json(
     name: str, schema: Mapping[str, str], layout: LineLayout, is_first: bool = True
 ) -> list[str]:
-    """Return SQL for the parts of a field as JSON, with a comma before all but the first field."""
-    kind, text = schema.get(name, ""), f"_parsed.`{name}`"
-    quote = layout.quotes.get(name, '"' if kind in ("string", "date") else "")
-    tight, spaced = f'"{name}":{quote}', f'"{name}": {quote}'
-    if not is_first:
-        tight, spaced = f",{tight}", f", {spaced}"
-    key = f"if(_is_spaced, {string_literal(spaced)}, {string_literal(tight)})"
-    if kind == "timestamp":  # or it is a number
-        quote = f"if(instr({text}, '-') = 5, '\"', '')"
-        return [key, quote, f"if(_has_escapes and {quote} = '\"', left({text}, 0), {text})", quote]
+    """Return SQL for the parts of a field as JSON.
+
+    Args:
+        name: the field.
+        schema: columns with Spark types.
+        layout: the layout of most lines.
+        is_first: whether no comma precedes it.
+    """
+    dtype, value = schema.get(name, ""), parsed(name)
+    quote = layout.quotes.get(name, '"' if dtype in ("string", "date") else "")
+    comma = "" if is_first else ","
+    colon = f"{json.dumps(name, ensure_ascii=False)}:"
+    tight = string_literal(f"{comma}{colon}{quote}")
+    spaced = string_literal(f"{comma and ', '}{colon} {quote}")
+    key = f"if(_is_spaced, {spaced}, {tight})"
+    if dtype.startswith("timestamp"):  # or it is a number
+        is_string = f"instr({value}, '-') = 5"
+        if is_time_format(dtype):
+            is_string = f"contains(value, concat('\"', {value}, '\"'))"
+        quote = f"if({is_string}, '\"', '')"
+        value = f"if(_has_escapes and {quote} = '\"', left({value}, 0), {value})"
+        return [key, quote, value, quote]
     if quote:
-        text = f"if(_has_escapes, left({text}, 0), {text})"
-    elif kind == "double" and list(schema.values()).count(kind) <= _MOST_FRACTIONS:
-        text = _fraction(text)
-    elif is_nested_type(kind):
-        text = f"to_json({text})"
-    return [key, text, f"'{quote}'"]
+        value = f"if(_has_escapes, left({value}, 0), {value})"
+    elif dtype == "double" and list(schema.values()).count(dtype) <= _MOST_FRACTIONS:
+        value = _fraction(value)
+    elif is_nested_type(dtype):
+        value = f"to_json({value})"
+    return [key, value, f"'{quote}'"]
 
 
 def _fraction(number: str) -> str:

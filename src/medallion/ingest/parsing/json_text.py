@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
-from medallion.storage.table_specs import CORRUPT, RESCUED
+from medallion.storage.table_specs import quote_identifier
 
 # RFC 8259 only: other readers refuse Spark's extensions.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-# A lone surrogate can only be written as an escape like these; so may a pair.
-HAS_SURROGATE = r"(contains(value, r'\ud') or contains(value, r'\uD'))"
-# Valid UTF-8 and escapes: Jackson accepts escapes such as \u00š1, masking the high bytes of digits.
-# The last test, for backslashes that are escaped themselves, is expensive and comes last.
-IS_VALID_TEXT = (
-    r"(is_valid_utf8(value) and not (contains(value, r'\u')"
-    r" and value rlike r'\\u(?![0-9a-fA-F]{4})'"
-    r" and value rlike r'(?<!\\)(\\\\)*+\\u(?![0-9a-fA-F]{4})'))"
+_HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
+# An escape without four digits (Jackson accepts \u00š1), or one half of a surrogate pair. The
+# second pattern skips backslashes that are escaped themselves; it is expensive, and comes last.
+_HAS_INVALID_ESCAPE = (
+    r"(contains(value, r'\u') and value rlike r'\\u(?![0-9a-fA-F]{4})|\\u[dD][89a-fA-F]'"
+    r" and value rlike r'(?<!\\)(\\\\)*+(\\u(?![0-9a-fA-F]{4})"
+    rf"|\\u{_HIGH}(?!\\u{_LOW})|(?<!\\u{_HIGH})\\u{_LOW})')"
 )
+# UTF-8 without invalid escapes.
+IS_VALID_TEXT = f"(is_valid_utf8(value) and not {_HAS_INVALID_ESCAPE})"
 # A line whose only closing brace is at its end has no second object, and no nested one.
 IS_FLAT = (
     "(startswith(value, '{') and endswith(value, '}')"
@@ -84,9 +85,17 @@ def json_options(**more: str) -> str:
     return f"map({', '.join(map(string_literal, words))})"
 
 
-def json_path(field: str) -> str:
-    """Return SQL for the path of one field, as get_json_object takes it."""
-    return string_literal(f"$['{field}']")
+def json_field(json: str, name: str) -> str:
+    """Return SQL for the text of a field of a JSON object (of a string: without its quotes)."""
+    if set(name) & set("'?*\\"):  # these have a meaning in paths
+        return f"from_json({json}, 'map<string,string>')[{string_literal(name)}]"
+    path = string_literal(f"$['{name}']")
+    return f"get_json_object({json}, {path})"
+
+
+def parsed(name: str, struct: str = "_parsed") -> str:
+    """Return SQL for a field of the struct `_parsed`, or another one."""
+    return f"{struct}.{quote_identifier(name)}"
 
 
 def string_array(some: Iterable[str]) -> str:
@@ -102,17 +111,12 @@ def string_literal(text: str) -> str:
 
 def parsed_struct(columns: Mapping[str, str]) -> str:
     """Return SQL for `value` parsed by Spark; `_conflict` is null if every value fits."""
-    ddl = ", ".join([*(f"`{name}` {kind}" for name, kind in columns.items()), "_conflict string"])
-    return f"from_json(value, '{ddl}', {json_options(columnNameOfCorruptRecord='_conflict')})"
+    fields = [f"{quote_identifier(name)} {dtype}" for name, dtype in columns.items()]
+    ddl = string_literal(", ".join([*fields, "_conflict string"]))
+    return f"from_json(value, {ddl}, {json_options(columnNameOfCorruptRecord='_conflict')})"
 
 
-def path_type(schema: Mapping[str, str]) -> str:
-    """Return the type of a path's result: the columns, `_corrupt_record` and `_rescued_data`."""
-    both = {**schema, CORRUPT: "string", RESCUED: "string"}
-    return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in both.items())}>"
-
-
-def with_variables(steps: Mapping[str, str], then: str, kind: str) -> str:
+def with_variables(steps: Mapping[str, str], then: str, dtype: str) -> str:
     """Return SQL for an expression that refers to named steps.
 
     The steps are arguments of lambdas, which Spark interprets: compiled as columns, this much code
@@ -122,8 +126,8 @@ def with_variables(steps: Mapping[str, str], then: str, kind: str) -> str:
     Args:
         steps: SQL by name; a step may refer to earlier ones.
         then: SQL of the result.
-        kind: the Spark type of the result.
+        dtype: the Spark type of the result.
     """
     for name, value in reversed(list(steps.items())):
-        then = f"aggregate(array({value}), cast(null as {kind}), (nothing, {name}) -> {then})"
+        then = f"aggregate(array({value}), cast(null as {dtype}), (nothing, {name}) -> {then})"
     return then

@@ -12,13 +12,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
-from medallion.ingest.parsing.json_text import parsed_struct, path_type, with_variables
-from medallion.ingest.parsing.slow_paths import exact_path, plain_path
+from medallion.ingest.parsing.json_text import parsed, parsed_struct, with_variables
+from medallion.ingest.parsing.names import renamed
+from medallion.ingest.parsing.slow_paths import exact_path, path_type, plain_path
 from medallion.ingest.parsing.times import (
-    PLAIN_TIME,
+    full_time,
     full_times_json,
     line_fields,
     max_fraction_digits,
+    plain_column,
     time_columns,
     times_as_strings,
 )
@@ -30,7 +32,10 @@ NOT_JSON = "_no_json"
 
 
 def parse_lines(
-    lines: DataFrame, schema: Mapping[str, str], layout: LineLayout | None = None
+    lines: DataFrame,
+    schema: Mapping[str, str],
+    layout: LineLayout | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Parse each line as one JSON object of the declared schema.
 
@@ -41,6 +46,8 @@ def parse_lines(
             nanoseconds: it holds those that their columns truncate.
         layout: the layout of most lines, for speed; by default the columns in order. It also
             decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
+        fields: the fields of the columns in the same order, if some have other names, at any depth,
+            or a time format as type (`times.is_time_format`).
 
     Returns:
         The columns of `schema`, then the technical ones. `_corrupt_record` has each line that is
@@ -49,9 +56,9 @@ def parse_lines(
         which loses no byte.
     """
     if has_typed_columns(lines):
-        return parse_typed_rows(lines, schema)
+        return parse_typed_rows(lines, schema, fields)
     origin = [name for name in lines.columns if name not in ("value", NOT_JSON)]
-    fields, digits = line_fields(schema), max_fraction_digits(schema)
+    fields, digits = line_fields(fields or schema), max_fraction_digits(schema)
     layout = layout or LineLayout.of((), fields)
     rows = fast_path(lines, fields, layout, digits)
     # The slow paths get only the lines that need them.
@@ -62,22 +69,7 @@ def parse_lines(
             {"_parsed": parsed_struct(times_as_strings(fields))}, other, path_type(fields)
         )
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
-    times = time_columns(fields)
-    same = {
-        name: f"`{PLAIN_TIME}{name}`" if name in times else f"_parsed.`{name}`" for name in fields
-    }
-    columns = {
-        name: f"case when {IS_SAME} then {value} else _other.`{name}` end"
-        for name, value in same.items()
-    }
-    # Rescued times have no value in their column.
-    columns[FULL_TIMES] = full_times_json(
-        {
-            name: f"case when {IS_SAME} or _other.`{name}` is not null then _parsed.`{name}` end"
-            for name, kind in times.items()
-            if kind == "timestamp"
-        }
-    )
+    columns = _column_values(schema, fields)
     corrupt = F.col(f"_other.{CORRUPT}")
     if NOT_JSON in lines.columns:
         corrupt = F.coalesce(NOT_JSON, corrupt).alias(CORRUPT)
@@ -88,3 +80,21 @@ def parse_lines(
         *origin,
         F.current_timestamp().alias(INGESTED_AT),
     )
+
+
+def _column_values(schema: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, str]:
+    """Return SQL for the value of each column, and of `_full_times`, from the paths' results.
+
+    Args:
+        schema: columns with Spark types.
+        fields: their fields in the same order, with the types that the paths parse.
+    """
+    columns, full_times = {}, {}
+    for (name, dtype), column in zip(fields.items(), line_fields(schema), strict=True):
+        value = plain_column(name) if time_columns({name: dtype}) else parsed(name)
+        value = f"case when {IS_SAME} then {value} else {parsed(name, '_other')} end"
+        columns[column] = renamed(value, dtype, schema[column])
+        if dtype in ("timestamp", "timestamp_nanos"):  # rescued times have no value
+            full = full_time(parsed(name), dtype)
+            full_times[column] = f"case when {value} is not null then {full} end"
+    return {**columns, FULL_TIMES: full_times_json(full_times)}

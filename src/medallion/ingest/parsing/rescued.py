@@ -7,14 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.json_text import string_array, string_literal, with_variables
-from medallion.storage.table_specs import RESCUED
+from medallion.ingest.parsing.names import field_path, renamed, with_field_names
+from medallion.spark.plans import type_ddl
+from medallion.storage.table_specs import RESCUED, quote_identifier
 
 _FIELDS = "array<struct<path: array<string>, example: string>>"
 _NONE = f"cast(array() as {_FIELDS})"
 _EXAMPLE_LENGTH = 40
 
 
-def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
+def rescued_fields(
+    columns: Mapping[str, T.DataType], names: Mapping[str, str] | None = None
+) -> str:
     """Return SQL for the fields that are in `_rescued_data` because they do not fit their columns.
 
     A value does not fit if its column is null and `_rescued_data` has a value for it, or if the
@@ -23,44 +27,55 @@ def rescued_fields(columns: Mapping[str, T.DataType]) -> str:
 
     Args:
         columns: the source's own columns of the bronze table, with their types.
+        names: the original names of fields by path (`parsing.names`).
 
     Returns:
         An expression over a bronze row of type `array<struct<path, example>>`: each field once,
-        with its names from the column down and the start of its value; null if nothing is rescued.
+        with its original names from the top down and the start of its value; null if nothing is
+        rescued.
         Unknown fields within structs are included, unknown top-level fields are not. Items of
         arrays and maps count for the path of the array or map.
     """
-    found = _in_object(RESCUED, columns, "`{}`".format, (), 0) if columns else _NONE
+    names = names or {}
+    fields = {names.get(c, c): with_field_names(dtype, names, c) for c, dtype in columns.items()}
+    typed = {
+        name: renamed(quote_identifier(column), type_ddl(columns[column]), type_ddl(fields[name]))
+        for name, column in zip(fields, columns, strict=True)
+    }
+    fields_sql = _in_object(RESCUED, fields, typed.__getitem__, (), 0) if columns else _NONE
     is_known = "exists(known, each -> each.path = field.path)"
     unique = (
-        f"aggregate({found}, {_NONE},"
+        f"aggregate({fields_sql}, {_NONE},"
         f" (known, field) -> if({is_known}, known, array_append(known, field)))"
     )
     return f"case when {RESCUED} is not null then {unique} end"
 
 
 def rescued_rule_names(
-    columns: Mapping[str, T.DataType], rules: Mapping[str, Sequence[str]]
+    columns: Mapping[str, T.DataType],
+    rules: Mapping[str, Sequence[str]],
+    names: Mapping[str, str] | None = None,
 ) -> str:
     """Return SQL for the names of the rules whose field has a rescued value.
 
     Args:
         columns: as for `rescued_fields`; columns without a rule can be left out.
-        rules: names with the path of their field. A rule is broken by a rescued value in its
-            field, in a part of the field, or in an enclosing field.
+        rules: names with the path of their column, or field within one. A rule is broken by a
+            rescued value in its field, in a part of the field, or in an enclosing field.
+        names: the original names of fields by path.
 
     Returns:
         An expression over a bronze row of type `array<string>`, never null.
     """
-    steps = {
-        "_paths": f"transform({rescued_fields(columns)}, f -> transform(f.path, n -> lower(n)))"
-    }
-    names = [
-        f"case when exists(_paths, path -> {_touches('path', path)}) then {string_literal(name)}"
-        " end"
+    fields = rescued_fields(columns, names)
+    steps = {"_paths": f"transform({fields}, f -> transform(f.path, n -> lower(n)))"}
+    rule_names = [
+        f"case when exists(_paths, path -> {_touches('path', field_path(path, names or {}))})"
+        f" then {string_literal(name)} end"
         for name, path in rules.items()
     ]
-    broken = with_variables(steps, f"array_compact(array({', '.join(names)}))", "array<string>")
+    all_names = f"array_compact(array({', '.join(rule_names)}))"
+    broken = with_variables(steps, all_names, "array<string>")
     return f"case when {RESCUED} is not null then {broken} else cast(array() as array<string>) end"
 
 
@@ -108,7 +123,7 @@ def _in_object(
         f"array_contains({lost}, lower(e.key))",
         f"array_contains({string_array(fields)}, ",
     )
-    found = [
+    fields_sql = [
         f"transform(filter({entries}, e -> {is_lost}), e -> {_field(path, 'e.value', name)})",
         f"case when size(array_distinct({keys})) < size({keys}) then transform("
         f"filter(array_distinct({keys}), k -> {is_known}k)"
@@ -117,43 +132,45 @@ def _in_object(
     ]
     if path:  # a top-level field that is no column is a new field, and not one that did not fit
         unknown = f"filter({entries}, e -> not {is_lost} and not {is_known}e.key))"
-        found.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
-    for field, kind in fields.items():
+        fields_sql.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
+    for field, dtype in fields.items():
         value, member = typed(field), f"{members}[{string_literal(field)}]"
-        within = _within(member, value, kind, (*path, field), depth + 1)
+        within = _within(member, value, dtype, (*path, field), depth + 1)
         if within != _NONE:
             both = f"{value} is not null and {member} is not null"
-            found.append(f"case when {both} then {within} end")
-    every = f"flatten(array_compact(array({', '.join(found)})))"
+            fields_sql.append(f"case when {both} then {within} end")
+    every = f"flatten(array_compact(array({', '.join(fields_sql)})))"
     # JSON that is no object, where the table has a value, is not what that value says.
     other = f"array({_field(path, json)})" if path else _NONE
     return with_variables(steps, f"if({members} is null, {other}, {every})", _FIELDS)
 
 
-def _within(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
+def _within(json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int) -> str:
     """Return SQL for the rescued fields in a value that is not null in JSON and in the table."""
     here = f"array({_field(path, json)})"
-    if isinstance(kind, T.StructType):
-        fields = {field.name: field.dataType for field in kind}
-        return _in_object(json, fields, lambda name: f"{typed}.`{name}`", path, depth)
-    if isinstance(kind, T.ArrayType):
+    if isinstance(dtype, T.StructType):
+        fields = {field.name: field.dataType for field in dtype}
+        return _in_object(
+            json, fields, lambda name: f"{typed}.{quote_identifier(name)}", path, depth
+        )
+    if isinstance(dtype, T.ArrayType):
         items, item, value = (f"_{n}{depth}" for n in ("i", "j", "t"))
-        one = _item(item, value, kind.elementType, path, depth)
+        one = _item(item, value, dtype.elementType, path, depth)
         each = f"flatten(zip_with({items}, {typed}, ({item}, {value}) -> {one}))"
         is_same_size = f"size({items}) <=> size({typed})"
         steps = {items: f"from_json({json}, 'array<string>')"}
         return with_variables(steps, f"if({is_same_size}, {each}, {here})", _FIELDS)
-    if isinstance(kind, T.MapType):
+    if isinstance(dtype, T.MapType):
         entry = f"_e{depth}"
-        key = f"try_cast({entry}.key as {kind.keyType.simpleString()})"
-        one = _item(f"{entry}.value", f"{typed}[{key}]", kind.valueType, path, depth)
+        key = f"try_cast({entry}.key as {dtype.keyType.simpleString()})"
+        one = _item(f"{entry}.value", f"{typed}[{key}]", dtype.valueType, path, depth)
         entries = f"map_entries(from_json({json}, 'map<string, string>'))"
         return f"coalesce(flatten(transform({entries}, {entry} -> {one})), {here})"
     return _NONE
 
 
-def _item(json: str, typed: str, kind: T.DataType, path: tuple[str, ...], depth: int) -> str:
-    within = _within(json, typed, kind, path, depth + 1)
+def _item(json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int) -> str:
+    within = _within(json, typed, dtype, path, depth + 1)
     if_empty = f"when {typed} is null then array({_field(path, json)})"
     return f"case when {json} is null then {_NONE} {if_empty} else {within} end"
 

@@ -1,11 +1,11 @@
-"""Times and dates: the texts and numbers that are one, in SQL and Python.
+"""Times and dates: the strings and numbers that are one, in SQL and Python.
 
 Times are of the years 1 to 9999, with microseconds at most. Other values are rescued: Spark would
 truncate digits, take a number for days or a month for a time, and other readers of the tables
 cannot show every year.
 
 If the schema has the column `_full_times`, times of top-level columns may have nanoseconds: the
-column has the time truncated to the microsecond, and `_full_times` the original text.
+column has the time truncated to the microsecond, and `_full_times` the original string.
 """
 
 from __future__ import annotations
@@ -16,11 +16,19 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 
-from medallion.ingest.parsing.json_text import json_path
-from medallion.storage.table_specs import FULL_TIMES, RESCUED
+from medallion.ingest.parsing.json_text import json_field, parsed, string_literal
+from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier
 from medallion.storage.text import reject_nan
 
 TIME_TYPES = ("timestamp", "date")
+# Declared types of epoch times, with their digits of a second.
+EPOCH_DIGITS = {
+    "timestamp_seconds": 0,
+    "timestamp_millis": 3,
+    "timestamp_micros": 6,
+    "timestamp_nanos": 9,
+}
+_SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
 # Digits of a second's fraction in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
 # Prefix of the name of a column of times: its value, if it has the most common form.
@@ -48,7 +56,7 @@ def _time(digits: int) -> str:
 
 def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of a schema that are fields of a line: all but `_full_times`."""
-    return {name: kind for name, kind in schema.items() if name != FULL_TIMES}
+    return {name: dtype for name, dtype in schema.items() if name != FULL_TIMES}
 
 
 def max_fraction_digits(schema: Mapping[str, str]) -> int:
@@ -58,53 +66,112 @@ def max_fraction_digits(schema: Mapping[str, str]) -> int:
 
 def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of a schema that are times or dates."""
-    return {name: kind for name, kind in schema.items() if kind in TIME_TYPES}
+    return {
+        name: dtype
+        for name, dtype in schema.items()
+        if dtype in TIME_TYPES or is_time_format(dtype)
+    }
 
 
 def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return a schema with strings for times, to validate their text."""
-    return {name: "string" if kind in TIME_TYPES else kind for name, kind in schema.items()}
+    """Return a schema with strings for times, to validate their string."""
+    return {**schema, **dict.fromkeys(time_columns(schema), "string")}
 
 
-def plain_time(text: str, kind: str, digits: int = MICROSECONDS) -> str:
-    """Return SQL for a time from its text, null if it is not of the most common form.
+def is_time_format(dtype: str) -> bool:
+    """Return whether a type is an epoch time or a pattern, and not a type of Spark."""
+    return dtype in EPOCH_DIGITS or dtype.startswith("timestamp '")
+
+
+def column_type(dtype: str) -> str:
+    """Return the type of the column for a declared type."""
+    return "timestamp" if is_time_format(dtype) else dtype
+
+
+def formatted_time(string: str, dtype: str) -> str:
+    """Return SQL for the timestamp of a string or number, null if it does not fit.
 
     Args:
-        text: SQL of the text, of a field of the line `value`.
-        kind: `timestamp` or `date`.
+        string: SQL of the value as a string.
+        dtype: `timestamp_seconds`, `_millis`, `_micros`, `_nanos`, or `timestamp '<pattern>'`.
+    """
+    if dtype in EPOCH_DIGITS:
+        micros = _epoch_micros(string, EPOCH_DIGITS[dtype])
+        is_within = f"{micros} between {_FIRST_SECOND}000000 and {_LAST_SECOND}999999"
+        return f"case when {is_within} then timestamp_micros(cast({micros} as bigint)) end"
+    pattern = string_literal(dtype.removeprefix("timestamp '").removesuffix("'"))
+    time = f"try_to_timestamp({string}, {pattern})"
+    return f"case when {time} {_IN_RANGE} then {time} end"
+
+
+def _epoch_micros(string: str, digits: int) -> str:
+    """Return SQL for the microseconds since 1970, with `digits` digits of a second in `string`."""
+    number = f"try_cast({string} as decimal(30, 9))"
+    if digits > MICROSECONDS:
+        return f"floor({number} / {10 ** (digits - MICROSECONDS)})"
+    return f"round({number} * {10 ** (MICROSECONDS - digits)})"
+
+
+def full_time(string: str, dtype: str) -> str:
+    """Return SQL for a time as `_full_times` has it: nanoseconds since 1970 as a string of a time.
+
+    Args:
+        string: SQL of the value as a string.
+        dtype: `timestamp` or `timestamp_nanos`.
+    """
+    if dtype == "timestamp":
+        return string
+    seconds = f"date_format({formatted_time(string, 'timestamp_nanos')}, {_SECONDS})"
+    nanos = f"lpad(cast(pmod(try_cast({string} as decimal(30, 0)), 1000000000) as string), 9, '0')"
+    return f"concat({seconds}, '.', {nanos}, 'Z')"
+
+
+def plain_column(name: str) -> str:
+    """Return SQL for the column with a time's value, null if it is not of the common form."""
+    return quote_identifier(PLAIN_TIME + name)
+
+
+def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
+    """Return SQL for a time from its string, null if it is not of the most common form.
+
+    Args:
+        string: SQL of the string, of a field of the line `value`.
+        dtype: `timestamp`, `date` or a format.
         digits: the maximum digits of a second's fraction; Spark truncates to the microsecond.
     """
+    if is_time_format(dtype):
+        return formatted_time(string, dtype)
     # The first and last day are excluded: in UTC they may be in year 0 or 10000.
-    is_within = f"{text} > '0001-01-02' and {text} < '9999-12-31'"
-    if kind == "date":
-        plain = rf"{text} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
-        return f"case when {plain} and {is_within} then try_cast({text} as date) end"
-    # A pattern for the complete text would take half as long as the parser. Spark also accepts
+    is_within = f"{string} > '0001-01-02' and {string} < '9999-12-31'"
+    if dtype == "date":
+        plain = rf"{string} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
+        return f"case when {plain} and {is_within} then try_cast({string} as date) end"
+    # A pattern for the complete string would take half as long as the parser. Spark also accepts
     # months such as 2018-03, and trims line ends.
-    dated = f"instr({text}, '-') = 5 and locate('-', {text}, 6) = 8"
+    dated = f"instr({string}, '-') = 5 and locate('-', {string}, 6) = 8"
     end = f"([.][0-9]{{0,{digits}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
-    ended = rf"substr({text}, 19) rlike r'^([0-9]{end})?\z'"
-    ended += rf" and (octet_length({text}) > 19 or {text} rlike r'[0-9]Z?\z')"
+    ended = rf"substr({string}, 19) rlike r'^([0-9]{end})?\z'"
+    ended += rf" and (octet_length({string}) > 19 or {string} rlike r'[0-9]Z?\z')"
     # A number is seconds; the same digits in quotes would be a year.
-    quoted = f"contains(value, concat('\"', {text})) or {_ESCAPED}"
-    seconds = rf"{text} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
+    quoted = f"contains(value, concat('\"', {string})) or {_ESCAPED}"
+    seconds = rf"{string} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
     return (
-        f"case when {is_within} and {dated} and {ended} then try_cast({text} as timestamp)"
-        f" when {seconds} then timestamp_seconds(try_cast({text} as bigint)) end"
+        f"case when {is_within} and {dated} and {ended} then try_cast({string} as timestamp)"
+        f" when {seconds} then timestamp_seconds(try_cast({string} as bigint)) end"
     )
 
 
 def values_fit(times: Mapping[str, str]) -> str:
     """Return SQL: whether each field of `_parsed` fits its column (times of the common form)."""
-    read = (f"(_parsed.`{name}` is null or `{PLAIN_TIME}{name}` is not null)" for name in times)
-    return " and ".join(["_parsed._conflict is null", *read])
+    fit = (f"({parsed(name)} is null or {plain_column(name)} is not null)" for name in times)
+    return " and ".join(["_parsed._conflict is null", *fit])
 
 
 def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
-    """Return SQL: whether Spark's timestamp differs from its text, or is out of range.
+    """Return SQL: whether Spark's timestamp differs from its string, or is out of range.
 
     Args:
-        json: SQL of the text of a field of the line `value`.
+        json: SQL of the string of a field of the line `value`.
         typed: SQL of the timestamp that Spark parsed.
         digits: the maximum digits of a second's fraction.
 
@@ -120,22 +187,22 @@ def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
 
 
 def is_not_date(json: str, typed: str) -> str:
-    """Return SQL: whether the text of a date that Spark parsed is no date, or out of range.
+    """Return SQL: whether the string of a date that Spark parsed is no date, or out of range.
 
     Spark takes digits for days since 1970, and truncates times.
     """
     return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
 
-def full_times_json(texts: Mapping[str, str]) -> str:
+def full_times_json(strings: Mapping[str, str]) -> str:
     """Return SQL for the times with digits beyond the microsecond as a JSON object, or null.
 
     Args:
-        texts: SQL of the text of each time by column; null if the column has no time.
+        strings: SQL of the string of each time by column; null if the column has no time.
     """
     members = (
-        f"case when {text} rlike r'{_BEYOND}' then concat('\"{name}\":\"', {text}, '\"') end"
-        for name, text in texts.items()
+        f"case when {string} rlike r'{_BEYOND}' then concat('\"{name}\":\"', {string}, '\"') end"
+        for name, string in strings.items()
     )
     return f"nullif(concat('{{', concat_ws(',', {', '.join(members) or 'null'}), '}}'), '{{}}')"
 
@@ -162,11 +229,9 @@ def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
         return False
     if not isinstance(row, dict):
         return False
-    values = (row.get(name) for name, kind in columns.items() if kind == "timestamp")
-    texts = [value.strip(" ") for value in values if isinstance(value, str)]
-    return any(
-        is_timestamp_string(text, NANOSECONDS) and not is_timestamp_string(text) for text in texts
-    )
+    values = (row.get(name) for name, dtype in columns.items() if dtype == "timestamp")
+    strings = [value.strip(" ") for value in values if isinstance(value, str)]
+    return any(is_timestamp_string(s, NANOSECONDS) and not is_timestamp_string(s) for s in strings)
 
 
 def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[str, str]:
@@ -183,18 +248,18 @@ def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[s
 def needs_full_times_sql(columns: Mapping[str, str]) -> str:
     """Return SQL: `needs_full_times` for the column `_rescued_data`."""
     tests = ["false"]
-    for name, kind in columns.items():
-        if kind == "timestamp":
-            text = f"trim(get_json_object({RESCUED}, {json_path(name)}))"
-            forms = rf"{text} rlike r'^{_time(NANOSECONDS)}\z' and {text} rlike r'{_BEYOND}'"
-            tests.append(f"({forms} and try_cast({text} as timestamp) {_IN_RANGE})")
+    for name, dtype in columns.items():
+        if dtype == "timestamp":
+            string = f"trim({json_field(RESCUED, name)})"
+            forms = rf"{string} rlike r'^{_time(NANOSECONDS)}\z' and {string} rlike r'{_BEYOND}'"
+            tests.append(f"({forms} and try_cast({string} as timestamp) {_IN_RANGE})")
     return f"coalesce({' or '.join(tests)}, false)"
 
 
-def is_timestamp_string(text: str, digits: int = MICROSECONDS) -> bool:
-    """Return whether a text is a date, or a time with at most this many digits of a second."""
-    found = re.match(f"{_DAY}([T ]{_CLOCK})?", text)
-    if not found or not re.fullmatch(_time(digits), text):
+def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:
+    """Return whether a string is a date, or a time with at most this many digits of a second."""
+    found = re.match(f"{_DAY}([T ]{_CLOCK})?", string)
+    if not found or not re.fullmatch(_time(digits), string):
         return False
     year, month, day, *clock = map(int, re.findall("[0-9]+", found[0])[:6])
     hour, minute, second = (*clock, 0, 0, 0)[:3]
@@ -205,24 +270,24 @@ def is_timestamp_string(text: str, digits: int = MICROSECONDS) -> bool:
     return hour < 24 and minute < 60 and second < 60
 
 
-def is_in_time_range(value: str, kind: str) -> str:
+def is_in_time_range(value: str, dtype: str) -> str:
     """Return SQL: whether a `timestamp` or a `date` is of the years 1 to 9999."""
-    if kind == "date":
+    if dtype == "date":
         return f"{value} between date'0001-01-01' and date'9999-12-31'"
     return f"{value} {_IN_RANGE}"
 
 
-def timestamp_from_string(text: str) -> str:
+def timestamp_from_string(string: str) -> str:
     """Return SQL for the timestamp that a string represents exactly, or null."""
-    time = f"try_cast({text} as timestamp)"
-    is_exact = rf"trim({text}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
+    time = f"try_cast({string} as timestamp)"
+    is_exact = rf"trim({string}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
     return f"case when {is_exact} then {time} end"
 
 
-def date_from_string(text: str) -> str:
+def date_from_string(string: str) -> str:
     """Return SQL for the date that a string represents exactly, or null."""
-    day = f"try_cast({text} as date)"
-    is_exact = rf"trim({text}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')}"
+    day = f"try_cast({string} as date)"
+    is_exact = rf"trim({string}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')}"
     return f"case when {is_exact} then {day} end"
 
 

@@ -7,7 +7,7 @@ are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
@@ -16,14 +16,25 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import string_literal
+from medallion.ingest.parsing.names import renamed
 from medallion.ingest.parsing.times import (
     date_from_string,
+    formatted_time,
+    full_time,
+    full_times_json,
     is_in_time_range,
+    is_time_format,
     timestamp_from_seconds,
     timestamp_from_string,
 )
-from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import CORRUPT, INGESTED_AT, RESCUED, quote_identifier
+from medallion.spark.plans import inner_types, type_ddl
+from medallion.storage.table_specs import (
+    CORRUPT,
+    FULL_TIMES,
+    INGESTED_AT,
+    RESCUED,
+    quote_identifier,
+)
 
 # Prefix of the columns of rows before `parse_typed_rows`; see `column_name`.
 TYPED_COLUMN = "_typed"
@@ -77,27 +88,32 @@ def has_typed_columns(rows: DataFrame) -> bool:
 
 def typed_columns(rows: DataFrame) -> list[TypedColumn]:
     """Return the columns of the files that the rows are from."""
-    found = []
+    columns = []
     for field in rows.schema:
         if field.name.startswith(TYPED_COLUMN):
             _, name, own = json.loads(field.name.removeprefix(TYPED_COLUMN))
-            kind = T._parse_datatype_json_string(own)
-            found.append(TypedColumn(field.name, name, kind, field.dataType))
-    return found
+            dtype = T._parse_datatype_json_string(own)
+            columns.append(TypedColumn(field.name, name, dtype, field.dataType))
+    return columns
 
 
-def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
+def parse_typed_rows(
+    rows: DataFrame, schema: Mapping[str, str], fields: Mapping[str, str] | None = None
+) -> DataFrame:
     """Return the columns of `schema`, then the technical ones, as `parse_lines` does for text.
 
     If a value does not fit its column exactly, the column is null and the complete value rescued: a
-    field within it is unknown, digits would be lost, a string is not UTF-8 (it is rescued as
-    Latin-1), or a time is not of the years 1 to 9999.
+    field within it is unknown, digits would be lost, a string is not UTF-8, or a time is not of the
+    years 1 to 9999.
 
     Args:
         rows: columns by `typed_column_name`, and those of the origin.
         schema: bronze's own columns with Spark types; the files may use other case.
+        fields: the fields of the columns, as `parse_lines` takes them.
     """
-    wanted = {fold_case(name): (name, T.DataType.fromDDL(kind)) for name, kind in schema.items()}
+    fields = fields or schema
+    wanted = {fold_case(name): each for name, each in zip(fields, schema, strict=True)}
+    dtypes = dict(zip(schema, fields.values(), strict=True))
     values: dict[str, list[str]] = {name: [] for name in schema}
     conditions: list[str] = []
     rescued: list[str] = []
@@ -105,9 +121,16 @@ def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     for column in columns:
         value = quote_identifier(column.column)
         if fold_case(column.name) in wanted:
-            name, kind = wanted[fold_case(column.name)]
-            fitting, misfit = _fit(value, column.read, kind)
-            values[name].append(f"case when ({misfit}) is not true then {fitting} end")
+            name = wanted[fold_case(column.name)]
+            if is_time_format(dtypes[name]):
+                fitting, misfit = _fit_format(value, column.read, dtypes[name])
+            else:
+                fitting, misfit = _fit(value, column.read, T.DataType.fromDDL(dtypes[name]))
+            fitting = f"case when ({misfit}) is not true then {fitting} end"
+            values[name].append(renamed(fitting, dtypes[name], schema[name]))
+            if dtypes[name] == "timestamp_nanos" and FULL_TIMES in schema:
+                full = {name: full_time(f"cast({value} as string)", "timestamp_nanos")}
+                values[FULL_TIMES].append(full_times_json(full))
         else:
             misfit = f"{value} is not null"
         if misfit != _NEVER:
@@ -132,8 +155,8 @@ def parse_typed_rows(rows: DataFrame, schema: Mapping[str, str]) -> DataFrame:
 _NEVER = "false"
 
 
-def _null(kind: str) -> str:
-    return f"cast(null as {kind})"
+def _null(dtype: str) -> str:
+    return f"cast(null as {dtype})"
 
 
 def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tuple[str, str]:
@@ -146,25 +169,22 @@ def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tup
         depth: how many lambdas are around it: each has a variable of its own.
     """
     if type_ddl(own) == type_ddl(wanted):
-        return value, _any_leaf(value, own, _is_unfit, depth)
+        return value, _is_invalid(value, own, depth)
     if isinstance(own, T.StructType) and isinstance(wanted, T.StructType):
         return _fit_struct(value, own, wanted, depth)
-    item = f"x{depth}"
     if isinstance(own, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        item = f"x{depth}"
         fitting, misfit = _fit(item, own.elementType, wanted.elementType, depth + 1)
         return f"transform({value}, {item} -> {fitting})", _exists(value, item, misfit)
-    if isinstance(own, T.MapType) and isinstance(wanted, T.MapType):
-        key, lost_key = _fit(item, own.keyType, wanted.keyType, depth + 1)
-        inner, lost = _fit(item, own.valueType, wanted.valueType, depth + 1)
-        keys, values = f"map_keys({value})", f"map_values({value})"
-        fitting = (
-            f"map_from_arrays(transform({keys}, {item} -> {key}),"
-            f" transform({values}, {item} -> {inner}))"
-        )
-        misfit = _or([_exists(keys, item, lost_key), _exists(values, item, lost)])
-        # A null among the keys, of one that does not fit, is an error.
-        return f"case when ({misfit}) is not true then {fitting} end", misfit
     return _fit_leaf(value, own, wanted, depth)
+
+
+def _fit_format(value: str, own: T.DataType, dtype: str) -> tuple[str, str]:
+    """Return the same as `_fit` for a time format: it is for numbers and strings."""
+    if not isinstance(own, T.NumericType | T.StringType):
+        return _fit(value, own, T.TimestampType())
+    fitting = formatted_time(f"cast({value} as string)", dtype)
+    return fitting, f"{value} is not null and {fitting} is null"
 
 
 def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int) -> tuple[str, str]:
@@ -190,7 +210,7 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
         case T.NumericType(), T.NumericType():
             return _fit_number(value, own, wanted)
         case _, T.StringType():
-            return _as_string(value, own), _any_leaf(value, own, _is_not_utf8, depth)
+            return _as_string(value, own), _is_invalid(value, own, depth)
         case T.StringType(), T.TimestampType():
             fitting = timestamp_from_string(value)
         case T.StringType(), T.DateType():
@@ -230,80 +250,40 @@ def _as_string(value: str, own: T.DataType) -> str:
     return f"cast({value} as string)"
 
 
-def _is_not_utf8(value: str, kind: T.DataType) -> str:
-    return f"not is_valid_utf8({value})" if isinstance(kind, T.StringType) else _NEVER
-
-
-def _is_unfit(value: str, kind: T.DataType) -> str:
-    """SQL: whether a table, or another reader of it, cannot hold a value of its own type."""
-    match kind:
+def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
+    """Return SQL: whether a table's readers could not show a value, or one within it."""
+    item = f"x{depth}"
+    match dtype:
         case T.StringType():
-            return _is_not_utf8(value, kind)
+            return f"not is_valid_utf8({value})"
         case T.TimestampType():
             return f"not {is_in_time_range(value, 'timestamp')}"
         case T.DateType():
             return f"not {is_in_time_range(value, 'date')}"
-    return _NEVER
-
-
-def _any_leaf(
-    value: str, kind: T.DataType, test: Callable[[str, T.DataType], str], depth: int
-) -> str:
-    """SQL: whether a test holds for a value, or for one within it."""
-    item = f"x{depth}"
-    match kind:
         case T.StructType():
-            inner = ((f"{value}.{quote_identifier(field.name)}", field.dataType) for field in kind)
-            return _or([_any_leaf(*each, test, depth) for each in inner])
+            inner = ((f"{value}.{quote_identifier(field.name)}", field.dataType) for field in dtype)
+            return _or([_is_invalid(*each, depth) for each in inner])
         case T.ArrayType():
-            return _exists(value, item, _any_leaf(item, kind.elementType, test, depth + 1))
+            return _exists(value, item, _is_invalid(item, dtype.elementType, depth + 1))
         case T.MapType():
-            keys = _any_leaf(item, kind.keyType, test, depth + 1)
-            values = _any_leaf(item, kind.valueType, test, depth + 1)
+            keys = _is_invalid(item, dtype.keyType, depth + 1)
+            values = _is_invalid(item, dtype.valueType, depth + 1)
             both = [
                 _exists(f"map_keys({value})", item, keys),
                 _exists(f"map_values({value})", item, values),
             ]
             return _or(both)
-    return test(value, kind)
+    return _NEVER
 
 
-def _for_json(value: str, kind: T.DataType, depth: int = 0) -> str:
-    """SQL: a value as JSON can say it: strings that are not UTF-8 as Latin-1, and maps whose keys
-    are not JSON's as lists of entries."""
-    item = f"x{depth}"
-    match kind:
-        case T.StringType():
-            latin1 = f"decode(cast({value} as binary), 'ISO-8859-1')"
-            return f"if(is_valid_utf8({value}), {value}, {latin1})"
-        case T.StructType():
-            fields = list(_fields_for_json(value, kind, depth))
-            if all(old == new for _, old, new in fields):
-                return value
-            pairs = ", ".join(f"{name}, {new}" for name, _, new in fields)
-            return f"case when {value} is not null then named_struct({pairs}) end"
-        case T.ArrayType():
-            inner = _for_json(item, kind.elementType, depth + 1)
-            return value if inner == item else f"transform({value}, {item} -> {inner})"
-        case T.MapType() if not isinstance(kind.keyType, _JSON_KEYS):
-            entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
-            return _for_json(f"map_entries({value})", T.ArrayType(entry), depth)
-        case T.MapType():
-            key = _for_json(item, kind.keyType, depth + 1)
-            inner = _for_json(item, kind.valueType, depth + 1)
-            if key == inner == item:
-                return value
-            return (
-                f"map_from_arrays(transform(map_keys({value}), {item} -> {key}),"
-                f" transform(map_values({value}), {item} -> {inner}))"
-            )
-    return value
+def _for_json(value: str, dtype: T.DataType) -> str:
+    """Return SQL for a value as Spark's JSON can represent it; some map keys need a string."""
+    return f"cast({value} as string)" if _has_other_keys(dtype) else value
 
 
-def _fields_for_json(value: str, kind: T.StructType, depth: int) -> Iterator[tuple[str, str, str]]:
-    for field in kind:
-        inner = f"{value}.{quote_identifier(field.name)}"
-        yield string_literal(field.name), inner, _for_json(inner, field.dataType, depth)
+def _has_other_keys(dtype: T.DataType) -> bool:
+    is_other = isinstance(dtype, T.MapType) and not isinstance(dtype.keyType, _JSON_KEYS)
+    return is_other or any(map(_has_other_keys, inner_types(dtype)))
 
 
 def _exists(items: str, item: str, test: str) -> str:

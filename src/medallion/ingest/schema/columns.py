@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -13,6 +14,8 @@ from pyspark.sql import types as T
 from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
+from medallion.ingest.parsing.names import ColumnNamer, column_name
+from medallion.ingest.parsing.times import column_type, is_time_format
 from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
 from medallion.ingest.schema.growth import grow_type
 from medallion.spark.errors import one_line
@@ -21,6 +24,7 @@ from medallion.storage.table_specs import (
     FAILED_RULES,
     FILE_ORIGIN_COLUMNS,
     FULL_TIMES,
+    RESCUED,
     TECHNICAL_COLUMNS,
 )
 
@@ -28,8 +32,6 @@ from medallion.storage.table_specs import (
 MAX_COLUMNS = 2_000
 # Each level of nesting adds expressions to every batch (see parsing.nested).
 MAX_LEVELS = 5
-# Refused by Delta, in need of quotes everywhere, or special in JSON paths (? and *).
-_INVALID_CHARACTERS = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
 # To any other type Spark casts text with silent rounding or truncation.
 _DECLARABLE: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
 # Typed files are not parsed from text.
@@ -54,8 +56,7 @@ def reserved_names(origin: Iterable[str]) -> set[str]:
 
 def is_valid_name(name: str) -> bool:
     """Return whether a column, or a field within one, can have this name."""
-    is_short = bool(name) and len(name) <= 128
-    return is_short and not _INVALID_CHARACTERS.search(name) and name.isprintable()
+    return 0 < len(name) <= 128 and name == column_name(name) and name.isprintable()
 
 
 def select_columns(
@@ -67,7 +68,8 @@ def select_columns(
     """Return the columns that can be added to a table; the other fields stay rescued.
 
     Args:
-        columns: names with Spark types; if there are too many, the first ones are selected.
+        columns: names (`parsing.names.column_name`) with Spark types; if there are too many, the
+            first ones are selected.
         known: names of the table's columns.
         origin: names of the columns that say where a row came from.
         named: names of fields that the configuration uses; they are selected first, and always.
@@ -97,20 +99,53 @@ def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]
     ]
 
 
-def declared_columns(source: SourceConfig) -> tuple[Mapping[str, str] | None, Mapping[str, str]]:
-    """Return a source's `schema`, or None, and its `hints`, with types as versions spell them.
+@dataclass(frozen=True)
+class Declared:
+    """The columns that `schema` or `hints` of a source declare, with types as versions spell them.
+
+    Attributes:
+        columns: names with Spark types.
+        names: the original names of their fields, by path.
+        formats: time formats (`parsing.times.is_time_format`) by column.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+
+
+def declared_columns(source: SourceConfig) -> tuple[Declared | None, Declared]:
+    """Return a source's `schema`, or None, and its `hints`.
 
     Raises:
         ConfigError: a declared type or name is not possible in a table.
     """
-    schema, hints = (
-        {name: _declared_type(source, key, name, ddl) for name, ddl in (columns or {}).items()}
-        for key, columns in (("schema", source.schema), ("hints", source.hints))
-    )
-    return schema if source.schema is not None else None, hints
+    schema = None if source.schema is None else _declared(source, "schema", source.schema)
+    return schema, _declared(source, "hints", source.hints)
 
 
-def _declared_type(source: SourceConfig, key: str, column: str, ddl: str) -> str:
+def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> Declared:
+    types = {
+        name: _declared_type(source, key, name, column_type(ddl)) for name, ddl in fields.items()
+    }
+    namer = ColumnNamer()
+    columns = namer.columns(types, {})
+    for name, column in namer.collisions.items():
+        raise ConfigError(
+            f"sources.{source.name}.{key}: {name} has the same column as another field, {column}. "
+            f"Leave one of them out: it is kept in {RESCUED}."
+        )
+    formats = {
+        column: ddl
+        for column, ddl in zip(columns, fields.values(), strict=True)
+        if is_time_format(ddl)
+    }
+    if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
+        columns[FULL_TIMES] = "string"
+    return Declared(columns, namer.names, formats)
+
+
+def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
     where = f"sources.{source.name}.{key}"
     try:
         dtype = T.DataType.fromDDL(ddl)
@@ -119,35 +154,22 @@ def _declared_type(source: SourceConfig, key: str, column: str, ddl: str) -> str
     allowed, more = _DECLARABLE, f" (sources of {', '.join(TYPED_FORMATS)} can have more)"
     if source.format in TYPED_FORMATS:
         allowed, more = _DECLARABLE_TYPED, ""
-    lossy = [name for name in _leaf_names(dtype) if re.split("[(<]", name)[0] not in allowed]
+    lossy = [leaf for leaf in _leaf_names(dtype) if re.split("[(<]", leaf)[0] not in allowed]
     if lossy:
         raise ConfigError(
-            f"{where}.{column}: {lossy[0]} is not possible here, as Spark would change values that "
+            f"{where}.{name}: {lossy[0]} is not possible here, as Spark would change values that "
             f"do not fit it. Use {', '.join(allowed)}, struct<> or array<>{more}, or leave out a "
             "column that bronze already has."
         )
-    invalid = [name for name in (column, *nested_names(dtype)) if not is_valid_name(name)]
-    if invalid or fold_case(column) in reserved_names(source.origin_columns):
+    invalid = [
+        each for each in (name, *nested_names(dtype)) if not is_valid_name(column_name(each))
+    ]
+    if invalid or fold_case(column_name(name)) in reserved_names(source.origin_columns):
         raise ConfigError(
-            f"{where}.{column}: {(*invalid, column)[0]!r} cannot be the name of a column. "
+            f"{where}.{name}: {(*invalid, name)[0]!r} cannot be the name of a column. "
             "Leave it out: such a field is kept in _rescued_data."
         )
-    if collision := _name_collision(dtype):
-        raise ConfigError(
-            f"{where}.{column}: the names of its fields {collision} differ only in case. Leave one "
-            "of them out: it is kept in _rescued_data."
-        )
     return type_ddl(dtype)
-
-
-def _name_collision(dtype: T.DataType) -> str | None:
-    """Return the first two names in one struct that differ only in case."""
-    first: dict[str, str] = {}
-    for name in dtype.names if isinstance(dtype, T.StructType) else []:
-        if fold_case(name) in first:
-            return f"{first[fold_case(name)]} and {name}"
-        first[fold_case(name)] = name
-    return next(filter(None, map(_name_collision, inner_types(dtype))), None)
 
 
 def _leaf_names(dtype: T.DataType) -> list[str]:
@@ -210,7 +232,7 @@ def invalid_type_reason(dtype: T.DataType) -> str | None:
         count += len(level)
     if count > MAX_COLUMNS:
         return f"it has more than {MAX_COLUMNS:,} fields within it"
-    invalid = [name for name in nested_names(dtype) if not is_valid_name(name)]
+    invalid = [name for name in nested_names(dtype) if not is_valid_name(column_name(name))]
     return f"no table can have a field named {invalid[0]!r}" if invalid else None
 
 

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from medallion.config.model import TYPED_FORMATS, WIDENING, Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
+from medallion.ingest.parsing.names import ColumnNamer, column_name, field_types, with_comments
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.partitions import infer_partition_types
 from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
@@ -29,7 +30,7 @@ from medallion.ingest.schema.columns import (
     reserved_names,
     select_columns,
 )
-from medallion.ingest.schema.growth import grow_type, new_fields_sql
+from medallion.ingest.schema.growth import grow_type, named_like_sql, new_fields_sql
 from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
@@ -67,18 +68,21 @@ class Growth:
     Attributes:
         added: columns, and fields within columns, by dotted path.
         widened: columns with a new type, and both types: `amount: long to double`.
+        notes: fields that cannot become columns, with the reason.
     """
 
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class Schema:
     """The columns of one source; `schema_evolution` in the configuration decides how they grow.
 
     Attributes:
-        columns: the source's columns with Spark types, to which rows are parsed.
-        is_known: whether they are declared or inferred already.
+        columns: the source's columns with Spark types.
+        names: the original names of their fields by path, if they differ (`parsing.names`).
+        is_known: whether the columns are declared or inferred already.
     """
 
     def __init__(
@@ -106,19 +110,18 @@ class Schema:
         self._table = config.layout.table(f"bronze.{source.name}")
         self._folder = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that no column can be made of
-        schema, self._hints = declared_columns(source)
-        self._declared = {**(schema or {}), **self._hints}
+        schema, hints = declared_columns(source)
+        self._hints, self._declared = hints.columns, schema or hints
         self._add_table_columns()
-        if schema is not None:
-            registry.declare_columns(self._folder, source.name, schema, can_rewrite=can_rewrite)
-        known = registry.read_versions(self._folder)
-        if known and self._hints:  # hints may be newer than the inferred schema
-            known = [
+        for key, declared in (("schema", schema), ("hints", hints)):
+            # Hints may be newer than the inferred schema.
+            if declared and (key == "schema" or registry.read_versions(self._folder)):
                 registry.declare_columns(
-                    self._folder, source.name, self._hints, "hints", can_rewrite
+                    self._folder, source.name, declared.columns, key, can_rewrite, declared.names
                 )
-            ]
-        self.columns = known[-1].columns if known else self._hints
+        known = registry.read_versions(self._folder)
+        self.columns = known[-1].columns if known else hints.columns
+        self.names = known[-1].names if known else hints.names
         self.is_known = bool(known)
 
     def _add_table_columns(self) -> None:
@@ -127,17 +130,31 @@ class Schema:
         Otherwise such a column could be inferred again with another type than the table's.
         """
         known = registry.read_versions(self._folder)
-        there = source_columns(self._table, self._source.origin_columns)
-        new = _without(there, known[-1].columns if known else {})
+        in_table = source_columns(self._table, self._source.origin_columns)
+        new = _without(in_table, known[-1].columns if known else {})
         # A table that was created before the first row had any fields has only the hints.
         if _without(new, {} if known else self._hints):
             registry.add_version(self._folder, new, "as bronze's table has it")
 
     def table_json(self) -> str:
-        """Return the schema of bronze's table as Delta's and Spark's JSON."""
+        """Return the schema of bronze's table as Delta's and Spark's JSON.
+
+        Fields with other names have the original ones as comments.
+        """
         columns = bronze_columns(self.columns, self._source.origin_columns)
-        ddl = ", ".join(f"{quote_identifier(name)} {kind}" for name, kind in columns.items())
-        return T.DataType.fromDDL(ddl).json()
+        ddl = ", ".join(f"{quote_identifier(name)} {dtype}" for name, dtype in columns.items())
+        table = T.DataType.fromDDL(ddl)
+        assert isinstance(table, T.StructType)
+        return with_comments(table, self.names).json()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the columns in the same order, as `parsing.parse.parse_lines` takes them.
+
+        They have their original names, and the configuration's time formats as types.
+        """
+        columns = {**self.columns, **self._declared.formats}
+        return field_types({name: columns[name] for name in self.columns}, self.names)
 
     def infer(self, rows: DataFrame, of: str) -> list[str]:
         """Infer the first version of the schema from the first rows.
@@ -151,17 +168,16 @@ class Schema:
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
         found = InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
-        inferred = self._acceptable(found.columns, self._hints)
-        columns = {**self._hints, **inferred}
-        columns |= full_times_column(lines, columns)
+        namer = ColumnNamer(dict(self.names), self._hints)
+        fields = namer.columns(found.columns, self._hints)
+        columns = {**self._hints, **self._acceptable(fields, self._hints)}
+        columns |= full_times_column(lines, field_types(columns, namer.names))
         if columns:  # empty files say nothing; the next ones may
             basis = "types" if self._is_typed else counted(len(lines), "row")
-            self._add(columns, f"inferred from {basis} of {of}")
-        if self._is_typed:
-            return []
-        return inference_notes(
-            found, columns, self._hints, lambda row: _origin_of(lines[row - 1], rows)
-        )
+            self._add(columns, f"inferred from {basis} of {of}", namer.names)
+        found.invalid.update(_collision_reasons(namer))
+        known, hints = (set(field_types(some, namer.names)) for some in (columns, self._hints))
+        return inference_notes(found, known, hints, lambda row: _origin_of(lines[row - 1], rows))
 
     @property
     def partition_types(self) -> dict[str, str]:
@@ -191,12 +207,12 @@ class Schema:
     def table_change(self) -> TableChange:
         """Return the change that the table needs before rows of this schema can be written."""
         change = TableChange.NONE
-        there = source_columns(self._table, self._source.origin_columns)
-        for name, kind in self.columns.items() if delta_tables.table_exists(self._table) else ():
-            if name not in there:
+        in_table = source_columns(self._table, self._source.origin_columns)
+        for name, dtype in self.columns.items() if delta_tables.table_exists(self._table) else ():
+            if name not in in_table:
                 change = TableChange.WIDER
-            elif there[name] != kind:
-                before, after = T.DataType.fromDDL(there[name]), T.DataType.fromDDL(kind)
+            elif in_table[name] != dtype:
+                before, after = T.DataType.fromDDL(in_table[name]), T.DataType.fromDDL(dtype)
                 if not only_adds_fields(before, after):
                     return TableChange.REWRITE
                 change = TableChange.WIDER
@@ -248,10 +264,12 @@ class Schema:
             return "false"  # see `grow_by_file_types`
         if mode in _GROWING or self.stops_at_new_fields:
             has_room = self.stops_at_new_fields or len(self.columns) < MAX_COLUMNS
-            tests.append(new_fields_sql(self.columns, self._refused, has_room, mode == WIDENING))
-        # Times with more digits are kept in full in every mode: they are no new field.
+            tests.append(new_fields_sql(self.fields, self._refused, has_room, mode == WIDENING))
+        # In every mode: fields of declared columns, and times with more digits, are not new fields.
+        if unnamed := self._unnamed_columns():
+            tests.append(named_like_sql(unnamed, self._refused))
         if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
-            tests.append(needs_full_times_sql(self.columns))
+            tests.append(needs_full_times_sql(self.fields))
         found = " or ".join(tests) or "false"
         # Spark interprets lambdas; compiled code for this would slow every row.
         is_so = f"exists(array({RESCUED}), text -> {found})"
@@ -269,13 +287,17 @@ class Schema:
             ignores them while this process runs.
         """
         rescued = collect_sample(rows.where(self.growth_condition()), RESCUED)
-        if full_times := full_times_column(rescued, self.columns):
+        if full_times := full_times_column(rescued, self.fields):
             self._add(full_times, f"times with more than six digits in batch {batch}")
             return Growth(added=[FULL_TIMES])
+        found = infer_schema(rescued)
+        if named := self._name_columns(rows, found.columns):
+            self._add({}, f"names of fields in batch {batch}", named)
+            return Growth(added=[f"{column} ({name})" for column, name in named.items()])
         if self.stops_at_new_fields:
             return Growth()
-        found = infer_schema(rescued)
-        growth = self._grow(found.columns, batch)
+        is_growing = self._source.schema_evolution in _GROWING
+        growth = self._grow(found.columns, batch) if is_growing else Growth()
         if not growth.added and not growth.widened:
             # Fields that are null in all of them are left: a later row may show their type.
             typed = set(map(fold_case, (*found.columns, *found.invalid)))
@@ -287,8 +309,8 @@ class Schema:
         """Add `_full_times` if times with more than six digits were rescued; return whether."""
         if FULL_TIMES in self.columns or "timestamp" not in self.columns.values():
             return False
-        rescued = collect_sample(rows.where(needs_full_times_sql(self.columns)), RESCUED)
-        if column := full_times_column(rescued, self.columns):
+        rescued = collect_sample(rows.where(needs_full_times_sql(self.fields)), RESCUED)
+        if column := full_times_column(rescued, self.fields):
             self._add(column, "times with more than six digits in bronze's rows")
         return bool(column)
 
@@ -303,15 +325,48 @@ class Schema:
             return Growth()
         return self._grow(file_types(rows), batch)
 
+    def _unnamed_columns(self) -> list[str]:
+        """Return the columns that may belong to a field with another name.
+
+        These are declared by the name of the column, or were added because silver reads them.
+        """
+        return [name for name in self.columns if name not in self.names and "_" in name]
+
+    def _name_columns(self, rows: DataFrame, fields: Mapping[str, str]) -> dict[str, str]:
+        """Return the unnamed columns that belong to some rescued fields, with the fields' names.
+
+        A column that has had a value keeps its name.
+
+        Args:
+            rows: the rows of a batch, parsed by the current columns.
+            fields: the rescued fields.
+        """
+        unnamed = {fold_case(name): name for name in self._unnamed_columns()}
+        names: dict[str, str] = {}
+        for field_name in fields:
+            column = unnamed.get(fold_case(column_name(field_name)))
+            if column and column not in names and column_name(field_name) != field_name:
+                names[column] = field_name
+        return {c: n for c, n in names.items() if not self._has_values(rows, c)}
+
+    def _has_values(self, rows: DataFrame, column: str) -> bool:
+        in_table = column in source_columns(self._table, self._source.origin_columns)
+        is_used = f'where "{column}" is not null limit 1'
+        return (in_table and bool(delta_tables.select_rows(self._table, "1", is_used))) or bool(
+            rows.where(F.col(quote_identifier(column)).isNotNull()).take(1)
+        )
+
     def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
+        namer = ColumnNamer(dict(self.names))
+        found = namer.columns(found, self.columns)
         spelled = {fold_case(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
-        for name, kind in found.items():
+        for name, dtype in found.items():
             if known := spelled.get(fold_case(name)):
                 before = T.DataType.fromDDL(columns[known])
-                is_fixed = known in self._declared or known in self.partition_types
+                is_fixed = known in self._declared.columns or known in self.partition_types
                 can_widen = self._source.schema_evolution == WIDENING and not is_fixed
-                after = grow_type(before, T.DataType.fromDDL(kind), can_widen)
+                after = grow_type(before, T.DataType.fromDDL(dtype), can_widen)
                 if self._would_round(known, before, after):
                     after = T.StringType()
                 if type_ddl(after) != type_ddl(before) and len(nested_names(after)) <= MAX_COLUMNS:
@@ -320,7 +375,11 @@ class Schema:
         new = self._acceptable(_without(found, columns), columns)
         growth.added.extend(new)
         if growth.added or growth.widened:
-            self._add({**columns, **new}, f"new in batch {batch}")
+            self._add({**columns, **new}, f"new in batch {batch}", namer.names)
+            growth.notes.extend(
+                f"{name} stays in {RESCUED}: {reason}"
+                for name, reason in _collision_reasons(namer).items()
+            )
         return growth
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
@@ -339,7 +398,7 @@ class Schema:
 
     def new_field_names(self, rows: DataFrame) -> list[str]:
         """Return the first names of rescued fields that are new, or have new fields, in order."""
-        flat = [name for name, kind in self.columns.items() if not is_nested_type(kind)]
+        flat = [name for name, dtype in self.fields.items() if not is_nested_type(dtype)]
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
         new = (
             rows.where(self.growth_condition())
@@ -354,9 +413,17 @@ class Schema:
         known = (*known, *self._source.partition_columns)  # which paths have, and not rows
         return select_columns(columns, known, self._source.origin_columns, named)
 
-    def _add(self, columns: Mapping[str, str], why: str) -> None:
-        self.columns = registry.add_version(self._folder, columns, why).columns
-        self.is_known = True
+    def _add(
+        self, columns: Mapping[str, str], why: str, names: Mapping[str, str] | None = None
+    ) -> None:
+        all_columns = {**self.columns, **columns} if self.is_known else columns
+        known = {path: n for path, n in (names or {}).items() if path.split(".")[0] in all_columns}
+        version = registry.add_version(self._folder, columns, why, known)
+        self.columns, self.names, self.is_known = version.columns, version.names, True
+
+
+def _collision_reasons(namer: ColumnNamer) -> dict[str, str]:
+    return {n: f"its column {c} has another field" for n, c in namer.collisions.items()}
 
 
 def only_adds_fields(before: T.DataType, after: T.DataType) -> bool:
@@ -398,8 +465,8 @@ def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     if not delta_tables.table_exists(bronze):
         return {}
     found = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
-    kinds = {field.name: type_ddl(field.dataType) for field in found}
-    return _without(kinds, bronze_columns({}, origin))
+    dtypes = {field.name: type_ddl(field.dataType) for field in found}
+    return _without(dtypes, bronze_columns({}, origin))
 
 
 def has_inexact_doubles(bronze: Path, column: str) -> bool:
@@ -409,4 +476,4 @@ def has_inexact_doubles(bronze: Path, column: str) -> bool:
 
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    return {name: kind for name, kind in columns.items() if name not in others}
+    return {name: dtype for name, dtype in columns.items() if name not in others}

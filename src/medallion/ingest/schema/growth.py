@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.json_text import json_path, string_array
+from medallion.ingest.parsing.json_text import json_field, string_array
+from medallion.ingest.parsing.names import SQL_REPLACED
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
@@ -45,26 +46,43 @@ def new_fields_sql(
     tests = []
     if has_room:
         is_unknown = f"not array_contains({known}, lower(e.key))"
-        tests.append(f"({is_unknown} and not {_HAS_NO_NAME} and {_HAS_TYPE})")
+        tests.append(f"({is_unknown} and length(e.key) between 1 and 128 and {_HAS_TYPE})")
     if can_widen:
         tests.append(f"array_contains({known}, lower(e.key))")
     is_new = f"e.value is not null and not array_contains({string_array(refused)}, e.key)"
-    found = [f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(tests)}))"] * bool(tests)
+    tests_sql = [f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(tests)}))"] * bool(
+        tests
+    )
     if not can_widen:
-        for name, kind in columns.items():
-            json = f"get_json_object({RESCUED}, {json_path(name)})"
-            if is_nested_type(kind) and (test := _has_new_field(json, T.DataType.fromDDL(kind))):
-                found.append(test)
-    if not found:
+        for name, dtype in columns.items():
+            json = json_field(RESCUED, name)
+            if is_nested_type(dtype) and (test := _has_new_field(json, T.DataType.fromDDL(dtype))):
+                tests_sql.append(test)
+    if not tests_sql:
         return "false"
     keys = f"json_object_keys({RESCUED})"
-    any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(found)})"
+    any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(tests_sql)})"
     fields = f"from_json({RESCUED}, 'map<string,string>')"
     return f"coalesce(exists(array({fields}), fields -> {any_of}), false)"
 
 
-# Names that no column can have (see `columns.is_valid_name`).
-_HAS_NO_NAME = r"(e.key rlike r'[\s,;{}()=`\x27\"\\.<>:?*]' or length(e.key) > 128)"
+def named_like_sql(columns: Iterable[str], refused: Iterable[str]) -> str:
+    """Return SQL that is true if a rescued field, by another name, belongs to one of the columns.
+
+    Args:
+        columns: columns whose fields are not known.
+        refused: fields that cannot be columns.
+    """
+    name = rf"lower(regexp_replace(k, r'{SQL_REPLACED}', '_'))"
+    is_like = (
+        f"{name} <> lower(k) and array_contains({string_array(map(fold_case, columns))}, {name})"
+    )
+    is_refused = f"array_contains({string_array(refused)}, k)"
+    return (
+        f"coalesce(exists(json_object_keys({RESCUED}), k -> {is_like} and not {is_refused}), false)"
+    )
+
+
 # JSON values with a type, unlike null, [] and {}.
 _NAMES = r"""r'"([^"\\]|\\.)*+" *:'"""
 _HAS_TYPE = (
@@ -72,23 +90,23 @@ _HAS_TYPE = (
 )
 
 
-def _has_new_field(json: str, kind: T.DataType, depth: int = 0) -> str | None:
+def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
     """Return SQL that is true if a JSON value has a field, at any depth, that a type lacks."""
-    if isinstance(kind, T.StructType):
-        known = string_array(sorted({name.lower() for name in kind.names}))
+    if isinstance(dtype, T.StructType):
+        known = string_array(sorted({name.lower() for name in dtype.names}))
         entries = f"map_entries(from_json({json}, 'map<string,string>'))"
         is_new = (
             f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
         )
-        found = [f"exists({entries}, e -> {is_new})"]
-        for field in kind.fields:
-            inner = f"get_json_object({json}, {json_path(field.name)})"
+        tests_sql = [f"exists({entries}, e -> {is_new})"]
+        for field in dtype.fields:
+            inner = json_field(json, field.name)
             if test := _has_new_field(inner, field.dataType, depth):
-                found.append(test)
-        return f"coalesce({' or '.join(found)}, false)"
-    if isinstance(kind, T.ArrayType):
+                tests_sql.append(test)
+        return f"coalesce({' or '.join(tests_sql)}, false)"
+    if isinstance(dtype, T.ArrayType):
         item = f"i{depth}"
-        test = _has_new_field(item, kind.elementType, depth + 1)
+        test = _has_new_field(item, dtype.elementType, depth + 1)
         items = f"from_json({json}, 'array<string>')"
         return test and f"coalesce(exists({items}, {item} -> {test}), false)"
     return None
@@ -112,8 +130,8 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
             fields = []
             for field in known.fields:
                 other = more.pop(fold_case(field.name), field)
-                kind = grow_type(field.dataType, other.dataType, can_widen)
-                fields.append(T.StructField(field.name, kind))
+                dtype = grow_type(field.dataType, other.dataType, can_widen)
+                fields.append(T.StructField(field.name, dtype))
             return T.StructType([*fields, *more.values()])
         case T.ArrayType(), T.ArrayType():
             return T.ArrayType(grow_type(known.elementType, new.elementType, can_widen))
@@ -131,36 +149,36 @@ def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
     """
     if type_ddl(one) == type_ddl(other):
         return one
-    kinds = {type(one), type(other)}
-    if kinds <= {*_DIGITS}:
-        return max(one, other, key=lambda kind: _DIGITS[type(kind)])
-    if kinds <= {*_DIGITS, *_FRACTIONS}:
+    dtypes = {type(one), type(other)}
+    if dtypes <= {*_DIGITS}:
+        return max(one, other, key=lambda dtype: _DIGITS[type(dtype)])
+    if dtypes <= {*_DIGITS, *_FRACTIONS}:
         return T.DoubleType()
-    if kinds <= {*_DIGITS, T.DecimalType}:
+    if dtypes <= {*_DIGITS, T.DecimalType}:
         sizes = [_digits_of(one), _digits_of(other)]
         scale = max(size[1] for size in sizes)
         digits = max(size[0] for size in sizes) + scale
         return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
-    if kinds == {T.DateType, T.TimestampType}:
+    if dtypes == {T.DateType, T.TimestampType}:
         return T.TimestampType()
     return T.StringType()
 
 
-def _digits_of(kind: T.DataType) -> tuple[int, int]:
+def _digits_of(dtype: T.DataType) -> tuple[int, int]:
     """Return the number of digits before and after the decimal point."""
-    if isinstance(kind, T.DecimalType):
-        return kind.precision - kind.scale, kind.scale
-    return _DIGITS[type(kind)], 0
+    if isinstance(dtype, T.DecimalType):
+        return dtype.precision - dtype.scale, dtype.scale
+    return _DIGITS[type(dtype)], 0
 
 
-def leaf_types(kind: T.DataType, path: str = "") -> dict[str, str]:
+def leaf_types(dtype: T.DataType, path: str = "") -> dict[str, str]:
     """Return the types within a type that have no fields of their own, by folded path."""
-    match kind:
+    match dtype:
         case T.StructType():
-            found: dict[str, str] = {}
-            for field in kind.fields:
-                found |= leaf_types(field.dataType, f"{path}.{fold_case(field.name)}")
-            return found
+            tests_sql: dict[str, str] = {}
+            for field in dtype.fields:
+                tests_sql |= leaf_types(field.dataType, f"{path}.{fold_case(field.name)}")
+            return tests_sql
         case T.ArrayType():
-            return leaf_types(kind.elementType, f"{path}[]")
-    return {path: type_ddl(kind)}
+            return leaf_types(dtype.elementType, f"{path}[]")
+    return {path: type_ddl(dtype)}

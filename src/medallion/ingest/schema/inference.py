@@ -76,18 +76,18 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
     fields = _Fields()
     for number, row in _rows(lines):
         fields.add(row, 1, number)
-    found = InferredSchema({}, {}, {})
+    inferred = InferredSchema({}, {}, {})
     for name, values in fields.by_name():
         odd: list[OddValues] = []
-        kind = values.type_of(name, odd)
-        if kind is None:
+        dtype = values.type_of(name, odd)
+        if dtype is None:
             continue
-        if reason := invalid_type_reason(kind):
-            found.invalid[name] = reason
+        if reason := invalid_type_reason(dtype):
+            inferred.invalid[name] = reason
         else:
-            found.columns[name] = type_ddl(kind)
-            found.odd_values[name] = odd
-    return found
+            inferred.columns[name] = type_ddl(dtype)
+            inferred.odd_values[name] = odd
+    return inferred
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -125,11 +125,10 @@ class _Rows:
 class _Fields:
     """The fields of objects, in the order of their first appearance."""
 
-    __slots__ = ("_spelled_twice", "_values")
+    __slots__ = ("_values",)
 
     def __init__(self) -> None:
         self._values: dict[str, _Values] = {}
-        self._spelled_twice: set[str] = set()  # names that one object has twice, by case
 
     def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
         """Add an object at a nesting level of a row."""
@@ -138,33 +137,25 @@ class _Fields:
             if values is None:
                 values = self._values[name] = _Values()
             values.add(value, level, number)
-        names = list(map(_folded, row))
-        if len(set(names)) < len(names):
-            self._spelled_twice |= {name for name in names if names.count(name) > 1}
 
     def merge(self, other: _Fields) -> None:
         """Add the values of other fields."""
         for name, values in other._values.items():
             self._values.setdefault(name, _Values()).merge(values)
-        self._spelled_twice |= other._spelled_twice
 
     def by_name(self) -> Iterator[tuple[str, _Values]]:
-        """Yield the fields; names that differ only in case are one, in the most frequent spelling.
-
-        If one object has several spellings, only the values of that one count.
-        """
+        """Yield the fields; names that differ only in case are one, in the most frequent one."""
         spellings: dict[str, list[str]] = {}
         for name in self._values:
             spellings.setdefault(_folded(name), []).append(name)
-        for folded_name, names in spellings.items():
+        for names in spellings.values():
             name = max(names, key=lambda name: self._values[name].rows)
-            if len(names) > 1 and folded_name not in self._spelled_twice:
-                merged = _Values()
+            values = self._values[name]
+            if len(names) > 1:
+                values = _Values()
                 for each in names:
-                    merged.merge(self._values[each])
-                yield name, merged
-            else:
-                yield name, self._values[name]
+                    values.merge(self._values[each])
+            yield name, values
 
 
 class _Values:
@@ -189,11 +180,11 @@ class _Values:
             return
         if row != self._last:
             self.rows, self._last = self.rows + 1, row
-        found = self._type_of(value, level, row)
-        if found in self._types:
-            self._types[found].add(row)
+        dtype = self._type_of(value, level, row)
+        if dtype in self._types:
+            self._types[dtype].add(row)
         else:
-            self._types[found] = _Rows(row, value)
+            self._types[dtype] = _Rows(row, value)
 
     def _type_of(self, value: Any, level: int, row: int) -> type[T.DataType]:
         if isinstance(value, list | dict):
@@ -228,11 +219,11 @@ class _Values:
 
     def merge(self, other: _Values) -> None:
         """Add the values of another field."""
-        for found, rows in other._types.items():
-            mine = self._types.get(found)
+        for dtype, rows in other._types.items():
+            mine = self._types.get(dtype)
             first = min((rows, mine or rows), key=lambda each: each.first)
             count = rows.count + (mine.count if mine else 0)
-            self._types[found] = _Rows(first.first, first.example, count)
+            self._types[dtype] = _Rows(first.first, first.example, count)
         self.rows += other.rows
         self._has_fractions |= other._has_fractions
         self._is_long &= other._is_long
@@ -256,12 +247,12 @@ class _Values:
             return self._as_type(main, path, odd)
         count = sum(rows.count for rows in others)
         if main not in (T.StringType, T.NullType) and _is_few(count, self.rows):
-            found = self._as_type(main, path, odd)
-            if found and not isinstance(found, T.StringType):
+            dtype = self._as_type(main, path, odd)
+            if dtype and not isinstance(dtype, T.StringType):
                 first = min(others, key=lambda rows: rows.first)
                 text = json.dumps(first.example, ensure_ascii=False)
-                odd.append(OddValues(path, type_ddl(found), count, self.rows, text, first.first))
-                return found
+                odd.append(OddValues(path, type_ddl(dtype), count, self.rows, text, first.first))
+                return dtype
         nested = {T.ArrayType, T.StructType, T.NullType}
         too_deep = T.NullType in self._types and set(self._types) <= nested
         return T.NullType() if too_deep else T.StringType()
@@ -275,9 +266,11 @@ class _Values:
             item = self._items and self._items.type_of(f"{path}[]", odd)
             return T.ArrayType(item) if item else None
         if main is T.StructType:
-            some = [(n, values.type_of(f"{path}.{n}", odd)) for n, values in self._fields.by_name()]
-            fields = [T.StructField(name, kind) for name, kind in some if kind]
-            return T.StructType(fields) if fields else None
+            fields = [
+                (n, values.type_of(f"{path}.{n}", odd)) for n, values in self._fields.by_name()
+            ]
+            known = [T.StructField(name, dtype) for name, dtype in fields if dtype]
+            return T.StructType(known) if known else None
         return main()
 
     def _number(self) -> T.DataType:
@@ -304,7 +297,7 @@ _MAX_SHOWN = 60  # characters of a value
 
 
 def inference_notes(
-    found: InferredSchema,
+    inferred: InferredSchema,
     columns: Collection[str],
     hints: Collection[str],
     origin_of: Callable[[int], str],
@@ -312,28 +305,33 @@ def inference_notes(
     """Return notes for the user on values and fields that stay in `_rescued_data`.
 
     Args:
-        found: the inferred schema.
+        inferred: the inferred schema.
         columns: the columns of the source's schema.
         hints: the columns whose types the configuration declares.
         origin_of: returns where a row of the sample came from, by its number.
     """
     notes = []
-    if len({*found.columns, *hints}) > MAX_COLUMNS:
+    if len({*inferred.columns, *hints}) > MAX_COLUMNS:
         notes.append(
-            f"{len(found.columns):,} fields: {len(columns):,} of them became columns, the others "
-            f"stay in {RESCUED}"
+            f"{len(inferred.columns):,} fields: {len(columns):,} of them became columns, the "
+            f"others stay in {RESCUED}"
         )
     named = set(columns) - set(hints)
-    odd = [odd for name in found.columns if name in named for odd in found.odd_values[name]]
+    odd = [
+        odd
+        for name in inferred.columns
+        if name in named
+        for odd in inferred.odd_values.get(name, [])
+    ]
     notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MAX_NOTES]]
     if len(odd) > _MAX_NOTES:
         notes.append(f"{len(odd) - _MAX_NOTES:,} more fields have values that do not fit")
     notes += [
         f"{printable(name)} stays in {RESCUED}: {reason}"
-        for name, reason in list(found.invalid.items())[:_MAX_NOTES]
+        for name, reason in list(inferred.invalid.items())[:_MAX_NOTES]
     ]
-    if len(found.invalid) > _MAX_NOTES:
-        notes.append(f"{len(found.invalid) - _MAX_NOTES:,} more fields stay in {RESCUED}")
+    if len(inferred.invalid) > _MAX_NOTES:
+        notes.append(f"{len(inferred.invalid) - _MAX_NOTES:,} more fields stay in {RESCUED}")
     return notes
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
@@ -16,7 +16,7 @@ from medallion.config.values import fold_case
 from medallion.errors import ConfigError, MedallionError
 from medallion.state import ledger
 from medallion.storage import clock, delta_tables, files
-from medallion.storage.table_specs import bronze_columns
+from medallion.storage.table_specs import FULL_TIMES, bronze_columns
 from medallion.storage.text import counted, printable
 
 
@@ -29,12 +29,14 @@ class SchemaVersion:
         created_at: the time in UTC.
         why: the reason for the change.
         columns: names with Spark types.
+        names: the original names of fields by path, if they differ (`parsing.names`).
     """
 
     version: int
     created_at: str
     why: str
     columns: Mapping[str, str]
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_versions(directory: Path) -> list[SchemaVersion]:
@@ -52,6 +54,12 @@ def read_versions(directory: Path) -> list[SchemaVersion]:
     return sorted(versions, key=lambda each: each.version)
 
 
+def newest_names(directory: Path) -> Mapping[str, str]:
+    """Return the original names of fields by path, of the newest version."""
+    versions = read_versions(directory)
+    return versions[-1].names if versions else {}
+
+
 def _read_version(number: int, file: Path) -> SchemaVersion:
     version = SchemaVersion(**json.loads(file.read_text(encoding="utf-8")))
     columns = version.columns
@@ -62,13 +70,23 @@ def _read_version(number: int, file: Path) -> SchemaVersion:
     return version
 
 
-def add_version(directory: Path, columns: Mapping[str, str], why: str) -> SchemaVersion:
-    """Write the next version atomically, with these columns after those of the last one."""
+def add_version(
+    directory: Path, columns: Mapping[str, str], why: str, names: Mapping[str, str] | None = None
+) -> SchemaVersion:
+    """Write the next version atomically.
+
+    Args:
+        directory: the versions of the source.
+        columns: new or changed columns, which follow those of the last version.
+        why: the reason for the change.
+        names: additional original names by path.
+    """
     known = read_versions(directory)
     before = dict(known[-1].columns) if known else {}
     number = known[-1].version + 1 if known else 1
     now = clock.format_time(clock.now_micros())
-    version = SchemaVersion(number, now, why, {**before, **columns})
+    all_names = {**(known[-1].names if known else {}), **(names or {})}
+    version = SchemaVersion(number, now, why, {**before, **columns}, all_names)
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"
     files.write_atomic(directory / f"{version.version}.json", text)
@@ -81,6 +99,7 @@ def declare_columns(
     declared: Mapping[str, str],
     key: str = "schema",
     can_rewrite: bool = False,
+    names: Mapping[str, str] | None = None,
 ) -> SchemaVersion:
     """Add the configuration's columns to the newest version.
 
@@ -90,6 +109,7 @@ def declare_columns(
         declared: columns with types as versions spell them (`columns.declared_columns`).
         key: the setting of the source that declares them.
         can_rewrite: whether types may change, because the table is about to be rewritten.
+        names: the original names of declared fields by path.
 
     Returns:
         The newest version, with these columns.
@@ -117,8 +137,9 @@ def declare_columns(
             )
         if wanted != columns.get(column):
             changes[column] = wanted
-    if changes or not known:
-        return add_version(directory, changes, "declared in the configuration")
+    new_names = {p: n for p, n in (names or {}).items() if not known or p not in known[-1].names}
+    if changes or new_names or not known:
+        return add_version(directory, changes, "declared in the configuration", new_names)
     return known[-1]
 
 
@@ -143,13 +164,19 @@ def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
 
 
 def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
-    """Return the columns that a version adds (`+`) or changes (`~`), a line each."""
+    """Return the columns that a version adds (`+`) or changes (`~`), a line each.
+
+    Below them are the fields of columns with another name: `customer_email is "customer email"`.
+    """
     old = before.columns if before else {}
-    return [
+    changes = [
         f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
         for name, dtype in after.columns.items()
         if old.get(name) != dtype
     ]
+    old_names = before.names if before else {}
+    new_names = [item for item in after.names.items() if item not in old_names.items()]
+    return changes + [f"  {path} is {json.dumps(name)}" for path, name in new_names]
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
@@ -175,5 +202,8 @@ def has_known_columns(config: Config, source: SourceConfig) -> bool:
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)
     # If the schema versions are lost, bronze's next run restores them from the table.
-    hinted = bronze_columns(source.hints, source.origin_columns).keys()
+    from medallion.ingest.parsing.names import column_name  # here: it imports PySpark
+
+    hints = {FULL_TIMES: "", **{column_name(name): "" for name in source.hints}}
+    hinted = bronze_columns(hints, source.origin_columns).keys()
     return bool(versions) or bool(delta_tables.column_names(table) - hinted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config
 from medallion.config.queries import Query
@@ -147,16 +149,19 @@ class Bronze(Flow):
         """Rewrite the table under a schema in one commit, from its own rows."""
         is_typed = self.source.format in TYPED_FORMATS
         partitions = schema.partition_types
+        strings = dict.fromkeys(partitions, "string")  # the values in paths are read again
 
         def rewritten() -> DataFrame:
-            # The values in paths are read again.
-            columns = {**schema.columns, **dict.fromkeys(partitions, "string")}
-            rows = rewrite_rows(self.rows(), columns, self.source.origin_columns, is_typed)
+            columns, fields = {**schema.columns, **strings}, {**schema.fields, **strings}
+            origin = self.source.origin_columns
+            rows = rewrite_rows(self.rows(), columns, origin, is_typed, fields, schema.names)
             return with_partition_columns(rows, partitions)
 
         rows = rewritten()
         if not is_typed and schema.add_full_times(rows):
             rows = rewritten()
+        if schema.names:
+            rows = rows.to(T.StructType.fromJson(json.loads(schema.table_json())))  # comments
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
 
@@ -170,7 +175,10 @@ class Bronze(Flow):
         if uncounted:
             source = self._open_source(self.schema())
             lines += sum(map(source.count_rows, uncounted))
-        rescued = RescuedValues(self.spark, self.source, self._table, batches, self._conditions())
+        names = self._writer.names if self._writer else {}
+        rescued = RescuedValues(
+            self.spark, self.source, self._table, batches, self._conditions(), names
+        )
         if report := rescued.report():
             self.say(f"  {report}")
         return {

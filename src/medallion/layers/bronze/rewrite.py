@@ -8,7 +8,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from medallion.ingest.parsing.json_text import json_field
+from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.times import formatted_time, is_time_format
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
@@ -28,7 +31,12 @@ _TIMES = {
 
 
 def rewrite_rows(
-    rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str], is_typed: bool = False
+    rows: DataFrame,
+    schema: Mapping[str, str],
+    origin: Mapping[str, str],
+    is_typed: bool = False,
+    fields: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return bronze's rows with the columns and types of another schema.
 
@@ -41,21 +49,31 @@ def rewrite_rows(
         schema: the source's own columns with their Spark types; none of the table's is missing.
         origin: the columns that say where a row came from.
         is_typed: True if the source's files have types, as Parquet does.
+        fields: the fields of the columns, as `parse_lines` takes them.
+        names: the original names of fields by path.
 
     Returns:
         The columns of `schema`, then the technical ones, in bronze's order.
     """
+    fields, names = fields or schema, names or {}
     if is_typed:
-        return _rewrite_typed(rows, schema, origin)
+        return _rewrite_typed(rows, schema, origin, fields, names)
     before = {field.name: type_ddl(field.dataType) for field in rows.schema if field.name in schema}
     changed = [name for name, type_ in before.items() if schema[name] != type_]
     old = rows.select(*(F.col(quote_identifier(name)).alias(_OLD + name) for name in rows.columns))
     keys = F.json_object_keys(_before(RESCUED))
     old = old.withColumn(_KEYS, F.coalesce(keys, F.array().cast("array<string>")))
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
-    old = old.withColumn("value", _as_json(changed, times))
-    parsed = parse_lines(old, schema).drop(INGESTED_AT)
-    columns = {name: _column(name, name in before, name in changed) for name in schema}
+    values = {name: _with_names(_before(name), before[name], name, names) for name in changed}
+    values |= {name: _time(name) for name in times}
+    old = old.withColumn("value", _as_json({names.get(n, n): v for n, v in values.items()}))
+    parsed = parse_lines(old, schema, None, fields).drop(INGESTED_AT)
+    columns = {
+        name: F.col(quote_identifier(name))
+        if name in changed or name not in before
+        else _kept_or_moved(name, names.get(name, name))
+        for name in schema
+    }
     if FULL_TIMES in before:
         columns[FULL_TIMES] = _full_times(times)
     # A row without anything to parse is an empty object, which has nothing to rescue either.
@@ -70,16 +88,20 @@ def rewrite_rows(
     )
 
 
-def _as_json(changed: list[str], times: list[str]) -> Column:
+def _with_names(value: Column, dtype: str, column: str, names: Mapping[str, str]) -> Column:
+    """Return a value of a column with the original names of the fields within it."""
+    wanted = with_field_names(T.DataType.fromDDL(dtype), names, column)
+    return value.cast(wanted) if type_ddl(wanted) != dtype else value
+
+
+def _as_json(values: Mapping[str, Column]) -> Column:
     """Return the JSON to parse again: rescued fields, and columns whose type changes.
 
     If a nested column has a part of a value that is rescued as a whole, only the latter counts.
 
     Args:
-        changed: the columns.
-        times: those of them that are timestamps, if the table has `_full_times`.
+        values: the values of these columns by the names of their fields.
     """
-    values = {name: _before(name) for name in changed} | {name: _time(name) for name in times}
     fields = [F.when(~_is_rescued(name), value).alias(name) for name, value in values.items()]
     own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
     rescued = _before(RESCUED)
@@ -107,12 +129,10 @@ def _full_times(gone: list[str]) -> Column:
     return F.nullif(F.to_json(both), F.lit("{}"))
 
 
-def _column(name: str, is_old: bool, is_changed: bool) -> Column:
-    new = F.col(quote_identifier(name))
-    if is_changed or not is_old:
-        return new
-    old = _before(name)
-    return F.when(_is_rescued(name), F.coalesce(new, old)).otherwise(old)
+def _kept_or_moved(column: str, name: str) -> Column:
+    """Return a column whose type stays: its value, or the rescued one of its field."""
+    old = _before(column)
+    return F.when(_is_rescued(name), F.coalesce(quote_identifier(column), old)).otherwise(old)
 
 
 def _before(name: str) -> Column:
@@ -124,25 +144,34 @@ def _is_rescued(name: str) -> Column:
 
 
 def _rewrite_typed(
-    rows: DataFrame, schema: Mapping[str, str], origin: Mapping[str, str]
+    rows: DataFrame,
+    schema: Mapping[str, str],
+    origin: Mapping[str, str],
+    fields: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> DataFrame:
-    """Return the rows of typed columns: each value keeps its type, and all its digits."""
-    own = [field for field in rows.schema if field.name in schema]
-    typed = [
-        F.col(quote_identifier(field.name)).alias(
-            typed_column_name(number, field.name, field.dataType)
+    """Return the same for typed columns: each value keeps its type, and all its digits."""
+    typed = []
+    for number, each in enumerate(field for field in rows.schema if field.name in schema):
+        value, dtype = F.col(quote_identifier(each.name)), type_ddl(each.dataType)
+        field_name = typed_column_name(
+            number,
+            names.get(each.name, each.name),
+            with_field_names(each.dataType, names, each.name),
         )
-        for number, field in enumerate(own)
-    ]
+        typed.append(_with_names(value, dtype, each.name, names).alias(field_name))
     others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
     kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
-    parsed = parse_typed_rows(rows.select(*typed, *kept), schema).drop(INGESTED_AT)
-    rescued = {name: F.get_json_object(_before(RESCUED), f"$['{name}']") for name in schema}
-    moved = {name: _cast_exactly(rescued[name], type_) for name, type_ in schema.items()}
-    names = F.array_compact(
-        F.array(*(F.when(value.isNotNull(), name) for name, value in moved.items()))
+    parsed = parse_typed_rows(rows.select(*typed, *kept), schema, fields).drop(INGESTED_AT)
+    before = quote_identifier(_OLD + RESCUED)
+    moved = {
+        column: _cast_exactly(json_field(before, name), type_)
+        for column, (name, type_) in zip(schema, fields.items(), strict=True)
+    }
+    keys = (
+        F.when(value.isNotNull(), name) for name, value in zip(fields, moved.values(), strict=True)
     )
-    parsed = parsed.withColumn(_KEYS, names)
+    parsed = parsed.withColumn(_KEYS, F.array_compact(F.array(*keys)))
     members = f"cast(try_parse_json(`{_OLD}{RESCUED}`) as map<string, variant>)"
     left = F.expr(
         f"to_json(map_filter({members}, (key, val) -> not array_contains(`{_KEYS}`, key)))"
@@ -158,9 +187,11 @@ def _rewrite_typed(
     )
 
 
-def _cast_exactly(json: Column, type_: str) -> Column:
+def _cast_exactly(sql: str, type_: str) -> Column:
     """Cast the JSON of a rescued value; return null if the result is not exactly the same value."""
-    wanted = T.DataType.fromDDL(type_)
+    if is_time_format(type_):
+        return F.expr(formatted_time(sql, type_))
+    wanted, json = T.DataType.fromDDL(type_), F.expr(sql)
     value = json.try_cast(type_)
     match wanted:
         case T.StringType():

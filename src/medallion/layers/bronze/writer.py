@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Event
 
@@ -64,6 +64,11 @@ class BronzeWriter:
         self._table = config.layout.table(name)
         self._properties = config.properties(name)
         self._checkpoint = config.layout.checkpoint(name)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The original names of fields by path (`ingest.parsing.names`)."""
+        return self._schema.names
 
     def prepare(self) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it."""
@@ -186,8 +191,10 @@ class BronzeWriter:
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
         types = self._schema.partition_types
         # A field of that name in a row is parsed, and replaced by the value in the path.
-        columns = {**self._schema.columns, **dict.fromkeys(types, "string")}
-        parsed = parse_lines(rows, columns, LineLayout.of(first_lines, columns))
+        strings = dict.fromkeys(types, "string")
+        columns = {**self._schema.columns, **strings}
+        fields = {**self._schema.fields, **strings}
+        parsed = parse_lines(rows, columns, LineLayout.of(first_lines, fields), fields)
         return with_partition_columns(parsed, types)
 
     def _write_parsed(
@@ -201,6 +208,8 @@ class BronzeWriter:
             number: the batch.
             growing: SQL; the write fails with the code `_GROWS` at a row for which it is true.
         """
+        if self._schema.names and self._schema.table_change() is TableChange.WIDER:
+            self._add_columns()  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
         parsed = self._parsed(observed, first_lines)
@@ -232,6 +241,8 @@ class BronzeWriter:
         """Report how a schema has grown; raise MedallionError if the table has to be rewritten."""
         if growth.added:
             self._say(f"  {self._name}: new columns: {', '.join(growth.added)}")
+        for note in growth.notes:
+            self._say(f"  {self._name}: {note}")
         if growth.widened:
             self._say(f"  {self._name}: wider types: {', '.join(growth.widened)}")
             raise MedallionError(

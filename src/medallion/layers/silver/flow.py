@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
+from medallion.ingest.schema.registry import newest_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
@@ -125,7 +126,8 @@ class Silver(Flow):
             )
         document = rules.load_rule_document(self.config, source)
         document["bronze"] |= digits_rule
-        now = rules.with_rescue_rules(self.spark, source, document, bronze.schema)
+        names = newest_names(self.config.layout.schemas(source.name))
+        now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
         started = self._effective_rules(now, recorded)
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])

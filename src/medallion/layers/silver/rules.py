@@ -79,7 +79,11 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
 
 
 def with_rescue_rules(
-    spark: SparkSession, source: SourceConfig, rules: Mapping[str, Any], bronze: T.StructType
+    spark: SparkSession,
+    source: SourceConfig,
+    rules: Mapping[str, Any],
+    bronze: T.StructType,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the document with the rules about values that did not fit their columns.
 
@@ -88,13 +92,14 @@ def with_rescue_rules(
         source: the source.
         rules: the document; its rules replace those of the same name.
         bronze: the schema of its bronze table.
+        names: the original names of its fields (`ingest.parsing.names`).
     """
     rescued, columns = "", source_columns(source, bronze)
     if source.on_rescued == "quarantine":
         fields = rescue_rules(spark, source, columns, rules["bronze"].values())
         own = {*rules["bronze"], *rules["silver"]}
         fields = {name: path for name, path in fields.items() if name not in own}
-        rescued = rescued_rules_sql(fields, columns)
+        rescued = rescued_rules_sql(fields, columns, names)
     return {**rules, "rescued": rescued}
 
 

@@ -1,0 +1,203 @@
+"""Names of fields in files and messages, and names of the columns that hold them.
+
+Delta refuses some characters in names, and others need quotes everywhere: a column has `_` in their
+place. The original names are kept by path: `{"customer_email": "customer email"}`, and for a field
+within a struct, or within the items of an array, `{"at.zip_code": "zip code"}`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import types as T
+
+from medallion.config.values import fold_case
+from medallion.spark.plans import type_ddl
+
+_REPLACED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
+SQL_REPLACED = r"[\s,;{}()=`\x27\x22\\.<>:?*]"  # the same, in a string of SQL
+
+
+def column_name(name: str) -> str:
+    """Return the name of the column for a field."""
+    return _REPLACED.sub("_", name)
+
+
+def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return columns in their order, with the original names of fields at every depth.
+
+    Args:
+        columns: names with Spark types.
+        names: the original names by path.
+    """
+    if not names:
+        return dict(columns)
+    return {
+        names.get(column, column): type_ddl(
+            with_field_names(T.DataType.fromDDL(dtype), names, column)
+        )
+        if "struct<" in dtype
+        else dtype
+        for column, dtype in columns.items()
+    }
+
+
+def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> T.DataType:
+    """Return a type with the original names of its fields.
+
+    Args:
+        dtype: the type of a column, or of a field within one.
+        names: the original names by path.
+        path: the path of the type.
+    """
+    match dtype:
+        case T.StructType():
+            fields = []
+            for each in dtype:
+                inner = f"{path}.{each.name}"
+                renamed = with_field_names(each.dataType, names, inner)
+                fields.append(T.StructField(names.get(inner, each.name), renamed))
+            return T.StructType(fields)
+        case T.ArrayType():
+            return T.ArrayType(with_field_names(dtype.elementType, names, path))
+        case T.MapType():
+            return T.MapType(dtype.keyType, with_field_names(dtype.valueType, names, path))
+    return dtype
+
+
+def field_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the original names on the path of a column, or of a field within one."""
+    return [names.get(".".join(path[: i + 1]), name) for i, name in enumerate(path)]
+
+
+def column_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """Return the names of columns for a path of original names."""
+    columns: list[str] = []
+    for name in path:
+        column = ".".join([*columns, column_name(name)])
+        columns.append(column_name(name) if names.get(column) == name else name)
+    return columns
+
+
+def renamed(value: str, dtype: str, wanted: str) -> str:
+    """Return SQL for a nested value with the names of another type, field by field.
+
+    Args:
+        value: SQL of the value.
+        dtype: its type.
+        wanted: the same type with other names.
+    """
+    is_renamed = dtype != wanted and "struct<" in wanted
+    return f"cast({value} as {wanted})" if is_renamed else value
+
+
+def with_comments(dtype: T.StructType, names: Mapping[str, str], path: str = "") -> T.StructType:
+    """Return a struct whose fields have their original name as comment, if it differs."""
+    return T.StructType(
+        [
+            T.StructField(
+                each.name,
+                _commented(each.dataType, names, f"{path}{each.name}"),
+                metadata={"comment": names[f"{path}{each.name}"]}
+                if f"{path}{each.name}" in names
+                else {},
+            )
+            for each in dtype
+        ]
+    )
+
+
+def _commented(dtype: T.DataType, names: Mapping[str, str], path: str) -> T.DataType:
+    match dtype:
+        case T.StructType():
+            return with_comments(dtype, names, f"{path}.")
+        case T.ArrayType():
+            return T.ArrayType(_commented(dtype.elementType, names, path))
+        case T.MapType():
+            return T.MapType(dtype.keyType, _commented(dtype.valueType, names, path))
+    return dtype
+
+
+@dataclass
+class ColumnNamer:
+    """Gives fields the names of columns.
+
+    Attributes:
+        names: the original names by path; grows.
+        unnamed: columns whose original name is not known, as the configuration declares them: the
+            first field whose name becomes that of the column is theirs.
+        collisions: fields that have no column, because another field has that name, with the
+            column; each by its path.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    unnamed: Iterable[str] = ()
+    collisions: dict[str, str] = field(default_factory=dict)
+
+    def columns(self, fields: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+        """Return the columns for some fields.
+
+        Args:
+            fields: original names with Spark types.
+            known: the columns that exist, with their types; theirs are the fields that they have.
+        """
+        columns = self._columns_of(list(fields), list(known), "")
+        return {
+            column: self._ddl(fields[name], known.get(column), column)
+            for name in fields
+            if (column := columns.get(name))
+        }
+
+    def _ddl(self, ddl: str, known: str | None, path: str) -> str:
+        if "struct<" not in ddl:
+            return ddl
+        before = T.DataType.fromDDL(known) if known else None
+        return type_ddl(self._type(T.DataType.fromDDL(ddl), before, path))
+
+    def _struct(self, fields: T.StructType, known: T.DataType | None, path: str) -> T.StructType:
+        before = {f.name: f.dataType for f in known} if isinstance(known, T.StructType) else {}
+        columns = self._columns_of(fields.names, list(before), path)
+        types = {each.name: each.dataType for each in fields}
+        renamed = []
+        for name in fields.names:
+            if column := columns.get(name):
+                inner = self._type(types[name], before.get(column), f"{path}{column}")
+                renamed.append(T.StructField(column, inner))
+        return T.StructType(renamed)
+
+    def _type(self, dtype: T.DataType, known: T.DataType | None, path: str) -> T.DataType:
+        match dtype:
+            case T.StructType():
+                return self._struct(dtype, known, f"{path}.")
+            case T.ArrayType():
+                item = known.elementType if isinstance(known, T.ArrayType) else None
+                return T.ArrayType(self._type(dtype.elementType, item, path))
+            case T.MapType():
+                value = known.valueType if isinstance(known, T.MapType) else None
+                return T.MapType(dtype.keyType, self._type(dtype.valueType, value, path))
+        return dtype
+
+    def _columns_of(self, names: list[str], known: list[str], path: str) -> dict[str, str]:
+        """Return the column of each field of one struct; usual names come first."""
+        owners = {fold_case(self.names.get(path + each, each)): each for each in known}
+        used = {fold_case(each): each for each in known}
+        unnamed = {fold_case(each) for each in self.unnamed} if not path else set()
+        columns = {}
+        for name in sorted(names, key=lambda name: column_name(name) != name):
+            column = column_name(name)
+            if owner := owners.get(fold_case(name)):
+                columns[name] = owner
+                unnamed.discard(fold_case(owner))
+            elif fold_case(column) not in used:
+                columns[name] = used[fold_case(column)] = column
+                if column != name:
+                    self.names[path + column] = name
+            elif fold_case(column) in unnamed and column != name:
+                unnamed.discard(fold_case(column))
+                columns[name] = used[fold_case(column)]
+                self.names[path + used[fold_case(column)]] = name
+            else:
+                self.collisions[path + name] = path + used[fold_case(column)]
+        return columns

@@ -1,0 +1,96 @@
+"""Time formats of `hints` and `schema`, tokens that are no JSON, and samples of real systems."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.typed import typed_column_name
+
+MICROS = "2026-05-01 10:00:00.605139"
+CASES: list[tuple[str, str, str | None]] = [
+    ("timestamp_seconds", "1777629600", "2026-05-01 10:00:00"),
+    ("timestamp_seconds", "1777629600.605139", MICROS),  # Zeek
+    ("timestamp_seconds", '"1777629600.605139"', MICROS),
+    ("timestamp_seconds", "-1", "1969-12-31 23:59:59"),
+    ("timestamp_seconds", '"soon"', None),
+    ("timestamp_seconds", "true", None),
+    ("timestamp_seconds", "1777629600000", None),  # the year 58,300
+    ("timestamp_millis", "1777629600605", "2026-05-01 10:00:00.605"),
+    ("timestamp_millis", '"1777629600605"', "2026-05-01 10:00:00.605"),
+    ("timestamp_millis", "1777629600605.139", MICROS),
+    ("timestamp_micros", "1777629600605139", MICROS),
+    ("timestamp_nanos", "1777629600605139000", MICROS),
+    ("timestamp_millis", '"2026-05-01"', None),
+    ("timestamp 'dd.MM.yyyy HH:mm'", '"01.05.2026 10:00"', "2026-05-01 10:00:00"),
+    ("timestamp 'dd.MM.yyyy HH:mm'", '"2026-05-01"', None),
+    ("timestamp 'dd.MM.yyyy'", '"31.02.2026"', None),
+    ("timestamp 'dd/MMM/yyyy:HH:mm:ss Z'", '"01/May/2026:12:00:00 +0200"', "2026-05-01 10:00:00"),
+    ("timestamp 'yyyyMMdd'", "20260501", "2026-05-01 00:00:00"),
+    ("timestamp \"yyyy-MM-dd'T'HH\"".replace('"', "'"), '"2026-05-01T10"', "2026-05-01 10:00:00"),
+]
+
+
+SHAPES = ['{{"id":"a","sent at":{}}}', '{{"sent at": {}, "ID": "a"}}', '{{"sent at":{},"x":1}}']
+
+
+@pytest.mark.parametrize("dtype", list(dict.fromkeys(dtype for dtype, *_ in CASES)))
+def test_time_format_of_json(spark: SparkSession, dtype: str) -> None:
+    cases = [case[1:] for case in CASES if case[0] == dtype]
+    shapes = ['{{"id":"a","sent at":{}}}', '{{"sent at": {}, "ID": "a"}}', '{{"sent at":{},"x":1}}']
+    lines = [(shape.format(value), when) for value, when in cases for shape in shapes]
+    frame = spark.createDataFrame(
+        [(line, n) for n, (line, _) in enumerate(lines)], "value string, n int"
+    )
+    columns, fields = {"id": "string", "sent_at": "timestamp"}, {"id": "string", "sent at": dtype}
+    rows = parse_lines(frame, columns, None, fields).selectExpr("*", "string(sent_at) as at")
+    for row, (line, when) in zip(rows.orderBy("n").collect(), lines, strict=True):
+        assert row["at"] == when, line
+        rescued = json.loads(row["_rescued_data"] or "{}")
+        assert ("sent at" in rescued) == (when is None), line
+        assert row["_corrupt_record"] is None
+
+
+def test_nanoseconds_are_kept_in_full_times(spark: SparkSession) -> None:
+    columns = {"at": "timestamp", "_full_times": "string"}
+    fields = {**columns, "at": "timestamp_nanos"}
+    frame = spark.createDataFrame([('{"at":1777629600605139072}',)], "value string")
+    (row,) = parse_lines(frame, columns, None, fields).collect()
+    assert str(row["at"]) == MICROS
+    assert json.loads(row["_full_times"]) == {"at": "2026-05-01T10:00:00.605139072Z"}
+
+
+def test_time_format_of_typed_columns(spark: SparkSession) -> None:
+    values = spark.sql("select 1777629600605L as ms, '01.05.2026' as day, true as no")
+    typed = [
+        F.col(field.name).alias(typed_column_name(n, field.name, field.dataType))
+        for n, field in enumerate(values.schema)
+    ]
+    columns = dict.fromkeys(("ms", "day", "no"), "timestamp")
+    formats = {"ms": "timestamp_millis", "day": "timestamp 'dd.MM.yyyy'", "no": "timestamp_seconds"}
+    (row,) = parse_lines(values.select(*typed), columns, None, formats).collect()
+    assert (str(row.ms), str(row.day)) == ("2026-05-01 10:00:00.605000", "2026-05-01 00:00:00")
+    assert (row.no, json.loads(row["_rescued_data"])) == (None, {"no": True})
+
+
+TOKENS: dict[str, tuple[Any, ...]] = {
+    '{"x": NaN, "s": "NaN, \\"Infinity\\"", "n": 1}': (None, 'NaN, "Infinity"', 1, {"x": "NaN"}),
+    '{"s": -Infinity, "n": -1, "list": [NaN, 1]}': (
+        *(None, "-Infinity", -1, {"list": ["NaN", 1]}),
+    ),
+}
+
+
+def test_tokens_of_python_are_strings(spark: SparkSession) -> None:
+    columns = {"x": "double", "s": "string", "n": "long"}
+    lines = [*TOKENS, '{"x": NaNo}', '{"x": NaN']
+    frame = spark.createDataFrame(list(enumerate(lines)), "at int, value string")
+    rows = parse_lines(frame, columns).orderBy("at").collect()
+    for row, expected in zip(rows, TOKENS.values(), strict=False):
+        assert (row.x, row.s, row.n, json.loads(row["_rescued_data"])) == expected
+    assert [row["_corrupt_record"] for row in rows[2:]] == lines[2:]
