@@ -102,8 +102,10 @@ class _Head:
         return rows[:_ROWS] if self._is_complete or len(rows) > _ROWS else rows[:-1]
 
     def other_delimiter(self, known: Collection[str]) -> str | None:
-        """Return a delimiter that separates the first row into known names, or where the row is one
-        field, all rows into as many fields."""
+        """Return a delimiter that separates the first row into known names.
+
+        If the first row is one field, return one that separates all rows into as many fields.
+        """
         first = self.rows(self.options.delimiter)[0]
         own = (self.options.delimiter, self.options.quote)
         for other in (sign for sign in _DELIMITERS if sign not in own):
@@ -119,8 +121,11 @@ class _Head:
 
 
 def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]) -> str | None:
-    """Return why a CSV file waits: none of its header's names is known, and the header is separated
-    by another delimiter, comes later or looks like data."""
+    """Return why a CSV file waits, or None.
+
+    It waits if no name of its header is known, and the header has another delimiter, comes later or
+    looks like data.
+    """
     rows = head.rows(source.options.delimiter)
     if not rows:
         return None

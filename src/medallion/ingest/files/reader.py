@@ -228,10 +228,12 @@ _TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
 
 
 def read_typed(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
-    """Return the rows of some files: their columns by `parsing.typed.column_name`, and `_file`,
-    `_modified`.
+    """Return the rows of some files.
+
+    Their columns are named by `parsing.typed.column_name`, and followed by `_file` and `_modified`.
 
     Args:
+        spark: the session.
         kind: one of `config.model.TYPED_FORMATS`.
         files: paths, and how Spark takes them.
 
@@ -258,7 +260,11 @@ def _load(
     """Return the rows of files of the same columns.
 
     Args:
-        names: of each column's name and type the name that it gets; is added to.
+        spark: the session.
+        kind: one of `config.model.TYPED_FORMATS`.
+        columns: the files' columns as one string; of ORC files it starts with the writer.
+        files: the paths.
+        names: the new name of each column by its name and type; new ones are added.
     """
     loader = spark.read.format(_FORMATS.get(kind, kind))
     if kind == "orc":

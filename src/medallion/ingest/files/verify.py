@@ -164,7 +164,7 @@ def _objects(text: str, is_next: re.Pattern[str]) -> int:
 
 
 def _end_of_object(text: str, at: int) -> int | None:
-    """Return where the object that starts here ends; None if its brackets or quotes do not match"""
+    """Return where the object that starts here ends; None if brackets or quotes do not match."""
     level = 0
     for sign in _SIGNS.finditer(text, at):
         level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
