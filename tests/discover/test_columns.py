@@ -9,6 +9,7 @@ import pytest
 
 from medallion.discover import columns
 from medallion.discover.columns import Column
+from medallion.ingest.parsing.names import column_name
 
 
 def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:
@@ -30,6 +31,7 @@ def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Colum
 def test_names(field: str, bronze: str, silver: str) -> None:
     (column,) = found([{field: 1}]).values()
     assert (column.sql, column.name) == (bronze, silver)
+    assert column.sql.strip("`") == column_name(field)
 
 
 def test_names_that_collide_are_numbered() -> None:
