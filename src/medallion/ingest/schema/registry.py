@@ -180,8 +180,7 @@ def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
-    """Return why a source has no schema, by the last file that is pending or was rejected, else by
-    the last file."""
+    """Return why a source has no schema: the reason of its last pending or rejected file."""
     entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
     last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
     if last is None:
