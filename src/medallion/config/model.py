@@ -241,6 +241,11 @@ class SourceConfig:
         return {} if self.stream else FILE_ORIGIN_COLUMNS
 
     @property
+    def headerless_columns(self) -> tuple[str, ...]:
+        """Return the columns of a CSV file without a header, in order."""
+        return tuple(c for c in self.schema or () if c not in self.partition_columns)
+
+    @property
     def silver_origin_columns(self) -> tuple[str, ...]:
         """Columns of silver with the origin of a row."""
         return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin_columns)

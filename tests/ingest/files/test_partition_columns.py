@@ -10,6 +10,7 @@ import pytest
 
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.flow import Bronze
+from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse, book, only
 
 DAY, COLUMNS = date(2026, 5, 1), ("Index", "day", "hour", "_rescued_data")
@@ -36,6 +37,11 @@ def test_partition_columns_of_each_format(lakehouse: Lakehouse, file_format: str
     (entry,) = book(home).values()
     assert entry.moved_to == f"archive/activity/{PATH.format(file_format)}"
     assert run_audit(home.config, everything=True).findings == ()
+
+
+def test_partition_columns_are_not_in_headerless_files() -> None:
+    source = a_source(schema={"a": "long", "day": "date", "b": "long"}, partition_columns=("day",))
+    assert source.headerless_columns == ("a", "b")
 
 
 def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:

@@ -195,7 +195,7 @@ def _decode_csv(
     """Yield the rows of CSV; see `decode_file`."""
     options = source.options
     records = _csv_records(lines, options)
-    header, names = None, list(source.schema or ())
+    header, names = None, list(source.headerless_columns)
     if options.header is not False:
         header, raw = next(records, (None, ""))
         if header is None:

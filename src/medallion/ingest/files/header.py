@@ -131,7 +131,7 @@ def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]
         return None
     first, *others = rows
     if source.options.header is False:
-        names = tuple(source.schema or ())
+        names = source.headerless_columns
         if tuple(map(_folded, first)) == tuple(map(fold_case, names)):
             return (
                 "its first row has the names of the columns, and the source has options: {header: "
