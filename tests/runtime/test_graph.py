@@ -204,6 +204,11 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         config = replace(lakehouse.config, sources={"event": other})
         with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{expected}"):
             Pipeline(lakehouse.spark, config, "test", print).run("silver")
+    silver = {**source.silver, "lat": "double(1)"}
+    floating = replace(source, silver=silver, keys=(*source.keys, "lat"))
+    inexact = replace(lakehouse.config, sources={"event": floating})
+    with pytest.raises(ConfigError, match=r"sources\.event\.keys .*floating-point column lat"):
+        Pipeline(lakehouse.spark, inexact, "test", print).run("silver")
     with_key = replace(source, silver={**source.silver, "lat": "1"}, keys=(*source.keys, "lat"))
     changed_keys = replace(lakehouse.config, sources={"event": with_key})
     with pytest.raises(ConfigError, match=r"keys was \['event_at', 'device', 'action'\]"):

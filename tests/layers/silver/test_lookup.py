@@ -162,13 +162,14 @@ def test_lookup_join_through_all_runs(
     # The runs that were interrupted had no batch that ended, and the one that was not put on record
     # took its count with it.
     assert unmatched(lakehouse) == [0, 0, None, 1 + 1]
-    rename_a_rule(lakehouse)
+    know_a_rule_by_its_old_name(lakehouse)
     recover_in_a_stream(lakehouse, monkeypatch)
     refuse_other_columns(lakehouse)
 
 
-def rename_a_rule(lakehouse: Lakehouse) -> None:
-    """What it sent to quarantine is there still: a second row of those keys is a duplicate."""
+def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
+    """What it quarantined is still there: a second row of those keys is a duplicate. So no rule
+    that names no lookup column may take its name, or one that it had."""
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     suite.write_text(suite.read_text().replace('"recalled"', '"called_back"'))
     # The copy was deleted: it is made again from the unchanged lookup table.
@@ -180,6 +181,14 @@ def rename_a_rule(lakehouse: Lakehouse) -> None:
     rules = suite.read_text()
     lakehouse.land("activity", "4.json", recording("16:00:01", "old"))
     lakehouse.fill("bronze")
+    for changed in (
+        rules.replace("maker = 'recalled' AND x > 0", "x > 9"),
+        rules.replace('"missing_device"', '"recalled"'),
+        rules.replace('"missing_device"', '"no"').replace('"called_back"', '"missing_device"'),
+    ):
+        suite.write_text(changed)
+        with pytest.raises(ConfigError, match=r"rule about columns of .* refresh silver.activity"):
+            lakehouse.fill("silver")
     suite.write_text(rules.replace("AND x > 0", "AND 1 / (x - x) > 0"))
     message = r"the rule called_back fails at a row.*DIVIDE_BY_ZERO.*the suite of silver\.activity"
     with pytest.raises(StreamError, match=message):

@@ -10,9 +10,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
+from medallion.errors import ConfigError
 from medallion.ingest.schema.registry import newest_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -28,6 +30,7 @@ from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, SilverTables, SilverWriter
 from medallion.spark import checkpoints, query
+from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import TIME_DIGITS
@@ -67,6 +70,7 @@ class Silver(Flow):
         refuse_nondeterministic(where, joined, {**document["bronze"], **document["silver"]})
         refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
+        self._refuse_inexact_keys(good)
         self._create_tables(good, transform.quarantine_rows(checked))
         self._refuse_changed_definition(good)
         self.log_pinned_settings()
@@ -132,8 +136,9 @@ class Silver(Flow):
         self._only_completes = started != now
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
-            _, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
-            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup)
+            own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
+            others = (*started["bronze"], *(rule.name for rule in own))
+            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
         return started
 
     def _effective_rules(self, now: dict[str, Any], recorded: int) -> dict[str, Any]:
@@ -167,6 +172,20 @@ class Silver(Flow):
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
+
+    def _refuse_inexact_keys(self, good: DataFrame) -> None:
+        """Raise ConfigError for floating-point keys.
+
+        0.0 and -0.0 are equal in SQL, but two keys in Spark's state, which compares bytes.
+        """
+        types = {field.name: field.dataType for field in good.schema}
+        inexact = [k for k in self.source.keys if contains_type(types[k], FloatType, DoubleType)]
+        if inexact:
+            raise ConfigError(
+                f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
+                f"the floating-point column {', '.join(inexact)}, whose equal values may differ in "
+                "their bytes (0.0 and -0.0). Cast it to a decimal or a string."
+            )
 
     def _refuse_changed_definition(self, good: DataFrame) -> None:
         """Raise ConfigError if keys or columns changed since the table's first run.

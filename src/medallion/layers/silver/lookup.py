@@ -47,7 +47,12 @@ class LookupJoin:
     """
 
     def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, rules: Sequence[Rule]
+        self,
+        spark: SparkSession,
+        config: Config,
+        source: SourceConfig,
+        rules: Sequence[Rule],
+        other_names: Iterable[str],
     ) -> None:
         """Open the lookup join of a source that has one.
 
@@ -56,6 +61,10 @@ class LookupJoin:
             config: the configuration.
             source: the source.
             rules: silver's rules about columns of the lookup table.
+            other_names: the names of all other rules of bronze and silver.
+
+        Raises:
+            ConfigError: a rule has the name that a rule of the other sort has or had.
         """
         assert source.lookup, f"{source.name} has no lookup table"
         self._spark, self._enrich, self.rules = spark, source.lookup, rules
@@ -66,12 +75,22 @@ class LookupJoin:
         self._checkpoint = config.layout.checkpoint(names[0])
         self._targets = [config.layout.table(name) for name in names]
         self._types: Mapping[str, str] = {}
+        then = checkpoints.noted(self._checkpoint, _RULES) or {}
         earlier = recorded_lookup_rules(self._checkpoint)
         self.rule_names = tuple(dict.fromkeys((*earlier, *(rule.name for rule in rules))))
+        self._other_names = tuple(dict.fromkeys((*then.get("others", ()), *other_names)))
+        if both := [name for name in self.rule_names if name in self._other_names]:
+            raise ConfigError(
+                f"{config.expectations}: the rule {', '.join(both)} of {names[0]} is or was both a "
+                f"rule about columns of {self.name} and one about other columns, so rows in "
+                "quarantine could not be distinguished. Rename it, or run medallion refresh "
+                f"{names[0]}."
+            )
 
     def record_rules(self) -> None:
         """Keep the names of the rules beside the checkpoint."""
-        checkpoints.note(self._checkpoint, _RULES, {"names": self.rule_names})
+        names = {"names": self.rule_names, "others": self._other_names}
+        checkpoints.note(self._checkpoint, _RULES, names)
 
     def join_empty(self, rows: DataFrame) -> DataFrame:
         """Join rows to an empty lookup table, for their schema.
