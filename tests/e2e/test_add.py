@@ -1,0 +1,44 @@
+"""Sources that `medallion add` wrote, and one nightly run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.cli import main
+from medallion.config.loader import load
+from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
+
+SAMPLES = Path(__file__).parents[1] / "discover/samples"
+FILES = {
+    "sales": "sales-semicolon.csv",
+    "trail": "cloudtrail.json.gz",
+    "conn": "zeek-conn.json",
+}
+
+
+def test_added_files_reach_gold(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lake")
+    conf = lakehouse.copy_of_conf(tmp_path)
+    (conf / "pipeline.yaml").write_text(
+        "sources:\n  other: {silver: {at: at}, event_time: at, keys: [at]}\n"
+    )
+    monkeypatch.setenv("MEDALLION_CONF", str(conf))
+    monkeypatch.setenv("MEDALLION_HOME", str(lakehouse.root))
+    for name, file in FILES.items():
+        assert main.main(["add", name, str(SAMPLES / file), "--land"]) == 0
+    lakehouse.config = load(None, PROJECT)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    for name in FILES:
+        assert len(lakehouse.rows(f"silver.{name}")) == 40
+        assert lakehouse.rows(f"quarantine.{name}") == []
+        assert sum(rows for (rows,) in lakehouse.rows(f"gold.{name}_by_hour", "row_count")) == 40
+    sales = lakehouse.rows("silver.sales", "order_id", "datum", "amount", "note")
+    assert sales[0][2:] == ("1.234,00", 'line1\nline2 "q"')
+    assert str(sales[0][1]).startswith("2026-05-01 10:00")
