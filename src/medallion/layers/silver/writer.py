@@ -79,10 +79,18 @@ class SilverTables:
         The last is before the first if it read none: a batch without data only evicts state.
 
         Raises:
+            UsageError: Spark no longer keeps its offsets; it keeps those of a hundred batches.
             MedallionError: the batch does not end with a complete version.
         """
-        start = checkpoints.delta_offset(self.checkpoint, batch - 1)
-        end = checkpoints.delta_offset(self.checkpoint, batch)
+        try:
+            start = checkpoints.delta_offset(self.checkpoint, batch - 1)
+            end = checkpoints.delta_offset(self.checkpoint, batch)
+        except MedallionError as error:
+            name = self.checkpoint.name
+            raise UsageError(
+                f"{name}: batch {batch} is not recorded, and its checkpoint no longer has what it "
+                f"read. Rebuild the table and its checkpoint with medallion refresh {name}."
+            ) from error
         if not (start.is_between_versions and end.is_between_versions):
             raise MedallionError(
                 f"{self.checkpoint}: batch {batch} does not end with a complete version of bronze."
