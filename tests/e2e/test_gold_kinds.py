@@ -139,10 +139,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
     assert Runs(lakehouse.config.layout).run_state.sums["gold.after_opens"].late_rows == 1
     join = {"after_opens": lakehouse.config.gold["after_opens"]}
-    *given_up, note = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
-    assert {line.partition(":")[0] for line in given_up} == {
-        f"gold.{name}" for name in lakehouse.config.gold.keys() - join.keys()
-    }
+    (note,) = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
     assert "gold.after_opens: not verified: it lacks late rows" in note
     assert has_to_run(lakehouse)
     assert refresh.rebuild_late(lakehouse.pipeline(), {"event"}) == []
