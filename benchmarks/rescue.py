@@ -109,7 +109,9 @@ def _rescue(spark: SparkSession, config: Config) -> float:
 
     def work() -> None:
         lines = reader.read_rows(spark, config, source, paths, columns)
-        layout = LineLayout.of(first_lines([config.layout.root / path for path in paths]), columns)
+        layout = LineLayout.from_lines(
+            first_lines([config.layout.root / path for path in paths]), columns
+        )
         parsed = parse_lines(lines, columns, layout)
         parsed.write.format("delta").mode("append").save(str(table))
 

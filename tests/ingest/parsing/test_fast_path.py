@@ -82,7 +82,7 @@ def on_all_paths(
 ) -> DataFrame:
     """What the fast path adds to lines, and `plain` and `exact`, what the others make of them."""
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
-    rows = fast_path(frame, schema, layout or LineLayout.of((), schema), digits)
+    rows = fast_path(frame, schema, layout or LineLayout.from_lines((), schema), digits)
     paths = {"plain": plain_path(schema), "exact": exact_path(schema, digits)}
     return rows.withColumns({name: F.expr(path) for name, path in paths.items()})
 
@@ -152,7 +152,11 @@ WRITERS = [
 def test_lines_like_those_of_a_layout_take_the_fast_path(
     spark: SparkSession, lines: list[str]
 ) -> None:
-    same = on_all_paths(spark, lines, FLAT, LineLayout.of(lines, FLAT)).where("_is_same").collect()
+    same = (
+        on_all_paths(spark, lines, FLAT, LineLayout.from_lines(lines, FLAT))
+        .where("_is_same")
+        .collect()
+    )
     odd = [line for line in lines if '"less":"none"' in line]  # a number in the first
     assert [row.value for row in same] == [line for line in lines if line not in odd]
     for row in same:
@@ -167,14 +171,18 @@ def test_a_time_with_nanoseconds_takes_the_fast_path(spark: SparkSession) -> Non
     schema = {"log": "string", "stream": "string", "time": "timestamp"}
     line = r'{{"log": "GET /x/{0} 200\n", "stream": "stdout", "time": "2026-05-01T10:00:00.{0}Z"}}'
     lines = [line.format(digits) for digits in ("347712782", "2234302", "161973")]
-    layout = LineLayout.of(lines, {**schema, "_full_times": "string"})
+    layout = LineLayout.from_lines(lines, {**schema, "_full_times": "string"})
     rows = on_all_paths(spark, lines, schema, layout, NANOSECONDS)
     assert [row._is_same for row in rows.collect()] == [True] * 3
 
 
 def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:
     lines = ["{}", '{"a":1}', "[]"]
-    same = on_all_paths(spark, lines, {}, LineLayout.of(["{}"], {})).where("_is_same").collect()
+    same = (
+        on_all_paths(spark, lines, {}, LineLayout.from_lines(["{}"], {}))
+        .where("_is_same")
+        .collect()
+    )
     assert [row.value for row in same] == ["{}"]
 
 
@@ -226,7 +234,7 @@ LIKE = [
 @pytest.mark.parametrize("first", ["1", '"a"', "[]"])
 def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, first: str) -> None:
     lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
-    layout = LineLayout.of([shape.format("more", first), shape.format("x", first)], FLAT)
+    layout = LineLayout.from_lines([shape.format("more", first), shape.format("x", first)], FLAT)
     rows = on_all_paths(spark, lines, FLAT, layout)
     same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     is_right = F.expr(f"{same} and exact._corrupt_record is null").alias("is_right")
@@ -247,7 +255,7 @@ def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, fir
 )
 def test_escapes_hide_nothing(spark: SparkSession, first: list[str], like: str) -> None:
     lines = [shape.format(text) for shape in ESCAPED for text in TEXTS]
-    rows = on_all_paths(spark, lines, FLAT, LineLayout.of(first, FLAT)).cache()
+    rows = on_all_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
     same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
     wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
     assert [row.value for row in wrong.select("value").collect()] == []
@@ -273,12 +281,12 @@ SCHEMA = {"id": "string", "n": "long", "x": "double"}
 
 
 def test_without_lines_it_is_the_order_of_the_schema() -> None:
-    assert LineLayout.of([], SCHEMA) == LineLayout(["id", "n", "x"])
+    assert LineLayout.from_lines([], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
 def test_fields_stand_as_in_the_first_line_and_others_behind_those_that_they_follow() -> None:
     lines = ['{"x":1,"id":"a"}', '{"b":1,"x":1}', '{"id":"a","c":"b","x":2}', '{"id":"a","x":1}']
-    assert LineLayout.of(lines, SCHEMA) == LineLayout(
+    assert LineLayout.from_lines(lines, SCHEMA) == LineLayout(
         ["b", "x", "id", "n", "c"], {"b": "", "c": '"'}
     )
 
@@ -286,7 +294,7 @@ def test_fields_stand_as_in_the_first_line_and_others_behind_those_that_they_fol
 def test_two_shapes_of_lines_have_one_order() -> None:
     schema = {"id": "string", "action": "string", "ts": "timestamp", "time": "timestamp"}
     lines = ['{"id":"a","action":"b","ts":"c"}', '{"time":1,"action":"b"}']
-    found = LineLayout.of(lines, schema)
+    found = LineLayout.from_lines(lines, schema)
     assert found == LineLayout(["time", "id", "action", "ts"])
 
 
@@ -301,7 +309,7 @@ def test_two_shapes_of_lines_have_one_order() -> None:
     ],
 )
 def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> None:
-    assert LineLayout.of(lines, SCHEMA).is_full is is_full
+    assert LineLayout.from_lines(lines, SCHEMA).is_full is is_full
 
 
 @pytest.mark.parametrize(
@@ -316,13 +324,17 @@ def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> No
     ],
 )
 def test_what_is_unusual_is_passed_over(line: str) -> None:
-    assert LineLayout.of([line], SCHEMA) == LineLayout(["id", "n", "x"])
+    assert LineLayout.from_lines([line], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
 def test_one_of_two_names_that_differ_in_case() -> None:
-    assert LineLayout.of(['{"more":1,"More":"a"}'], {}) == LineLayout(["more"], {"more": ""}, True)
+    assert LineLayout.from_lines(['{"more":1,"More":"a"}'], {}) == LineLayout(
+        ["more"], {"more": ""}, True
+    )
 
 
 def test_a_hundred_fields_that_are_unknown_and_no_more() -> None:
     line = json.dumps({f"a{number}": number for number in range(1000)})
-    assert list(LineLayout.of([line], {"id": "string"}).quotes) == [f"a{n}" for n in range(100)]
+    assert list(LineLayout.from_lines([line], {"id": "string"}).quotes) == [
+        f"a{n}" for n in range(100)
+    ]

@@ -47,7 +47,7 @@ def read(spark: SparkSession, *records: object) -> list[Row]:
     lines = [json.dumps(each) for each in records]
     fields = field_types(COLUMNS, NAMES)
     frame = spark.createDataFrame(list(enumerate(lines)), "at int, value string")
-    layout = LineLayout.of(lines[:1], fields)
+    layout = LineLayout.from_lines(lines[:1], fields)
     return parse_lines(frame, COLUMNS, layout, fields).orderBy("at").collect()
 
 

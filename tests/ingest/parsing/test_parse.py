@@ -227,7 +227,7 @@ def test_what_becomes_of_a_line_does_not_depend_on_the_lines_before(
     shapes += ['{"new":%s,"new":1}', '{"id":%s,"new":1,"n":1}', '{"new":"b","ts":%s,"id":"a"}']
     lines = [shape.replace("%s", value) for shape in shapes for value in HOSTILE]
     frame = spark.createDataFrame([(line, line) for line in lines], "value string, line string")
-    layout = LineLayout.of([like], SCHEMA)
+    layout = LineLayout.from_lines([like], SCHEMA)
     assert layout.quotes.keys() == {"new"}
     found = {
         row.line: row for row in parse_lines(frame, SCHEMA, layout).drop("_ingested_at").collect()

@@ -90,7 +90,7 @@ def test_lines_that_are_all_spelled_otherwise(spark: SparkSession) -> None:
     """Their layout has fields that the schema does not know."""
     lines = [f'{{"ID":"a{n}","AMOUNT":{n}.5,"new":{n}}}' for n in range(3)]
     schema = {"id": "string", "Amount": "double"}
-    layout = LineLayout.of(lines, schema)
+    layout = LineLayout.from_lines(lines, schema)
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
     rows = parse_lines(frame, schema, layout).orderBy("id").collect()
     assert [(row.id, row.Amount, row["_rescued_data"]) for row in rows] == [

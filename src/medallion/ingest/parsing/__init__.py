@@ -1,1 +1,1 @@
-"""From a line of JSON to columns, without losing a value: pure, DataFrame to DataFrame."""
+"""The parser: lines of JSON or typed rows to bronze's columns, without losing a value."""

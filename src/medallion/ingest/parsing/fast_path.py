@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import (
     IS_VALID_TEXT,
-    parsed,
+    parsed_field,
     parsed_struct,
     string_literal,
 )
@@ -31,14 +31,15 @@ from medallion.ingest.parsing.times import (
     values_fit,
 )
 
+# Columns of the result: see `fast_path`.
 IS_SAME = "_is_same"
 MORE = "_more"
-_MOST_FRACTIONS = 20  # each adds compiled code
-# A string value of a field.
+_MAX_FRACTION_COLUMNS = 20  # each adds compiled code
+# A string value with the colon before it.
 _STRING = r"""r'(": ?)"(?:[^"\\]++|\\.)*+"'"""
-# Each adds work on every line; names need no quotes.
-_MOST_UNKNOWN = 100
-_PLAIN = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
+_MAX_UNKNOWN_FIELDS = 100  # each adds work on every line
+# A field name that needs no quotes in SQL.
+_PLAIN_NAME = re.compile("[A-Za-z][A-Za-z0-9_]{0,127}")
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class LineLayout:
     """The order of fields in the lines of a batch.
 
     Attributes:
-        order: the columns of the schema, and unknown fields.
-        quotes: the quote, or nothing, around the values of the unknown fields.
-        is_full: whether each line has all of them.
+        order: all columns of the schema, and unknown fields.
+        quotes: the unknown fields, with the quote around their values, or an empty string.
+        is_full: whether each line has all fields of the order.
     """
 
     order: Sequence[str]
@@ -56,10 +57,10 @@ class LineLayout:
     is_full: bool = False
 
     @classmethod
-    def of(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
-        """Return the layout of some lines of JSON; the first ones decide if they differ.
+    def from_lines(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
+        """Return the layout of lines of JSON; if they differ, the first ones decide.
 
-        Lines that are no objects, and fields with unusual names, are skipped.
+        Lines that are not objects, and unknown fields with unusual names, are skipped.
 
         Args:
             lines: a few lines of a batch.
@@ -73,7 +74,7 @@ class LineLayout:
         for pairs in objects:
             for name, value in pairs:
                 is_new = value is not None and fold_case(name) not in used
-                if is_new and _PLAIN.fullmatch(name) and len(quotes) < _MOST_UNKNOWN:
+                if is_new and _PLAIN_NAME.fullmatch(name) and len(quotes) < _MAX_UNKNOWN_FIELDS:
                     quotes[name] = '"' if isinstance(value, str) else ""
                     used.add(fold_case(name))
             _merge(order, [name for name, _ in pairs if name in schema or name in quotes])
@@ -83,7 +84,7 @@ class LineLayout:
 
 
 def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
-    """Return the fields of a line with repetitions, or None if it is no object."""
+    """Return the fields of a line, also repeated ones, or None if it is not an object."""
     try:
         value = json.loads(line, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
@@ -92,7 +93,7 @@ def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The fields of an object, unlike a JSON array."""
+    """The fields of a JSON object, distinct from the list of a JSON array."""
 
 
 def _merge(order: list[str], names: Sequence[str]) -> None:
@@ -107,13 +108,13 @@ def _merge(order: list[str], names: Sequence[str]) -> None:
 def fast_path(
     lines: DataFrame, schema: Mapping[str, str], layout: LineLayout, digits: int = MICROSECONDS
 ) -> DataFrame:
-    """Parse lines, and find those that contain exactly the values of their columns.
+    """Parse lines, and mark those whose columns hold exactly the values of the line.
 
     Args:
         lines: rows with `value`, a line of text.
         schema: columns with Spark types.
         layout: the layout of most lines.
-        digits: the maximum digits of a second's fraction.
+        digits: the maximum digits of fractional seconds.
 
     Returns:
         The columns of `lines`; `_parsed`, a struct of the columns, times as strings, and of the
@@ -122,21 +123,21 @@ def fast_path(
         of such a line as JSON, or null.
     """
     times = time_columns(schema)
-    more = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
+    unknown = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
     has_nested = any(map(is_nested_type, schema.values()))
     steps = {
-        # Whether the writer puts blanks after colons, by the first one.
+        # The first colon shows whether the writer puts blanks after colons.
         "_is_spaced": "contains(value, '\": ')",
         # Strings within nested values are compared as they are written.
         "_has_escapes": "false" if has_nested else r"contains(value, r'\')",
-        IS_SAME: f"coalesce({values_fit(times)} and {_is_written_so(schema, layout)}, false)",
-        MORE: f"case when {IS_SAME} then nullif({_object(more, tight='true')}, '{{}}') end"
-        if more
+        IS_SAME: f"coalesce({values_fit(times)} and {_equals_line(schema, layout)}, false)",
+        MORE: f"case when {IS_SAME} then nullif({_json_object(unknown, tight='true')}, '{{}}') end"
+        if unknown
         else "cast(null as string)",
     }
     fields = {**times_as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
     plain_times = (
-        F.expr(plain_time(parsed(name), dtype, digits)).alias(PLAIN_TIME + name)
+        F.expr(plain_time(parsed_field(name), dtype, digits)).alias(PLAIN_TIME + name)
         for name, dtype in times.items()
     )
     rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select("*", *plain_times)
@@ -145,13 +146,13 @@ def fast_path(
     return rows.drop("_is_spaced", "_has_escapes")
 
 
-def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
-    """Return SQL: whether the fields, written again as JSON, equal the line.
+def _equals_line(schema: Mapping[str, str], layout: LineLayout) -> str:
+    """Return SQL that tests whether the fields, written again as JSON, equal the line.
 
-    Then they hold all of it. This costs a third of a parser. In lines with escapes the strings are
-    left out of the comparison: the parser does not show how a character was written.
+    Equal fields hold the complete line. The comparison costs a third of parsing. In lines with
+    escapes it omits strings: the parser does not show how a character was written.
     """
-    # A nested time may be of a year that other readers of the table cannot show.
+    # A nested time may be in a year that other readers of the table cannot show.
     nested = [dtype for dtype in schema.values() if is_nested_type(dtype)]
     if any(time in dtype for dtype in nested for time in TIME_TYPES):
         return "false"
@@ -163,20 +164,20 @@ def _is_written_so(schema: Mapping[str, str], layout: LineLayout) -> str:
         ]
         written = f"concat('{{', {', '.join(fields)}, '}}')"
     else:
-        some = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
-        written = _object(some, "not _is_spaced")
+        members = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
+        written = _json_object(members, "not _is_spaced")
     line = f"if(_has_escapes, regexp_replace(value, {_STRING}, '$1\"\"'), value)"
     return f"{_strings_are_exact(schema, layout)} and {line} = {written}"
 
 
 def _strings_are_exact(schema: Mapping[str, str], layout: LineLayout) -> str:
-    """Return SQL: whether the strings of a line with escapes are parsed exactly."""
+    """Return SQL that tests whether the strings of a line with escapes are parsed exactly."""
     tests = [IS_VALID_TEXT]
-    quoted = [parsed(name) for name, quote in layout.quotes.items() if quote]
+    quoted = [parsed_field(name) for name, quote in layout.quotes.items() if quote]
     if quoted:  # `_more` has them without escapes
         tests.append(rf"not concat_ws('', {', '.join(quoted)}) rlike r'[\x00-\x1f\"\\]'")
-    bare = [parsed(name) for name, quote in layout.quotes.items() if not quote]
-    if bare:  # `_more` has them without quotes: a string there would not be JSON
+    bare = [parsed_field(name) for name, quote in layout.quotes.items() if not quote]
+    if bare:  # `_more` has them without quotes: a string would not be JSON
         tests.append(rf"not contains(concat_ws('\n', '', {', '.join(bare)}), '\n\"')")
     return f"(not _has_escapes or ({' and '.join(tests)}))"
 
@@ -190,16 +191,16 @@ def _as_json(
         name: the field.
         schema: columns with Spark types.
         layout: the layout of most lines.
-        is_first: whether no comma precedes it.
+        is_first: whether the field needs no comma before it.
     """
-    dtype, value = schema.get(name, ""), parsed(name)
+    dtype, value = schema.get(name, ""), parsed_field(name)
     quote = layout.quotes.get(name, '"' if dtype in ("string", "date") else "")
     comma = "" if is_first else ","
     colon = f"{json.dumps(name, ensure_ascii=False)}:"
     tight = string_literal(f"{comma}{colon}{quote}")
     spaced = string_literal(f"{comma and ', '}{colon} {quote}")
     key = f"if(_is_spaced, {spaced}, {tight})"
-    if dtype.startswith("timestamp"):  # or it is a number
+    if dtype.startswith("timestamp"):  # a string or a number
         is_string = f"instr({value}, '-') = 5"
         if is_time_format(dtype):
             is_string = f"contains(value, concat('\"', {value}, '\"'))"
@@ -208,7 +209,7 @@ def _as_json(
         return [key, quote, value, quote]
     if quote:
         value = f"if(_has_escapes, left({value}, 0), {value})"
-    elif dtype == "double" and list(schema.values()).count(dtype) <= _MOST_FRACTIONS:
+    elif dtype == "double" and list(schema.values()).count(dtype) <= _MAX_FRACTION_COLUMNS:
         value = _fraction(value)
     elif is_nested_type(dtype):
         value = f"to_json({value})"
@@ -216,13 +217,13 @@ def _as_json(
 
 
 def _fraction(number: str) -> str:
-    """Return SQL for a double as the writer of the line writes it.
+    """Return SQL for a double as it is written in the line.
 
-    Java uses exponents from 10,000,000 and below 0.001, other writers later.
+    Java uses exponents from 10,000,000 and below 0.001; other writers use them later.
     """
     digits = f"rtrim('0', cast(try_cast({number} as decimal(38, 23)) as string))"
-    # Spark looks for what any of the tests of a case share, and does that first: a line is searched
-    # for an E in a case of its own, for the few numbers that come so far.
+    # Spark evaluates first what the tests of a case share. The search for an E is in an inner case,
+    # so that only the few numbers that get there pay for it.
     return (
         f"case when (abs({number}) >= 0.001 and abs({number}) < 10000000) or {number} = 0"
         f" then cast({number} as string)"
@@ -231,6 +232,11 @@ def _fraction(number: str) -> str:
     )
 
 
-def _object(fields: list[str], tight: str) -> str:
-    """Return SQL for a JSON object of some fields, without those that are null."""
+def _json_object(fields: list[str], tight: str) -> str:
+    """Return SQL for a JSON object of the fields that are not null.
+
+    Args:
+        fields: SQL of each field with its name.
+        tight: SQL that is true if no blank follows a comma.
+    """
     return f"concat('{{', concat_ws(if({tight}, ',', ', '), {', '.join(fields) or 'null'}), '}}')"

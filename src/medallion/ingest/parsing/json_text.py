@@ -25,11 +25,11 @@ IS_FLAT = (
     " and octet_length(substring_index(value, '}', 2)) = octet_length(value))"
 )
 
-# Objects of more levels are not split off: each level makes the pattern longer.
+# Deeper objects are not split off: each level makes the pattern longer.
 MAX_SPLIT_LEVELS = 100
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _NO_BRACKET = rf'[^{{}}\[\]"]++|{_STRING}'
-# What stands between the braces of an object: strings, and brackets that match.
+# The content between the braces of an object: matching brackets, strings and other text.
 _WITHIN = reduce(
     lambda inner, _: rf"(?:{_NO_BRACKET}|[{{\[]{inner}[}}\]])*+",
     range(MAX_SPLIT_LEVELS - 1),
@@ -41,12 +41,12 @@ def split_objects(text: str, blanks: str) -> str:
     """Return SQL for the objects that follow one another in a column of text, as an array.
 
     Delivery streams such as Amazon Data Firehose write no line breaks between objects. Each object
-    is an item up to the first one whose brackets or quotes do not match: that one and all that
-    follows is the last item.
+    is an item, up to the first one whose brackets or quotes do not match: the text from there on is
+    the last item.
 
     Args:
         text: the column.
-        blanks: a regular expression of what may stand between two objects.
+        blanks: a regular expression for the text between two objects.
     """
     pattern = rf"(?s)\G(?:{blanks}\{{{_WITHIN}\}}(?={blanks}\{{)|.++)"
     return f"regexp_extract_all({text}, r'{pattern}', 0)"
@@ -55,8 +55,7 @@ def split_objects(text: str, blanks: str) -> str:
 def array_items(text: str) -> str:
     """Return SQL for the items of a JSON array in a column of text, each as it is written.
 
-    The text has to be one array. There are fewer items than the array has if one of them has more
-    than `MAX_SPLIT_LEVELS` levels.
+    The text has to be one array. Items are missing if one has more than `MAX_SPLIT_LEVELS` levels.
     """
     blanks = r"[ \t\r\n]*+"
     item = rf'[{{\[]{_WITHIN}[}}\]]|{_STRING}|[^\[\]{{}}", \t\r\n]++'
@@ -67,40 +66,40 @@ def array_items(text: str) -> str:
 def sealed_values(text: str) -> str:
     """Return SQL for the JSON values in a column of text, followed by its md5, as an array.
 
-    Spark's parser ignores what follows the first value. As an item of an array that ends with a
-    digest, which the text cannot contain, the text is read to its end.
+    Spark's parser ignores everything after the first value. In an array that ends with a digest,
+    which the text cannot contain, the parser has to read the text to its end.
     """
     array = f"concat('[', {text}, ',\"', md5({text}), '\"]')"
     return f"from_json({array}, 'array<string>', {json_options()})"
 
 
 def is_one_value(text: str) -> str:
-    """Return SQL: whether a column of text is exactly one JSON value."""
+    """Return SQL that tests whether a column of text is exactly one JSON value."""
     return f"get({sealed_values(text)}, 1) <=> md5({text})"
 
 
 def json_options(**more: str) -> str:
-    """Return SQL for the options of from_json, with additional ones."""
-    words = (word for pair in {**_STRICT, **more}.items() for word in pair)
-    return f"map({', '.join(map(string_literal, words))})"
+    """Return SQL for the options of a strict `from_json`, and more options."""
+    strings = (string for pair in {**_STRICT, **more}.items() for string in pair)
+    return f"map({', '.join(map(string_literal, strings))})"
 
 
 def json_field(json: str, name: str) -> str:
     """Return SQL for the text of a field of a JSON object (of a string: without its quotes)."""
-    if set(name) & set("'?*\\"):  # these have a meaning in paths
+    if set(name) & set("'?*\\"):  # JSON paths give these a meaning
         return f"from_json({json}, 'map<string,string>')[{string_literal(name)}]"
     path = string_literal(f"$['{name}']")
     return f"get_json_object({json}, {path})"
 
 
-def parsed(name: str, struct: str = "_parsed") -> str:
-    """Return SQL for a field of the struct `_parsed`, or another one."""
+def parsed_field(name: str, struct: str = "_parsed") -> str:
+    """Return SQL for a field of `_parsed`, or of another struct."""
     return f"{struct}.{quote_identifier(name)}"
 
 
-def string_array(some: Iterable[str]) -> str:
+def string_array(strings: Iterable[str]) -> str:
     """Return SQL for an array of strings."""
-    return f"array({', '.join(map(string_literal, some))})"
+    return f"array({', '.join(map(string_literal, strings))})"
 
 
 def string_literal(text: str) -> str:
@@ -120,8 +119,8 @@ def with_variables(steps: Mapping[str, str], then: str, dtype: str) -> str:
     """Return SQL for an expression that refers to named steps.
 
     The steps are arguments of lambdas, which Spark interprets: compiled as columns, this much code
-    would take seconds in each session. (`aggregate` and not `transform`, which computes its type,
-    and those of all nested lambdas, for each line.)
+    would take seconds in each session. `aggregate` is used because `transform` computes its type,
+    and those of all nested lambdas, for each line.
 
     Args:
         steps: SQL by name; a step may refer to earlier ones.

@@ -1,8 +1,8 @@
 """Names of fields in files and messages, and names of the columns that hold them.
 
-Delta refuses some characters in names, and others need quotes everywhere: a column has `_` in their
-place. The original names are kept by path: `{"customer_email": "customer email"}`, and for a field
-within a struct, or within the items of an array, `{"at.zip_code": "zip code"}`.
+Delta refuses some characters in names, and others need quotes everywhere: `_` replaces both in
+column names. The original names are kept by path: `{"customer_email": "customer email"}`, and for a
+field within a struct, or within the items of an array, `{"at.zip_code": "zip code"}`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from medallion.config.values import fold_case
 from medallion.spark.plans import type_ddl
 
 _REPLACED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
-SQL_REPLACED = r"[\s,;{}()=`\x27\x22\\.<>:?*]"  # the same, in a string of SQL
+SQL_REPLACED = r"[\s,;{}()=`\x27\x22\\.<>:?*]"  # the same in a SQL string
 
 
 def column_name(name: str) -> str:
@@ -26,7 +26,7 @@ def column_name(name: str) -> str:
 
 
 def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return columns in their order, with the original names of fields at every depth.
+    """Return the types of columns by original field name, at every depth, in column order.
 
     Args:
         columns: names with Spark types.
@@ -57,8 +57,8 @@ def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> 
             fields = []
             for each in dtype:
                 inner = f"{path}.{each.name}"
-                renamed = with_field_names(each.dataType, names, inner)
-                fields.append(T.StructField(names.get(inner, each.name), renamed))
+                inner_type = with_field_names(each.dataType, names, inner)
+                fields.append(T.StructField(names.get(inner, each.name), inner_type))
             return T.StructType(fields)
         case T.ArrayType():
             return T.ArrayType(with_field_names(dtype.elementType, names, path))
@@ -68,12 +68,12 @@ def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> 
 
 
 def field_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Return the original names on the path of a column, or of a field within one."""
+    """Return the original field names for a path of column names."""
     return [names.get(".".join(path[: i + 1]), name) for i, name in enumerate(path)]
 
 
 def column_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """Return the names of columns for a path of original names."""
+    """Return the column names for a path of original field names."""
     columns: list[str] = []
     for name in path:
         column = ".".join([*columns, column_name(name)])
@@ -81,8 +81,8 @@ def column_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
     return columns
 
 
-def renamed(value: str, dtype: str, wanted: str) -> str:
-    """Return SQL for a nested value with the names of another type, field by field.
+def rename_fields(value: str, dtype: str, wanted: str) -> str:
+    """Return SQL for a nested value with the field names of another type.
 
     Args:
         value: SQL of the value.
@@ -122,14 +122,14 @@ def _commented(dtype: T.DataType, names: Mapping[str, str], path: str) -> T.Data
 
 @dataclass
 class ColumnNamer:
-    """Gives fields the names of columns.
+    """The assignment of column names to fields.
 
     Attributes:
-        names: the original names by path; grows.
-        unnamed: columns whose original name is not known, as the configuration declares them: the
-            first field whose name becomes that of the column is theirs.
-        collisions: fields that have no column, because another field has that name, with the
-            column; each by its path.
+        names: the original names by path; `columns` adds to them.
+        unnamed: declared columns whose original name is not known: each gets the first field whose
+            column name matches.
+        collisions: paths of fields that get no column, with the path of the column that another
+            field has.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -137,11 +137,11 @@ class ColumnNamer:
     collisions: dict[str, str] = field(default_factory=dict)
 
     def columns(self, fields: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-        """Return the columns for some fields.
+        """Return the columns of top-level fields; fields with a name collision are left out.
 
         Args:
             fields: original names with Spark types.
-            known: the columns that exist, with their types; theirs are the fields that they have.
+            known: the existing columns with their types; they keep their fields.
         """
         columns = self._columns_of(list(fields), list(known), "")
         return {
@@ -160,12 +160,12 @@ class ColumnNamer:
         before = {f.name: f.dataType for f in known} if isinstance(known, T.StructType) else {}
         columns = self._columns_of(fields.names, list(before), path)
         types = {each.name: each.dataType for each in fields}
-        renamed = []
+        renamed_fields = []
         for name in fields.names:
             if column := columns.get(name):
                 inner = self._type(types[name], before.get(column), f"{path}{column}")
-                renamed.append(T.StructField(column, inner))
-        return T.StructType(renamed)
+                renamed_fields.append(T.StructField(column, inner))
+        return T.StructType(renamed_fields)
 
     def _type(self, dtype: T.DataType, known: T.DataType | None, path: str) -> T.DataType:
         match dtype:
@@ -180,7 +180,7 @@ class ColumnNamer:
         return dtype
 
     def _columns_of(self, names: list[str], known: list[str], path: str) -> dict[str, str]:
-        """Return the column of each field of one struct; usual names come first."""
+        """Return the column of each field of one struct; names that need no change come first."""
         owners = {fold_case(self.names.get(path + each, each)): each for each in known}
         used = {fold_case(each): each for each in known}
         unnamed = {fold_case(each) for each in self.unnamed} if not path else set()

@@ -15,7 +15,7 @@ def is_nested_type(dtype: str) -> bool:
 
 
 def loses_value(json: str, typed: str, dtype: T.DataType, depth: int = 0) -> str:
-    """Return SQL: whether some of a JSON text is missing in the value parsed from it.
+    """Return SQL that tests whether a parsed value lacks part of its JSON text.
 
     At any depth: an unknown or repeated field, a value of another type or out of its range, an
     object or array that the type does not expect.
@@ -24,7 +24,7 @@ def loses_value(json: str, typed: str, dtype: T.DataType, depth: int = 0) -> str
         json: SQL of the value's JSON text (of a string: without its quotes), null for a null.
         typed: SQL of the parsed value.
         dtype: the type of `typed`.
-        depth: the number of enclosing lambdas of this function.
+        depth: the number of enclosing lambdas, for unique names of their variables.
     """
     lost = [f"{typed} is null"]  # get_json_object reads a string with an object as an object
     if isinstance(dtype, T.StructType):
@@ -51,7 +51,7 @@ def loses_value(json: str, typed: str, dtype: T.DataType, depth: int = 0) -> str
 
 
 def is_nested_changed(exact: str, typed: str, dtype: T.DataType, depth: int = 0) -> str | None:
-    """Return SQL: whether the parser changed a value within a nested one; None if it never does.
+    """Return SQL that tests whether the parser changed a nested value; None if it never does.
 
     A missing value is not a changed one: see `loses_value`.
 
@@ -59,7 +59,7 @@ def is_nested_changed(exact: str, typed: str, dtype: T.DataType, depth: int = 0)
         exact: SQL of the value as VARIANT.
         typed: SQL of the parsed value.
         dtype: the type of `typed`.
-        depth: the number of enclosing lambdas of this function.
+        depth: the number of enclosing lambdas, for unique names of their variables.
     """
     if isinstance(dtype, T.StructType):
         inner = (
@@ -84,7 +84,7 @@ def is_nested_changed(exact: str, typed: str, dtype: T.DataType, depth: int = 0)
 
 
 def _any(items: str, item: str, others: str, other: str, test: str) -> str:
-    """Return SQL: whether a test holds for any pair of items of two arrays.
+    """Return SQL that tests whether a condition is true for any pair of items of two arrays.
 
     Each array is computed once; access by index would parse it again for each item.
     """
@@ -92,7 +92,7 @@ def _any(items: str, item: str, others: str, other: str, test: str) -> str:
 
 
 def is_changed(json: str, typed: str, dtype: str) -> str | None:
-    """Return SQL: whether the parser changed a value that is not nested; None if it never does."""
+    """Return SQL that tests whether the parser changed a flat value; None if it never does."""
     if dtype in ("double", "float"):
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if dtype == "timestamp":
@@ -103,7 +103,7 @@ def is_changed(json: str, typed: str, dtype: str) -> str | None:
 
 
 def is_rounded(exact: str, text: str) -> str:
-    """Return SQL: whether a string is, or holds, a number of the line that a double would round.
+    """Return SQL that tests whether a string is, or contains, a rounded number of the line.
 
     Spark's parser writes a fraction or a power of ten in a string column as a double.
 
@@ -119,7 +119,7 @@ def is_rounded(exact: str, text: str) -> str:
     )
 
 
-# As Java writes a double, and the beginning of an object or an array.
+# A double as Java writes it, or the start of an object or array.
 NUMBERS = r'^(-?[0-9]+[.][0-9]+(E-?[0-9]+)?$|"-?Infinity"$|[\[{])'
-# A number that a double may round: 15 digits and a point fit, and powers of two digits.
+# A number that a double may round: 16 digits, counting the point, or an exponent of three digits.
 PRECISE = r"r'[0-9.]{16}|[eE][-+]?0*[0-9]{3}'"

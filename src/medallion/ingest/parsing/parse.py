@@ -1,7 +1,8 @@
 """Lines of text parsed to bronze's columns: every line is kept.
 
-A line takes the first of three paths that can hold all of it: nearly all lines the fast path, most
-others the plain path, and the rest the exact path. Each costs several times more than the last.
+A line takes the first of three paths that can parse it completely: nearly all lines the fast path,
+most others the plain path, and the rest the exact path. Each path costs several times more than the
+one before.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
-from medallion.ingest.parsing.json_text import parsed, parsed_struct, with_variables
-from medallion.ingest.parsing.names import renamed
+from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
+from medallion.ingest.parsing.names import rename_fields
 from medallion.ingest.parsing.slow_paths import exact_path, path_type, plain_path
 from medallion.ingest.parsing.times import (
     full_time,
@@ -27,7 +28,7 @@ from medallion.ingest.parsing.times import (
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
 
-# A column of text that is corrupt to its format, even if it looks like JSON.
+# A column with text that is corrupt in the source's format, even if it looks like JSON.
 NOT_JSON = "_no_json"
 
 
@@ -40,10 +41,10 @@ def parse_lines(
     """Parse each line as one JSON object of the declared schema.
 
     Args:
-        lines: `value` (the line), the columns that say where it came from, and maybe `_no_json`,
-            which goes to `_corrupt_record` as it is. Or rows with types: see `parse_typed`.
-        schema: bronze's own columns with Spark types. With `_full_times` times may have
-            nanoseconds: it holds those that their columns truncate.
+        lines: `value` (the line), the columns of its origin, and maybe `_no_json`, which goes to
+            `_corrupt_record` unchanged. Or rows of typed files: see `parse_typed_rows`.
+        schema: bronze's own columns with Spark types. If it has `_full_times`, times may have
+            nanoseconds: `_full_times` has those that their columns truncate.
         layout: the layout of most lines, for speed; by default the columns in order. It also
             decides whether `_rescued_data` has only the unknown fields of a line, or all fields.
         fields: the fields of the columns in the same order, if some have other names, at any depth,
@@ -59,12 +60,12 @@ def parse_lines(
         return parse_typed_rows(lines, schema, fields)
     origin = [name for name in lines.columns if name not in ("value", NOT_JSON)]
     fields, digits = line_fields(fields or schema), max_fraction_digits(schema)
-    layout = layout or LineLayout.of((), fields)
+    layout = layout or LineLayout.from_lines((), fields)
     rows = fast_path(lines, fields, layout, digits)
     # The slow paths get only the lines that need them.
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
-    if layout.quotes:  # fields that only the layout has must not change the result
+    if layout.quotes:  # the layout's unknown fields must not change the result
         other = with_variables(
             {"_parsed": parsed_struct(times_as_strings(fields))}, other, path_type(fields)
         )
@@ -91,10 +92,10 @@ def _column_values(schema: Mapping[str, str], fields: Mapping[str, str]) -> dict
     """
     columns, full_times = {}, {}
     for (name, dtype), column in zip(fields.items(), line_fields(schema), strict=True):
-        value = plain_column(name) if time_columns({name: dtype}) else parsed(name)
-        value = f"case when {IS_SAME} then {value} else {parsed(name, '_other')} end"
-        columns[column] = renamed(value, dtype, schema[column])
+        value = plain_column(name) if time_columns({name: dtype}) else parsed_field(name)
+        value = f"case when {IS_SAME} then {value} else {parsed_field(name, '_other')} end"
+        columns[column] = rename_fields(value, dtype, schema[column])
         if dtype in ("timestamp", "timestamp_nanos"):  # rescued times have no value
-            full = full_time(parsed(name), dtype)
+            full = full_time(parsed_field(name), dtype)
             full_times[column] = f"case when {value} is not null then {full} end"
     return {**columns, FULL_TIMES: full_times_json(full_times)}

@@ -1,8 +1,8 @@
 """Partition columns: values in the names of directories, such as `date=2026-05-01/hour=10/`.
 
 A value in the path wins over a field of that name in the rows, as in Spark and Auto Loader. It is
-percent-decoded, as Hive and Spark encode it. Types are `hints`, or those that all values fit when
-the column is first seen.
+percent-decoded, as Hive and Spark encode it. Types come from `hints`, or are those that all values
+fit when the column is first seen.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ _LONG = re.compile(r"-?[0-9]{1,18}")
 
 
 def infer_partition_types(paths: Iterable[str], columns: Iterable[str]) -> dict[str, str]:
-    """Return the types of the columns that have a value in a path: `long`, `date` or `string`.
+    """Return the types of columns with a value in a path: `bigint`, `date` or `string`.
 
     Args:
-        paths: files, as in the ledger.
+        paths: paths of files, as in the ledger.
         columns: the partition columns.
     """
     listed = list(paths)
-    values = {name: {v for p in listed if (v := _value(p, name)) is not None} for name in columns}
-    return {name: _type_of(found) for name, found in values.items() if found}
+    values = {
+        name: {v for p in listed if (v := _decoded_value(p, name)) is not None} for name in columns
+    }
+    return {name: _type_of(strings) for name, strings in values.items() if strings}
 
 
-def _value(path: str, column: str) -> str | None:
+def _decoded_value(path: str, column: str) -> str | None:
     match = re.match(_pattern(column), path, re.DOTALL)
     value = unquote(match[1]) if match else ""
     return None if value in ("", _NULL) else value
 
 
 def _pattern(column: str) -> str:
-    """Return the pattern of a path, in Python and in Java; the innermost directory counts."""
+    """Return the pattern of a path, for Python and Java; the innermost directory wins."""
     return rf"^(?:.*/)?{column}=([^/]*)/"
 
 
@@ -58,10 +60,10 @@ def _is_date(value: str) -> bool:
 
 
 def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFrame:
-    """Return rows with the values of partition columns, by the paths of their files.
+    """Return rows with the values of partition columns from the paths of their files.
 
-    A file without such a directory has null there, as has `__HIVE_DEFAULT_PARTITION__`. A value
-    that does not fit its type goes to `_rescued_data`.
+    A column is null if its directory is missing or has the value `__HIVE_DEFAULT_PARTITION__`. A
+    value that does not fit its type goes to `_rescued_data`.
 
     Args:
         rows: parsed rows of files, with these columns, `_source_file` and `_rescued_data`.
@@ -69,15 +71,15 @@ def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFra
     """
     if not types:
         return rows
-    values = {name: _path_value(name) for name in types}
+    values = {name: _path_column(name) for name in types}
     typed = {name: value.try_cast(types[name]) for name, value in values.items()}
     misfits = F.to_json(
         F.struct(*(F.when(typed[n].isNull(), v).alias(n) for n, v in values.items()))
     )
     rescued = F.col(RESCUED)
     start = F.substr(misfits, F.lit(1), F.length(misfits) - 1)
-    both = F.concat(start, F.lit(","), F.substr(rescued, F.lit(2)))
-    all_rescued = F.when(misfits == "{}", rescued).when(rescued.isNull(), misfits).otherwise(both)
+    merged = F.concat(start, F.lit(","), F.substr(rescued, F.lit(2)))
+    all_rescued = F.when(misfits == "{}", rescued).when(rescued.isNull(), misfits).otherwise(merged)
     return rows.select(
         *(
             typed[name].alias(name)
@@ -88,8 +90,8 @@ def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFra
     )
 
 
-def _path_value(column: str) -> Column:
-    """Return a value in the path of a row's file, as a string or null."""
+def _path_column(column: str) -> Column:
+    """Return the value in the path of a row's file, as a string or null."""
     encoded = F.regexp_extract(SOURCE_FILE, "(?s)" + _pattern(column), 1)
     # Only %XX is decoded: a + is a plus.
     decoded = F.try_url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.json_text import string_array, string_literal, with_variables
-from medallion.ingest.parsing.names import field_path, renamed, with_field_names
+from medallion.ingest.parsing.names import field_path, rename_fields, with_field_names
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED, quote_identifier
 
 _FIELDS = "array<struct<path: array<string>, example: string>>"
-_NONE = f"cast(array() as {_FIELDS})"
+_NO_FIELDS = f"cast(array() as {_FIELDS})"
 _EXAMPLE_LENGTH = 40
 
 
@@ -26,7 +26,7 @@ def rescued_fields(
     that differ only in case are the same field.
 
     Args:
-        columns: the source's own columns of the bronze table, with their types.
+        columns: the source's own columns in bronze's table, with their types.
         names: the original names of fields by path (`parsing.names`).
 
     Returns:
@@ -39,13 +39,17 @@ def rescued_fields(
     names = names or {}
     fields = {names.get(c, c): with_field_names(dtype, names, c) for c, dtype in columns.items()}
     typed = {
-        name: renamed(quote_identifier(column), type_ddl(columns[column]), type_ddl(fields[name]))
+        name: rename_fields(
+            quote_identifier(column), type_ddl(columns[column]), type_ddl(fields[name])
+        )
         for name, column in zip(fields, columns, strict=True)
     }
-    fields_sql = _in_object(RESCUED, fields, typed.__getitem__, (), 0) if columns else _NONE
+    fields_sql = (
+        _rescued_in_object(RESCUED, fields, typed.__getitem__, (), 0) if columns else _NO_FIELDS
+    )
     is_known = "exists(known, each -> each.path = field.path)"
     unique = (
-        f"aggregate({fields_sql}, {_NONE},"
+        f"aggregate({fields_sql}, {_NO_FIELDS},"
         f" (known, field) -> if({is_known}, known, array_append(known, field)))"
     )
     return f"case when {RESCUED} is not null then {unique} end"
@@ -70,7 +74,7 @@ def rescued_rule_names(
     fields = rescued_fields(columns, names)
     steps = {"_paths": f"transform({fields}, f -> transform(f.path, n -> lower(n)))"}
     rule_names = [
-        f"case when exists(_paths, path -> {_touches('path', field_path(path, names or {}))})"
+        f"case when exists(_paths, path -> {_overlap_sql('path', field_path(path, names or {}))})"
         f" then {string_literal(name)} end"
         for name, path in rules.items()
     ]
@@ -85,12 +89,13 @@ def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
     return all(one.lower() == two.lower() for one, two in pairs)
 
 
-def _touches(path: str, other: Sequence[str]) -> str:
+def _overlap_sql(path: str, other: Sequence[str]) -> str:
+    """Return `paths_overlap` as SQL; `path` is SQL of lower-case names."""
     names = string_array(name.lower() for name in other)
     return f"slice({path}, 1, {len(other)}) = slice({names}, 1, size({path}))"
 
 
-def _in_object(
+def _rescued_in_object(
     json: str,
     fields: Mapping[str, T.DataType],
     typed: Callable[[str], str],
@@ -101,9 +106,9 @@ def _in_object(
 
     Args:
         json: SQL of the object's text.
-        fields: what the table has of the object, with types.
-        typed: gives the SQL of a field's value in the table.
-        path: the names that lead to the object.
+        fields: the object's fields in the table, with types.
+        typed: returns SQL for a field's value in the table.
+        path: the names from the top down to the object.
         depth: the number of enclosing values, for the names of lambda variables.
     """
     keys, members, entries, empty, lost = (f"_{n}{depth}" for n in ("k", "m", "e", "n", "l"))
@@ -119,63 +124,65 @@ def _in_object(
         f" transform({empty}, n -> lower(n)))",
     }
     name = f"get(filter({empty}, n -> lower(n) = lower(e.key)), 0)"
-    is_lost, is_known = (
-        f"array_contains({lost}, lower(e.key))",
-        f"array_contains({string_array(fields)}, ",
-    )
+    is_lost, known = f"array_contains({lost}, lower(e.key))", string_array(fields)
     fields_sql = [
-        f"transform(filter({entries}, e -> {is_lost}), e -> {_field(path, 'e.value', name)})",
+        f"transform(filter({entries}, e -> {is_lost}),"
+        f" e -> {_rescued_field(path, 'e.value', name)})",
         f"case when size(array_distinct({keys})) < size({keys}) then transform("
-        f"filter(array_distinct({keys}), k -> {is_known}k)"
+        f"filter(array_distinct({keys}), k -> array_contains({known}, k)"
         f" and size(array_remove({keys}, k)) < size({keys}) - 1),"
-        f" k -> {_field(path, f'{members}[k]', 'k')}) end",
+        f" k -> {_rescued_field(path, f'{members}[k]', 'k')}) end",
     ]
-    if path:  # a top-level field that is no column is a new field, and not one that did not fit
-        unknown = f"filter({entries}, e -> not {is_lost} and not {is_known}e.key))"
-        fields_sql.append(f"transform({unknown}, e -> {_field(path, 'e.value', 'e.key')})")
+    if path:  # an unknown top-level field is new: there is no column that it does not fit
+        unknown = f"filter({entries}, e -> not {is_lost} and not array_contains({known}, e.key))"
+        fields_sql.append(f"transform({unknown}, e -> {_rescued_field(path, 'e.value', 'e.key')})")
     for field, dtype in fields.items():
         value, member = typed(field), f"{members}[{string_literal(field)}]"
-        within = _within(member, value, dtype, (*path, field), depth + 1)
-        if within != _NONE:
+        within = _rescued_in_value(member, value, dtype, (*path, field), depth + 1)
+        if within != _NO_FIELDS:
             both = f"{value} is not null and {member} is not null"
             fields_sql.append(f"case when {both} then {within} end")
     every = f"flatten(array_compact(array({', '.join(fields_sql)})))"
-    # JSON that is no object, where the table has a value, is not what that value says.
-    other = f"array({_field(path, json)})" if path else _NONE
+    # JSON that is not an object differs from the table's value.
+    other = f"array({_rescued_field(path, json)})" if path else _NO_FIELDS
     return with_variables(steps, f"if({members} is null, {other}, {every})", _FIELDS)
 
 
-def _within(json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int) -> str:
-    """Return SQL for the rescued fields in a value that is not null in JSON and in the table."""
-    here = f"array({_field(path, json)})"
+def _rescued_in_value(
+    json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int
+) -> str:
+    """Return SQL for the rescued fields in a value that neither JSON nor the table has as null."""
+    this_field = f"array({_rescued_field(path, json)})"
     if isinstance(dtype, T.StructType):
         fields = {field.name: field.dataType for field in dtype}
-        return _in_object(
+        return _rescued_in_object(
             json, fields, lambda name: f"{typed}.{quote_identifier(name)}", path, depth
         )
     if isinstance(dtype, T.ArrayType):
         items, item, value = (f"_{n}{depth}" for n in ("i", "j", "t"))
-        one = _item(item, value, dtype.elementType, path, depth)
+        one = _rescued_in_item(item, value, dtype.elementType, path, depth)
         each = f"flatten(zip_with({items}, {typed}, ({item}, {value}) -> {one}))"
         is_same_size = f"size({items}) <=> size({typed})"
         steps = {items: f"from_json({json}, 'array<string>')"}
-        return with_variables(steps, f"if({is_same_size}, {each}, {here})", _FIELDS)
+        return with_variables(steps, f"if({is_same_size}, {each}, {this_field})", _FIELDS)
     if isinstance(dtype, T.MapType):
         entry = f"_e{depth}"
         key = f"try_cast({entry}.key as {dtype.keyType.simpleString()})"
-        one = _item(f"{entry}.value", f"{typed}[{key}]", dtype.valueType, path, depth)
+        one = _rescued_in_item(f"{entry}.value", f"{typed}[{key}]", dtype.valueType, path, depth)
         entries = f"map_entries(from_json({json}, 'map<string, string>'))"
-        return f"coalesce(flatten(transform({entries}, {entry} -> {one})), {here})"
-    return _NONE
+        return f"coalesce(flatten(transform({entries}, {entry} -> {one})), {this_field})"
+    return _NO_FIELDS
 
 
-def _item(json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int) -> str:
-    within = _within(json, typed, dtype, path, depth + 1)
-    if_empty = f"when {typed} is null then array({_field(path, json)})"
-    return f"case when {json} is null then {_NONE} {if_empty} else {within} end"
+def _rescued_in_item(
+    json: str, typed: str, dtype: T.DataType, path: tuple[str, ...], depth: int
+) -> str:
+    within = _rescued_in_value(json, typed, dtype, path, depth + 1)
+    if_empty = f"when {typed} is null then array({_rescued_field(path, json)})"
+    return f"case when {json} is null then {_NO_FIELDS} {if_empty} else {within} end"
 
 
-def _field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
+def _rescued_field(path: tuple[str, ...], value: str, name: str | None = None) -> str:
     """Return SQL of one rescued field: its path, with a name (SQL) at the end, and its value."""
     names = ", ".join([string_literal(each) for each in path] + ([name] if name else []))
     example = f"left({value}, {_EXAMPLE_LENGTH})"

@@ -1,8 +1,8 @@
-"""The slower paths of the JSON parser, for lines that the fast path does not take.
+"""The slower paths of the JSON parser, for lines that the fast path does not accept.
 
-The plain path takes lines that cheap tests show to be parsed exactly, such as lines with their
-fields in another order: without it such lines cost twice as much. The exact path takes any line,
-including what Spark's parser drops or changes without an error.
+The plain path accepts lines for which cheap tests prove that Spark parses them exactly, such as
+lines with fields in another order: the exact path would cost twice as much. The exact path accepts
+any line, and finds what Spark's parser drops or changes without an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from medallion.ingest.parsing.json_text import (
     IS_VALID_TEXT,
     is_one_value,
     json_field,
-    parsed,
+    parsed_field,
     parsed_struct,
     sealed_values,
     string_array,
@@ -37,12 +37,12 @@ from medallion.ingest.parsing.times import (
     MICROSECONDS,
     TIME_TYPES,
     column_type,
-    formatted_time,
     is_not_timestamp,
     is_time_format,
     plain_column,
     time_columns,
     times_as_strings,
+    timestamp_from_format,
     values_fit,
 )
 from medallion.storage.table_specs import CORRUPT, RESCUED, quote_identifier, struct_sql
@@ -61,7 +61,7 @@ def path_type(schema: Mapping[str, str]) -> str:
 
 
 def plain_path(schema: Mapping[str, str]) -> str:
-    """Return SQL for the bronze row of a line; null if only the exact path can tell.
+    """Return SQL for the bronze row of a line; null if the line needs the exact path.
 
     Args:
         schema: columns with their Spark types.
@@ -69,11 +69,11 @@ def plain_path(schema: Mapping[str, str]) -> str:
     Returns:
         An expression like that of `exact_path`.
     """
-    columns = {name: parsed(name) for name in schema}
+    columns = {name: parsed_field(name) for name in schema}
     columns |= {name: plain_column(name) for name in time_columns(schema)}
     steps = {
         "_keys": "json_object_keys(value)",
-        "_texts": f"concat_ws('\n', {', '.join(_string_values(schema)) or 'null'})",
+        "_strings": f"concat_ws('\n', {', '.join(_string_values(schema)) or 'null'})",
         "_sound": f"{values_fit(time_columns(schema))} and {_is_exactly_parsed(schema)}",
         "_known": _has_known_fields(schema),
         "_more": f"case when _sound and not _known and {_IS_CLEAR}"
@@ -85,11 +85,11 @@ def plain_path(schema: Mapping[str, str]) -> str:
 
 
 def _has_known_fields(schema: Mapping[str, str]) -> str:
-    """Return SQL: whether the line has only known fields, each once."""
+    """Return SQL that tests whether the line has only known fields, each once."""
     known = string_array(schema)
-    # Many lines have just the schema's keys in their order: the set is for the others.
-    one_of_them = f"size(array_intersect(_keys, {known})) = size(_keys)"
-    return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {one_of_them}))"
+    # Most lines have exactly the schema's keys in order, which is cheaper to test than the set.
+    are_known = f"size(array_intersect(_keys, {known})) = size(_keys)"
+    return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {are_known}))"
 
 
 _HAS_UNIQUE_KEYS = "size(array_distinct(_keys)) = size(_keys)"
@@ -104,8 +104,8 @@ def _unknown_fields(schema: Mapping[str, str]) -> str:
     return f"to_json(map_filter({members}, (key, val) -> not {is_known}))"
 
 
-# A cheap test that `_more` equals the line's text: no number is like 10.0, and none is long
-# or has a power of ten, which would show as digits or as a fraction.
+# A cheap test that `_more` equals the line's text: no number is written like 10.0, is long, or has
+# an exponent, which `_more` would have as digits or as a fraction.
 _IS_PLAIN = (
     r"not value rlike r'[.]0++[^0-9]'"
     r" and not (_more rlike r'[0-9]{16}|[0-9][.][0-9]|Infinity'"
@@ -114,21 +114,25 @@ _IS_PLAIN = (
 
 
 def _string_values(schema: Mapping[str, str]) -> list[str]:
-    return [parsed(name) for name, dtype in schema.items() if dtype == "string"]
+    return [parsed_field(name) for name, dtype in schema.items() if dtype == "string"]
 
 
 def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
-    """Return SQL: whether the columns hold exactly the values of their fields."""
+    """Return SQL that tests whether the columns hold exactly the values of their fields."""
     nested = {name: dtype for name, dtype in schema.items() if is_nested_type(dtype)}
     strings = _string_values(schema)
     has_inner_strings = any("string" in dtype for dtype in nested.values())
-    # A string may be a rounded number (nested.is_rounded tests exactly). One test for all columns:
-    # code that is compiled for each of them adds up, and Java leaves long methods slow.
-    numbers = "true" if has_inner_strings else rf"_texts rlike r'(?m){NUMBERS}'"
-    infinite = [f"abs({parsed(n)}) = double('infinity')" for n, k in schema.items() if k in _REAL]
+    # A string may be a rounded number (`nested.is_rounded` tests exactly). One test covers all
+    # columns: compiled code for each adds up, and Java runs long methods slowly.
+    numbers = "true" if has_inner_strings else rf"_strings rlike r'(?m){NUMBERS}'"
+    infinite = [
+        f"abs({parsed_field(n)}) = double('infinity')"
+        for n, dtype in schema.items()
+        if dtype in _REAL
+    ]
     tests = [
         IS_VALID_TEXT,
-        # Spark's parser ignores what follows the object, and takes one out of an array.
+        # Spark's parser ignores what follows the object, and unwraps an object in an array.
         f"(startswith(value, '{{') and endswith(value, '}}') and {is_one_value('value')})"
         if nested
         else IS_FLAT,
@@ -136,13 +140,13 @@ def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
         *([f"not ({numbers} and value rlike {PRECISE})"] if strings or has_inner_strings else []),
         *(f"{_column_loses_value(name, dtype)} is not true" for name, dtype in nested.items()),
     ]
-    if nested:  # then a string may be an object or an array, written out again
-        tests += [f"(left({text}, 1) in ('{{', '[')) is not true" for text in strings]
+    if nested:  # a string may be an object or array that Spark wrote as text
+        tests += [f"(left({string}, 1) in ('{{', '[')) is not true" for string in strings]
     return " and ".join(tests)
 
 
 def has_other_spelling(keys: str, names: Iterable[str]) -> str:
-    """Return SQL: whether partial keys of an object differ from a known name only in case.
+    """Return SQL that tests whether a key of an object differs from a known name only in case.
 
     Args:
         keys: SQL of the keys, an array of strings.
@@ -155,7 +159,7 @@ def has_other_spelling(keys: str, names: Iterable[str]) -> str:
 
 
 def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return steps of the exact path that spell a line's fields like their columns.
+    """Return the steps of the exact path that spell a line's fields like their columns.
 
     A field keeps its name if the line has another one that differs only in case.
 
@@ -176,9 +180,9 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
     respelled_struct = parsed_struct(times_as_strings(schema))
     # A string may hold JSON, whose text VARIANT would change: it comes from the original line.
     again = {
-        name: f"coalesce({parsed(name)}, {parsed(name, '_again')})"
+        name: f"coalesce({parsed_field(name)}, {parsed_field(name, '_again')})"
         if dtype == "string"
-        else parsed(name, "_again")
+        else parsed_field(name, "_again")
         for name, dtype in {**schema, "_conflict": ""}.items()
     }
     return {
@@ -198,7 +202,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
 
     Args:
         schema: columns with their Spark types.
-        digits: the maximum digits of a second's fraction in columns that are not nested.
+        digits: the maximum digits of fractional seconds in columns that are not nested.
 
     Returns:
         An expression over `value`, the line, and the results of the fast path, `_parsed` and
@@ -207,13 +211,17 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     """
     formats = {name: dtype for name, dtype in schema.items() if is_time_format(dtype)}
     times = {n: dtype for n, dtype in time_columns(schema).items() if n not in formats}
-    unread = [f"({parsed(name)} is not null and {plain_column(name)} is null)" for name in times]
-    # If a field is repeated, Spark's parser may take either value, and the string be the other one.
+    unread = [
+        f"({parsed_field(name)} is not null and {plain_column(name)} is null)" for name in times
+    ]
+    # If a field is repeated, Spark's parser may read one value here and the other as the string.
     has_unread = f"({' or '.join(unread) or 'false'}) and {_HAS_UNIQUE_KEYS}"
-    typed = {name: parsed(name) for name in schema} | {
-        name: f"coalesce({plain_column(name)}, {parsed(name, '_times')})" for name in times
+    typed = {name: parsed_field(name) for name in schema} | {
+        name: f"coalesce({plain_column(name)}, {parsed_field(name, '_times')})" for name in times
     }
-    typed |= {name: formatted_time(parsed(name), dtype) for name, dtype in formats.items()}
+    typed |= {
+        name: timestamp_from_format(parsed_field(name), dtype) for name, dtype in formats.items()
+    }
     read_again = parsed_struct(times_as_strings(schema))
     first = {
         "_raw": "value",
@@ -237,7 +245,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
         "_kept": _rescued_json(schema),
         RESCUED: "case when _kept <> '{}' then _kept end",
     }
-    # Each step costs time on each line, and those where a column is changed are few.
+    # Few lines have a changed column: the others skip the test of each column.
     is_sound = f"{CORRUPT} is null and size(_changed) = 0"
     partial = {
         name: f"case when {CORRUPT} is null"
@@ -255,8 +263,8 @@ _RAW_LINE = "if(is_valid_utf8(_raw), _raw, decode(cast(_raw as binary), 'ISO-885
 
 
 def _parsed_fields(schema: Mapping[str, str]) -> str:
-    """Return SQL for `_parsed` without the fields that only a layout has."""
-    return struct_sql({name: parsed(name) for name in (*schema, "_conflict")})
+    """Return SQL for `_parsed` without the layout's unknown fields."""
+    return struct_sql({name: parsed_field(name) for name in (*schema, "_conflict")})
 
 
 _NOT_JSON = f"_keys is null or not {IS_VALID_TEXT} or not (_flat or get(_sealed, 1) <=> md5(value))"
@@ -265,14 +273,14 @@ _NOT_JSON = f"_keys is null or not {IS_VALID_TEXT} or not (_flat or get(_sealed,
 def _incomplete_fields(schema: Mapping[str, str]) -> str:
     """Return SQL for the fields that the columns do not hold completely, as JSON."""
     is_null = f"is_variant_null(val) and array_contains({string_array(schema)}, key)"
-    is_held = f"array_contains(_complete, key) or ({is_null})"
-    return f"to_json(map_filter(_members, (key, val) -> not ({is_held})))"
+    is_complete = f"array_contains(_complete, key) or ({is_null})"
+    return f"to_json(map_filter(_members, (key, val) -> not ({is_complete})))"
 
 
 def _rescued_json(schema: Mapping[str, str]) -> str:
     """Return SQL for the incomplete fields, or the line if VARIANT would change it."""
     infinite = "contains(_fields, 'Infinity') and _is_precise"
-    # 10.0 in a new field: as 10 it would make a column of whole numbers, for ever.
+    # 10.0 in a new field: VARIANT would write 10, and the new column would become long for good.
     is_whole = r"schema_of_variant(each.value) rlike r'DECIMAL\([0-9]+,0\)'"
     is_new = f"not array_contains({string_array(schema)}, each.key)"
     becomes_whole = (
@@ -307,9 +315,9 @@ def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str], digits
         elif dtype == "string":
             test = is_rounded(exact, typed[name])
         elif dtype == "timestamp":
-            test = is_not_timestamp(parsed(name), typed[name], digits)
+            test = is_not_timestamp(parsed_field(name), typed[name], digits)
         else:
-            test = is_changed(parsed(name), typed[name], dtype)
+            test = is_changed(parsed_field(name), typed[name], dtype)
         if test and dtype in TIME_TYPES:
             test = f"{plain_column(name)} is null and {test}"
         if test:
@@ -318,5 +326,5 @@ def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str], digits
 
 
 def _column_loses_value(name: str, dtype: str) -> str:
-    """Return SQL: whether a nested column of `_parsed` lacks partial of the line's value."""
-    return loses_value(json_field("value", name), parsed(name), T.DataType.fromDDL(dtype))
+    """Return SQL that tests whether a nested column of `_parsed` lacks part of the line's value."""
+    return loses_value(json_field("value", name), parsed_field(name), T.DataType.fromDDL(dtype))

@@ -1,11 +1,11 @@
-"""Times and dates: the strings and numbers that are one, in SQL and Python.
+"""Timestamps and dates: tests for valid strings and numbers, in SQL and Python.
 
-Times are of the years 1 to 9999, with microseconds at most. Other values are rescued: Spark would
-truncate digits, take a number for days or a month for a time, and other readers of the tables
+Valid times are in the years 1 to 9999 and have at most microseconds. Others are rescued: Spark
+would truncate digits, and read a number as days or a month as a time; other readers of the tables
 cannot show every year.
 
-If the schema has the column `_full_times`, times of top-level columns may have nanoseconds: the
-column has the time truncated to the microsecond, and `_full_times` the original string.
+If the schema has the column `_full_times`, top-level times may have nanoseconds: their column has
+the time truncated to the microsecond, and `_full_times` the complete one as a string.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 
-from medallion.ingest.parsing.json_text import json_field, parsed, string_literal
+from medallion.ingest.parsing.json_text import json_field, parsed_field, string_literal
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier
 from medallion.storage.text import reject_nan
 
 TIME_TYPES = ("timestamp", "date")
-# Declared types of epoch times, with their digits of a second.
+# Declared types of epoch times, with their digits of fractional seconds.
 EPOCH_DIGITS = {
     "timestamp_seconds": 0,
     "timestamp_millis": 3,
@@ -29,26 +29,26 @@ EPOCH_DIGITS = {
     "timestamp_nanos": 9,
 }
 _SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
-# Digits of a second's fraction in a timestamp, and in `_full_times`.
+# Digits of fractional seconds in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
-# Prefix of the name of a column of times: its value, if it has the most common form.
+# Prefix of columns with the value of a time, null if its string is not of the most common form.
 PLAIN_TIME = "_plain_time_"
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
-# Names of zones are ambiguous: BST is Dhaka's time to Java.
+# Zone names are excluded as ambiguous: Java reads BST as the time in Dhaka.
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
 # A time with digits beyond the microsecond.
-_BEYOND = f"[.][0-9]{{{MICROSECONDS}}}[0-9]*[1-9]"
+_BEYOND_MICROS = f"[.][0-9]{{{MICROSECONDS}}}[0-9]*[1-9]"
 _FIRST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 _LAST_SECOND = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
-# Digits or signs as escapes, which only strings have: a search for quoted digits misses them.
+# Escaped digits or signs occur only in strings, and a search for quoted digits misses them.
 _ESCAPED = r"(contains(value, r'\u003') or contains(value, r'\u002'))"
 _IN_RANGE = "between timestamp'0001-01-01 00:00:00Z' and timestamp'9999-12-31 23:59:59.999999Z'"
 
 
 @cache
-def _time(digits: int) -> str:
-    """Return the pattern of times with this many digits of a second; more zeros are allowed."""
+def _time_pattern(digits: int) -> str:
+    """Return the pattern of times with at most this many fractional digits, plus any zeros."""
     fraction = f"[.][0-9]{{0,{digits}}}0*"
     clock = f"[0-9]{{1,2}}(:[0-9]{{1,2}}(:[0-9]{{1,2}}({fraction})?)?)?"
     return f"{_DAY}([T ]({clock}{_ZONE})?)?"
@@ -60,7 +60,7 @@ def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
 
 
 def max_fraction_digits(schema: Mapping[str, str]) -> int:
-    """Return the maximum digits of a second's fraction in rows of this schema."""
+    """Return the maximum digits of fractional seconds in rows of this schema."""
     return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
 
 
@@ -74,12 +74,12 @@ def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
 
 
 def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return a schema with strings for times, to validate their string."""
+    """Return a schema with strings for times, to validate the original strings."""
     return {**schema, **dict.fromkeys(time_columns(schema), "string")}
 
 
 def is_time_format(dtype: str) -> bool:
-    """Return whether a type is an epoch time or a pattern, and not a type of Spark."""
+    """Return whether a declared type is an epoch time or a pattern, not a Spark type."""
     return dtype in EPOCH_DIGITS or dtype.startswith("timestamp '")
 
 
@@ -88,8 +88,8 @@ def column_type(dtype: str) -> str:
     return "timestamp" if is_time_format(dtype) else dtype
 
 
-def formatted_time(string: str, dtype: str) -> str:
-    """Return SQL for the timestamp of a string or number, null if it does not fit.
+def timestamp_from_format(string: str, dtype: str) -> str:
+    """Return SQL for the timestamp in a value of a time format, null if it is invalid.
 
     Args:
         string: SQL of the value as a string.
@@ -105,7 +105,7 @@ def formatted_time(string: str, dtype: str) -> str:
 
 
 def _epoch_micros(string: str, digits: int) -> str:
-    """Return SQL for the microseconds since 1970, with `digits` digits of a second in `string`."""
+    """Return SQL for microseconds since 1970; `string` counts units of 10^-digits seconds."""
     number = f"try_cast({string} as decimal(30, 9))"
     if digits > MICROSECONDS:
         return f"floor({number} / {10 ** (digits - MICROSECONDS)})"
@@ -113,7 +113,7 @@ def _epoch_micros(string: str, digits: int) -> str:
 
 
 def full_time(string: str, dtype: str) -> str:
-    """Return SQL for a time as `_full_times` has it: nanoseconds since 1970 as a string of a time.
+    """Return SQL for a time's string in `_full_times`; epoch nanoseconds are formatted.
 
     Args:
         string: SQL of the value as a string.
@@ -121,13 +121,13 @@ def full_time(string: str, dtype: str) -> str:
     """
     if dtype == "timestamp":
         return string
-    seconds = f"date_format({formatted_time(string, 'timestamp_nanos')}, {_SECONDS})"
+    seconds = f"date_format({timestamp_from_format(string, 'timestamp_nanos')}, {_SECONDS})"
     nanos = f"lpad(cast(pmod(try_cast({string} as decimal(30, 0)), 1000000000) as string), 9, '0')"
     return f"concat({seconds}, '.', {nanos}, 'Z')"
 
 
 def plain_column(name: str) -> str:
-    """Return SQL for the column with a time's value, null if it is not of the common form."""
+    """Return SQL for the `_plain_time_` column of a field."""
     return quote_identifier(PLAIN_TIME + name)
 
 
@@ -135,61 +135,64 @@ def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
     """Return SQL for a time from its string, null if it is not of the most common form.
 
     Args:
-        string: SQL of the string, of a field of the line `value`.
-        dtype: `timestamp`, `date` or a format.
-        digits: the maximum digits of a second's fraction; Spark truncates to the microsecond.
+        string: SQL of the string of a field of the line `value`.
+        dtype: `timestamp`, `date` or a time format.
+        digits: the maximum digits of fractional seconds; Spark truncates to the microsecond.
     """
     if is_time_format(dtype):
-        return formatted_time(string, dtype)
+        return timestamp_from_format(string, dtype)
     # The first and last day are excluded: in UTC they may be in year 0 or 10000.
     is_within = f"{string} > '0001-01-02' and {string} < '9999-12-31'"
     if dtype == "date":
-        plain = rf"{string} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
-        return f"case when {plain} and {is_within} then try_cast({string} as date) end"
-    # A pattern for the complete string would take half as long as the parser. Spark also accepts
+        is_plain = rf"{string} rlike r'^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}\z'"
+        return f"case when {is_plain} and {is_within} then try_cast({string} as date) end"
+    # A pattern for the complete string would take half as long as parsing it. Spark also accepts
     # months such as 2018-03, and trims line ends.
-    dated = f"instr({string}, '-') = 5 and locate('-', {string}, 6) = 8"
+    has_date = f"instr({string}, '-') = 5 and locate('-', {string}, 6) = 8"
     end = f"([.][0-9]{{0,{digits}}})?(Z|[+-][0-9]*(:[0-9]*)?)?"  # what follows the seconds
-    ended = rf"substr({string}, 19) rlike r'^([0-9]{end})?\z'"
-    ended += rf" and (octet_length({string}) > 19 or {string} rlike r'[0-9]Z?\z')"
+    has_end = rf"substr({string}, 19) rlike r'^([0-9]{end})?\z'"
+    has_end += rf" and (octet_length({string}) > 19 or {string} rlike r'[0-9]Z?\z')"
     # A number is seconds; the same digits in quotes would be a year.
-    quoted = f"contains(value, concat('\"', {string})) or {_ESCAPED}"
-    seconds = rf"{string} rlike r'^[0-9]{{1,11}}\z' and not ({quoted})"
+    is_quoted = f"contains(value, concat('\"', {string})) or {_ESCAPED}"
+    is_seconds = rf"{string} rlike r'^[0-9]{{1,11}}\z' and not ({is_quoted})"
     return (
-        f"case when {is_within} and {dated} and {ended} then try_cast({string} as timestamp)"
-        f" when {seconds} then timestamp_seconds(try_cast({string} as bigint)) end"
+        f"case when {is_within} and {has_date} and {has_end} then try_cast({string} as timestamp)"
+        f" when {is_seconds} then timestamp_seconds(try_cast({string} as bigint)) end"
     )
 
 
 def values_fit(times: Mapping[str, str]) -> str:
-    """Return SQL: whether each field of `_parsed` fits its column (times of the common form)."""
-    fit = (f"({parsed(name)} is null or {plain_column(name)} is not null)" for name in times)
+    """Return SQL that tests whether all fields of `_parsed` fit; times need the common form."""
+    fit = (f"({parsed_field(name)} is null or {plain_column(name)} is not null)" for name in times)
     return " and ".join(["_parsed._conflict is null", *fit])
 
 
 def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:
-    """Return SQL: whether Spark's timestamp differs from its string, or is out of range.
+    """Return SQL that tests whether Spark's timestamp differs from its string or is out of range.
+
+    Spark overflows for large numbers of seconds, and reads a few digits in quotes as a year; only
+    the line shows the quotes.
 
     Args:
         json: SQL of the string of a field of the line `value`.
         typed: SQL of the timestamp that Spark parsed.
-        digits: the maximum digits of a second's fraction.
-
-    Spark overflows for large numbers of seconds, and takes a few digits in quotes for a year; only
-    the line shows whether there are quotes.
+        digits: the maximum digits of fractional seconds.
     """
-    quoted = f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
-    out_of_range = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
+    is_quoted = (
+        f"length({json}) < 8 and (contains(value, concat('\"', {json}, '\"')) or {_ESCAPED})"
+    )
+    is_outside = f"not try_cast({json} as bigint) between {_FIRST_SECOND} and {_LAST_SECOND}"
     return (
-        rf"case when {json} rlike r'^-?[0-9]{{1,12}}\z' then {quoted} or {out_of_range}"
-        rf" else not trim({json}) rlike r'^{_time(digits)}\z' or not {typed} {_IN_RANGE} end"
+        rf"case when {json} rlike r'^-?[0-9]{{1,12}}\z' then {is_quoted} or {is_outside}"
+        rf" else not trim({json}) rlike r'^{_time_pattern(digits)}\z'"
+        f" or not {typed} {_IN_RANGE} end"
     )
 
 
 def is_not_date(json: str, typed: str) -> str:
-    """Return SQL: whether the string of a date that Spark parsed is no date, or out of range.
+    """Return SQL that tests whether the string of a parsed date is not a date, or out of range.
 
-    Spark takes digits for days since 1970, and truncates times.
+    Spark reads digits as days since 1970, and truncates times.
     """
     return rf"(not trim({json}) rlike r'^{_DAY}\z' or {typed} < date'0001-01-01')"
 
@@ -201,7 +204,8 @@ def full_times_json(strings: Mapping[str, str]) -> str:
         strings: SQL of the string of each time by column; null if the column has no time.
     """
     members = (
-        f"case when {string} rlike r'{_BEYOND}' then concat('\"{name}\":\"', {string}, '\"') end"
+        f"case when {string} rlike r'{_BEYOND_MICROS}'"
+        f" then concat('\"{name}\":\"', {string}, '\"') end"
         for name, string in strings.items()
     )
     return f"nullif(concat('{{', concat_ws(',', {', '.join(members) or 'null'}), '}}'), '{{}}')"
@@ -217,7 +221,7 @@ def digits_beyond_micros(column: str) -> str:
 
 
 def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
-    """Return whether a row would have times with 7 to 9 digits if its schema had `_full_times`.
+    """Return whether a row has valid times with 7 to 9 fractional digits.
 
     Args:
         fields: a JSON object: a line, or its rescued data.
@@ -238,7 +242,7 @@ def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[s
     """Return the column `_full_times`, if one of these rows needs it and the schema lacks it.
 
     Args:
-        rows: JSON objects, as `needs_full_times` has them.
+        rows: JSON objects, as for `needs_full_times`.
         columns: the columns of the schema.
     """
     is_needed = FULL_TIMES not in columns and any(needs_full_times(row, columns) for row in rows)
@@ -246,22 +250,25 @@ def full_times_column(rows: Iterable[str], columns: Mapping[str, str]) -> dict[s
 
 
 def needs_full_times_sql(columns: Mapping[str, str]) -> str:
-    """Return SQL: `needs_full_times` for the column `_rescued_data`."""
+    """Return SQL for `needs_full_times` over the column `_rescued_data`."""
     tests = ["false"]
     for name, dtype in columns.items():
         if dtype == "timestamp":
             string = f"trim({json_field(RESCUED, name)})"
-            forms = rf"{string} rlike r'^{_time(NANOSECONDS)}\z' and {string} rlike r'{_BEYOND}'"
-            tests.append(f"({forms} and try_cast({string} as timestamp) {_IN_RANGE})")
+            is_time = rf"{string} rlike r'^{_time_pattern(NANOSECONDS)}\z'"
+            has_nanos = f"{string} rlike r'{_BEYOND_MICROS}'"
+            tests.append(
+                f"({is_time} and {has_nanos} and try_cast({string} as timestamp) {_IN_RANGE})"
+            )
     return f"coalesce({' or '.join(tests)}, false)"
 
 
 def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:
-    """Return whether a string is a date, or a time with at most this many digits of a second."""
-    found = re.match(f"{_DAY}([T ]{_CLOCK})?", string)
-    if not found or not re.fullmatch(_time(digits), string):
+    """Return whether a string is a date, or a time with at most this many fractional digits."""
+    start = re.match(f"{_DAY}([T ]{_CLOCK})?", string)
+    if not start or not re.fullmatch(_time_pattern(digits), string):
         return False
-    year, month, day, *clock = map(int, re.findall("[0-9]+", found[0])[:6])
+    year, month, day, *clock = map(int, re.findall("[0-9]+", start[0])[:6])
     hour, minute, second = (*clock, 0, 0, 0)[:3]
     try:
         date(year, month, day)
@@ -271,7 +278,7 @@ def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:
 
 
 def is_in_time_range(value: str, dtype: str) -> str:
-    """Return SQL: whether a `timestamp` or a `date` is of the years 1 to 9999."""
+    """Return SQL that tests whether a `timestamp` or `date` is in the years 1 to 9999."""
     if dtype == "date":
         return f"{value} between date'0001-01-01' and date'9999-12-31'"
     return f"{value} {_IN_RANGE}"
@@ -280,7 +287,7 @@ def is_in_time_range(value: str, dtype: str) -> str:
 def timestamp_from_string(string: str) -> str:
     """Return SQL for the timestamp that a string represents exactly, or null."""
     time = f"try_cast({string} as timestamp)"
-    is_exact = rf"trim({string}) rlike r'^{_time(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
+    is_exact = rf"trim({string}) rlike r'^{_time_pattern(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
     return f"case when {is_exact} then {time} end"
 
 

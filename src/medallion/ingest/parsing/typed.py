@@ -1,4 +1,4 @@
-"""Rows of typed files (Parquet, ORC, Avro) converted to bronze's columns, without JSON in between.
+"""Rows of typed files (Parquet, ORC, Avro) converted to bronze's columns without JSON.
 
 A value goes to its column unchanged, or in another type that represents it exactly. Other values
 are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times with microseconds.
@@ -16,14 +16,14 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import string_literal
-from medallion.ingest.parsing.names import renamed
+from medallion.ingest.parsing.names import rename_fields
 from medallion.ingest.parsing.times import (
     date_from_string,
-    formatted_time,
     full_time,
     full_times_json,
     is_in_time_range,
     is_time_format,
+    timestamp_from_format,
     timestamp_from_seconds,
     timestamp_from_string,
 )
@@ -52,7 +52,7 @@ _LARGEST_EXACT: Mapping[type[T.DataType], int] = {T.DoubleType: 2**53, T.FloatTy
 
 
 class TypedColumn(NamedTuple):
-    """A column of the files that have this name with this type.
+    """A column of the files in which this name has this type.
 
     Attributes:
         column: its name in rows before `parse_typed_rows`.
@@ -74,7 +74,7 @@ def typed_column_name(number: int, name: str, own: T.DataType) -> str:
     rows of the other files.
 
     Args:
-        number: makes the names differ in more than case.
+        number: a unique number, since Spark ignores case in column names.
         name: the column's name in the files.
         own: its type in the files.
     """
@@ -87,7 +87,7 @@ def has_typed_columns(rows: DataFrame) -> bool:
 
 
 def typed_columns(rows: DataFrame) -> list[TypedColumn]:
-    """Return the columns of the files that the rows are from."""
+    """Return the typed columns of rows."""
     columns = []
     for field in rows.schema:
         if field.name.startswith(TYPED_COLUMN):
@@ -100,16 +100,16 @@ def typed_columns(rows: DataFrame) -> list[TypedColumn]:
 def parse_typed_rows(
     rows: DataFrame, schema: Mapping[str, str], fields: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Return the columns of `schema`, then the technical ones, as `parse_lines` does for text.
+    """Convert rows of typed files to the columns that `parse_lines` returns for text.
 
-    If a value does not fit its column exactly, the column is null and the complete value rescued: a
-    field within it is unknown, digits would be lost, a string is not UTF-8, or a time is not of the
-    years 1 to 9999.
+    A value that does not fit its column exactly is rescued completely, and the column is null.
+    Reasons are an unknown field within the value, lost digits, a string that is not UTF-8, and a
+    time outside the years 1 to 9999.
 
     Args:
         rows: columns by `typed_column_name`, and those of the origin.
         schema: bronze's own columns with Spark types; the files may use other case.
-        fields: the fields of the columns, as `parse_lines` takes them.
+        fields: the fields of the columns, as for `parse_lines`.
     """
     fields = fields or schema
     wanted = {fold_case(name): each for name, each in zip(fields, schema, strict=True)}
@@ -127,7 +127,7 @@ def parse_typed_rows(
             else:
                 fitting, misfit = _fit(value, column.read, T.DataType.fromDDL(dtypes[name]))
             fitting = f"case when ({misfit}) is not true then {fitting} end"
-            values[name].append(renamed(fitting, dtypes[name], schema[name]))
+            values[name].append(rename_fields(fitting, dtypes[name], schema[name]))
             if dtypes[name] == "timestamp_nanos" and FULL_TIMES in schema:
                 full = {name: full_time(f"cast({value} as string)", "timestamp_nanos")}
                 values[FULL_TIMES].append(full_times_json(full))
@@ -137,17 +137,21 @@ def parse_typed_rows(
             json_value = f"case when {misfit} then {_for_json(value, column.read)} end"
             conditions.append(f"({misfit})")
             rescued += [string_literal(column.name), json_value]
-    technical = {column.column for column in columns}
-    some = f"to_json(named_struct({', '.join(rescued)}), {_JSON_OPTIONS})"
-    kept = f"case when {' or '.join(conditions)} then {some} end" if rescued else _null("string")
+    typed_names = {column.column for column in columns}
+    rescued_json = f"to_json(named_struct({', '.join(rescued)}), {_JSON_OPTIONS})"
+    rescued_sql = (
+        f"case when {' or '.join(conditions)} then {rescued_json} end"
+        if rescued
+        else _null("string")
+    )
     return rows.select(
         *(
-            F.expr(f"coalesce({', '.join(some)})" if some else _null(schema[name])).alias(name)
-            for name, some in values.items()
+            F.expr(f"coalesce({', '.join(casts)})" if casts else _null(schema[name])).alias(name)
+            for name, casts in values.items()
         ),
-        F.expr(kept).alias(RESCUED),
+        F.expr(rescued_sql).alias(RESCUED),
         F.expr(_null("string")).alias(CORRUPT),
-        *(name for name in rows.columns if name not in technical),
+        *(name for name in rows.columns if name not in typed_names),
         F.current_timestamp().alias(INGESTED_AT),
     )
 
@@ -160,13 +164,13 @@ def _null(dtype: str) -> str:
 
 
 def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tuple[str, str]:
-    """Return SQL of a value in another type, and SQL that is true if that loses some of it.
+    """Return SQL of a value in another type, and SQL that is true if the type does not fit.
 
     Args:
         value: SQL of the value.
         own: its type.
         wanted: the other type.
-        depth: how many lambdas are around it: each has a variable of its own.
+        depth: the number of enclosing lambdas, for unique names of their variables.
     """
     if type_ddl(own) == type_ddl(wanted):
         return value, _is_invalid(value, own, depth)
@@ -180,10 +184,10 @@ def _fit(value: str, own: T.DataType, wanted: T.DataType, depth: int = 0) -> tup
 
 
 def _fit_format(value: str, own: T.DataType, dtype: str) -> tuple[str, str]:
-    """Return the same as `_fit` for a time format: it is for numbers and strings."""
+    """Return the results of `_fit` for a time format, which is for numbers and strings."""
     if not isinstance(own, T.NumericType | T.StringType):
         return _fit(value, own, T.TimestampType())
-    fitting = formatted_time(f"cast({value} as string)", dtype)
+    fitting = timestamp_from_format(f"cast({value} as string)", dtype)
     return fitting, f"{value} is not null and {fitting} is null"
 
 
@@ -191,11 +195,11 @@ def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int)
     unknown = {fold_case(field.name): field for field in own}
     fields, losses = [], []
     for field in wanted:
-        mine = unknown.pop(fold_case(field.name), None)
+        own_field = unknown.pop(fold_case(field.name), None)
         fitting = _null(type_ddl(field.dataType))
-        if mine:
-            inner = f"{value}.{quote_identifier(mine.name)}"
-            fitting, misfit = _fit(inner, mine.dataType, field.dataType, depth)
+        if own_field:
+            inner = f"{value}.{quote_identifier(own_field.name)}"
+            fitting, misfit = _fit(inner, own_field.dataType, field.dataType, depth)
             losses.append(misfit)
         fields.append(f"{string_literal(field.name)}, {fitting}")
     losses += [f"{value}.{quote_identifier(field.name)} is not null" for field in unknown.values()]
@@ -203,7 +207,7 @@ def _fit_struct(value: str, own: T.StructType, wanted: T.StructType, depth: int)
 
 
 def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tuple[str, str]:
-    if isinstance(own, T.TimestampNTZType):  # the clock of UTC, as of strings without a zone
+    if isinstance(own, T.TimestampNTZType):  # read as UTC, like strings without a zone
         return _fit(f"cast({value} as timestamp)", T.TimestampType(), wanted, depth)
     fitting = None
     match own, wanted:
@@ -227,12 +231,12 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
 
 
 def _fit_number(value: str, own: T.DataType, wanted: T.DataType) -> tuple[str, str]:
-    """Numbers fit if they come back as they were."""
+    """Return the results of `_fit` for numbers: they fit if they convert back unchanged."""
     other = f"try_cast({value} as {type_ddl(wanted)})"
     tests = [f"try_cast({other} as {type_ddl(own)}) = {value}"]
     for one, two in ((own, wanted), (wanted, own)):
         if isinstance(one, T.IntegralType) and (most := _LARGEST_EXACT.get(type(two))):
-            # The greatest long comes back from the double beside it.
+            # The largest long converts back from the double next to it, which is not equal.
             tests.append(f"{value} between -{most} and {most}")
     return other, f"{value} is not null and ({' and '.join(tests)}) is not true"
 
@@ -251,7 +255,7 @@ def _as_string(value: str, own: T.DataType) -> str:
 
 
 def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
-    """Return SQL: whether a table's readers could not show a value, or one within it."""
+    """Return SQL that tests whether a table's readers cannot show a value, or one within it."""
     item = f"x{depth}"
     match dtype:
         case T.StringType():
@@ -277,13 +281,13 @@ def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
 
 
 def _for_json(value: str, dtype: T.DataType) -> str:
-    """Return SQL for a value as Spark's JSON can represent it; some map keys need a string."""
-    return f"cast({value} as string)" if _has_other_keys(dtype) else value
+    """Return SQL for a value that `to_json` can write: a string if map keys have other types."""
+    return f"cast({value} as string)" if _has_unsupported_keys(dtype) else value
 
 
-def _has_other_keys(dtype: T.DataType) -> bool:
-    is_other = isinstance(dtype, T.MapType) and not isinstance(dtype.keyType, _JSON_KEYS)
-    return is_other or any(map(_has_other_keys, inner_types(dtype)))
+def _has_unsupported_keys(dtype: T.DataType) -> bool:
+    is_unsupported = isinstance(dtype, T.MapType) and not isinstance(dtype.keyType, _JSON_KEYS)
+    return is_unsupported or any(map(_has_unsupported_keys, inner_types(dtype)))
 
 
 def _exists(items: str, item: str, test: str) -> str:

@@ -32,7 +32,7 @@ from medallion.storage.table_specs import (
 MAX_COLUMNS = 2_000
 # Each level of nesting adds expressions to every batch (see parsing.nested).
 MAX_LEVELS = 5
-# To any other type Spark casts text with silent rounding or truncation.
+# Spark casts text to other types with silent rounding or truncation.
 _DECLARABLE: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
 # Typed files are not parsed from text.
 _DECLARABLE_TYPED = (*_DECLARABLE, "tinyint", "smallint", "float", "decimal", "binary", "map")
@@ -65,14 +65,14 @@ def select_columns(
     origin: Iterable[str] = FILE_ORIGIN_COLUMNS,
     named: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return the columns that can be added to a table; the other fields stay rescued.
+    """Return the columns that can be added to a table; other fields stay in `_rescued_data`.
 
     Args:
-        columns: names (`parsing.names.column_name`) with Spark types; if there are too many, the
-            first ones are selected.
+        columns: names (`parsing.names.column_name`) with Spark types; the first ones are selected
+            if there are too many.
         known: names of the table's columns.
-        origin: names of the columns that say where a row came from.
-        named: names of fields that the configuration uses; they are selected first, and always.
+        origin: names of the columns with a row's origin.
+        named: names of fields that the configuration uses; they are always selected.
     """
     before = {fold_case(name) for name in known}
     used = {*before, *reserved_names(origin)}
@@ -87,7 +87,7 @@ def select_columns(
 
 
 def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
-    """Return the names of a record's fields in the spelling of the columns.
+    """Return the names of a record's fields, spelled like the columns.
 
     A field keeps its name if the record has another one that differs only in case.
     """
@@ -100,7 +100,7 @@ def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredColumns:
     """The columns that `schema` or `hints` of a source declare, with types as versions spell them.
 
     Attributes:
@@ -114,7 +114,7 @@ class Declared:
     formats: Mapping[str, str] = field(default_factory=dict)
 
 
-def declared_columns(source: SourceConfig) -> tuple[Declared | None, Declared]:
+def declared_columns(source: SourceConfig) -> tuple[DeclaredColumns | None, DeclaredColumns]:
     """Return a source's `schema`, or None, and its `hints`.
 
     Raises:
@@ -124,7 +124,7 @@ def declared_columns(source: SourceConfig) -> tuple[Declared | None, Declared]:
     return schema, _declared(source, "hints", source.hints)
 
 
-def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> Declared:
+def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> DeclaredColumns:
     types = {
         name: _declared_type(source, key, name, column_type(ddl)) for name, ddl in fields.items()
     }
@@ -142,22 +142,22 @@ def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> Decl
     }
     if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
         columns[FULL_TIMES] = "string"
-    return Declared(columns, namer.names, formats)
+    return DeclaredColumns(columns, namer.names, formats)
 
 
 def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
-    where = f"sources.{source.name}.{key}"
+    setting = f"sources.{source.name}.{key}"
     try:
         dtype = T.DataType.fromDDL(ddl)
     except PySparkException as error:
-        raise ConfigError(f"{where}: invalid Spark type: {one_line(str(error))}") from None
+        raise ConfigError(f"{setting}: invalid Spark type: {one_line(str(error))}") from None
     allowed, more = _DECLARABLE, f" (sources of {', '.join(TYPED_FORMATS)} can have more)"
     if source.format in TYPED_FORMATS:
         allowed, more = _DECLARABLE_TYPED, ""
     lossy = [leaf for leaf in _leaf_names(dtype) if re.split("[(<]", leaf)[0] not in allowed]
     if lossy:
         raise ConfigError(
-            f"{where}.{name}: {lossy[0]} is not possible here, as Spark would change values that "
+            f"{setting}.{name}: {lossy[0]} is not possible here, as Spark would change values that "
             f"do not fit it. Use {', '.join(allowed)}, struct<> or array<>{more}, or leave out a "
             "column that bronze already has."
         )
@@ -166,14 +166,14 @@ def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
     ]
     if invalid or fold_case(column_name(name)) in reserved_names(source.origin_columns):
         raise ConfigError(
-            f"{where}.{name}: {(*invalid, name)[0]!r} cannot be the name of a column. "
+            f"{setting}.{name}: {(*invalid, name)[0]!r} cannot be the name of a column. "
             "Leave it out: such a field is kept in _rescued_data."
         )
     return type_ddl(dtype)
 
 
 def _leaf_names(dtype: T.DataType) -> list[str]:
-    """Return Spark's names of the types within a type, without structs and arrays."""
+    """Return Spark's names of a type and those within it, except structs and arrays."""
     within = [name for each in inner_types(dtype) for name in _leaf_names(each)]
     if isinstance(dtype, T.StructType | T.ArrayType):
         return within
@@ -183,11 +183,11 @@ def _leaf_names(dtype: T.DataType) -> list[str]:
 def file_types(rows: DataFrame) -> dict[str, str]:
     """Return the columns of typed files, with Spark types that hold the values of all files.
 
-    Columns with names or numbers of fields that no table can have are left out; other types that
-    no table can have, such as intervals, become strings.
+    Columns whose fields no table can have (`invalid_type_reason`) are left out. Types that no table
+    can have, such as intervals, become strings.
 
     Args:
-        rows: as `SourceBatch.read` provides them; lines of text have no columns.
+        rows: rows as from `SourceBatch.read`; lines of text have no typed columns.
     """
     if not has_typed_columns(rows):
         return {}
@@ -223,10 +223,10 @@ def storage_type(dtype: T.DataType) -> T.DataType | None:
 
 
 def invalid_type_reason(dtype: T.DataType) -> str | None:
-    """Return why a column cannot have this type, or None if it can."""
+    """Return the reason that a column cannot have this type, or None if it can."""
     count, level = 0, [dtype]
     while level:
-        if any(isinstance(each, T.NullType) for each in level):
+        if any(isinstance(each, T.NullType) for each in level):  # see `infer_schema`
             return f"it is nested more than {MAX_LEVELS} levels deep"
         level = [inner for outer in level for inner in inner_types(outer)]
         count += len(level)

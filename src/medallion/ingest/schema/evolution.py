@@ -30,7 +30,7 @@ from medallion.ingest.schema.columns import (
     reserved_names,
     select_columns,
 )
-from medallion.ingest.schema.growth import grow_type, named_like_sql, new_fields_sql
+from medallion.ingest.schema.growth import grow_type, maps_to_columns_sql, new_fields_sql
 from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
@@ -63,11 +63,11 @@ class TableChange(Enum):
 
 @dataclass(frozen=True)
 class Growth:
-    """The changes of a schema by the rescued values of a batch.
+    """The changes of a schema for a batch.
 
     Attributes:
-        added: columns, and fields within columns, by dotted path.
-        widened: columns with a new type, and both types: `amount: long to double`.
+        added: new columns, and new fields within columns, by dotted path.
+        widened: columns with a new type, with both types: `amount: long to double`.
         notes: fields that cannot become columns, with the reason.
     """
 
@@ -108,18 +108,18 @@ class Schema:
         self._source, self._named = source, named
         self._is_typed = source.format in TYPED_FORMATS
         self._table = config.layout.table(f"bronze.{source.name}")
-        self._folder = config.layout.schemas(source.name)
-        self._refused = set[str]()  # fields that no column can be made of
+        self._directory = config.layout.schemas(source.name)
+        self._refused = set[str]()  # fields that cannot become columns
         schema, hints = declared_columns(source)
         self._hints, self._declared = hints.columns, schema or hints
         self._add_table_columns()
         for key, declared in (("schema", schema), ("hints", hints)):
             # Hints may be newer than the inferred schema.
-            if declared and (key == "schema" or registry.read_versions(self._folder)):
+            if declared and (key == "schema" or registry.read_versions(self._directory)):
                 registry.declare_columns(
-                    self._folder, source.name, declared.columns, key, can_rewrite, declared.names
+                    self._directory, source.name, declared.columns, key, can_rewrite, declared.names
                 )
-        known = registry.read_versions(self._folder)
+        known = registry.read_versions(self._directory)
         self.columns = known[-1].columns if known else hints.columns
         self.names = known[-1].names if known else hints.names
         self.is_known = bool(known)
@@ -129,12 +129,12 @@ class Schema:
 
         Otherwise such a column could be inferred again with another type than the table's.
         """
-        known = registry.read_versions(self._folder)
+        known = registry.read_versions(self._directory)
         in_table = source_columns(self._table, self._source.origin_columns)
         new = _without(in_table, known[-1].columns if known else {})
         # A table that was created before the first row had any fields has only the hints.
         if _without(new, {} if known else self._hints):
-            registry.add_version(self._folder, new, "as bronze's table has it")
+            registry.add_version(self._directory, new, "as bronze's table has it")
 
     def table_json(self) -> str:
         """Return the schema of bronze's table as Delta's and Spark's JSON.
@@ -156,28 +156,30 @@ class Schema:
         columns = {**self.columns, **self._declared.formats}
         return field_types({name: columns[name] for name in self.columns}, self.names)
 
-    def infer(self, rows: DataFrame, of: str) -> list[str]:
-        """Infer the first version of the schema from the first rows.
+    def infer(self, rows: DataFrame, sample: str) -> list[str]:
+        """Infer and record the first version of the schema.
 
         Args:
-            rows: JSON text in `value`, or rows of typed files; and the columns of their origin.
-            of: the size of the sample for the record: `2 files`.
+            rows: JSON text in `value`, or rows of typed files, with the columns of their origin.
+            sample: the size of the sample, for the reason of the version: `2 files`.
 
         Returns:
-            Notes for the user on values that do not fit, and fields that are no columns.
+            Notes for the user on values that do not fit, and fields that cannot become columns.
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
-        found = InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
+        inferred = (
+            InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
+        )
         namer = ColumnNamer(dict(self.names), self._hints)
-        fields = namer.columns(found.columns, self._hints)
-        columns = {**self._hints, **self._acceptable(fields, self._hints)}
+        fields = namer.columns(inferred.columns, self._hints)
+        columns = {**self._hints, **self._select_columns(fields, self._hints)}
         columns |= full_times_column(lines, field_types(columns, namer.names))
-        if columns:  # empty files say nothing; the next ones may
+        if columns:  # empty files have no fields; later ones may
             basis = "types" if self._is_typed else counted(len(lines), "row")
-            self._add(columns, f"inferred from {basis} of {of}", namer.names)
-        found.invalid.update(_collision_reasons(namer))
+            self._add(columns, f"inferred from {basis} of {sample}", namer.names)
+        inferred.invalid.update(_collision_reasons(namer))
         known, hints = (set(field_types(some, namer.names)) for some in (columns, self._hints))
-        return inference_notes(found, known, hints, lambda row: _origin_of(lines[row - 1], rows))
+        return inference_notes(inferred, known, hints, lambda row: _origin_of(lines[row - 1], rows))
 
     @property
     def partition_types(self) -> dict[str, str]:
@@ -221,8 +223,8 @@ class Schema:
     def add_configured_fields(self) -> list[str]:
         """Add fields that the configuration reads but no row has had yet, as strings.
 
-        So silver can run before the first row has an optional field. Nothing is added to a
-        completely declared schema: there a missing name is a mistake.
+        Silver can then run before any row has an optional field. Nothing is added to a declared
+        `schema`: a name that it lacks is a mistake.
 
         Returns:
             The dotted names of the added fields.
@@ -230,12 +232,10 @@ class Schema:
         if self._source.schema is not None or not self.is_known:
             return []
         columns, added = dict(self.columns), list[str]()
-        known, not_fields = (
-            {fold_case(name): name for name in columns},
-            reserved_names(self._source.origin_columns),
-        )
+        known = {fold_case(name): name for name in columns}
+        reserved = reserved_names(self._source.origin_columns)
         for path in sorted(self._named):
-            if fold_case(path[0]) in not_fields or not all(map(is_valid_name, path)):
+            if fold_case(path[0]) in reserved or not all(map(is_valid_name, path)):
                 continue
             name = known.setdefault(fold_case(path[0]), path[0])
             wanted: T.DataType = T.StringType()
@@ -265,22 +265,21 @@ class Schema:
         if mode in _GROWING or self.stops_at_new_fields:
             has_room = self.stops_at_new_fields or len(self.columns) < MAX_COLUMNS
             tests.append(new_fields_sql(self.fields, self._refused, has_room, mode == WIDENING))
-        # In every mode: fields of declared columns, and times with more digits, are not new fields.
+        # In every mode: the fields of known columns, and times with more digits, are no new fields.
         if unnamed := self._unnamed_columns():
-            tests.append(named_like_sql(unnamed, self._refused))
+            tests.append(maps_to_columns_sql(unnamed, self._refused))
         if FULL_TIMES not in self.columns and "timestamp" in self.columns.values():
             tests.append(needs_full_times_sql(self.fields))
-        found = " or ".join(tests) or "false"
         # Spark interprets lambdas; compiled code for this would slow every row.
-        is_so = f"exists(array({RESCUED}), text -> {found})"
-        return f"case when {RESCUED} is null then false else {is_so} end" if tests else "false"
+        is_growing = f"exists(array({RESCUED}), text -> {' or '.join(tests)})"
+        return f"case when {RESCUED} is null then false else {is_growing} end" if tests else "false"
 
     def grow(self, rows: DataFrame, batch: int) -> Growth:
         """Grow by the rescued values of a batch.
 
         Args:
             rows: rows with `_rescued_data`, parsed by the current columns.
-            batch: the number of the batch, for the record.
+            batch: the number of the batch, for the reason of the version.
 
         Returns:
             The changes. Fields that cannot become columns stay rescued, and `growth_condition`
@@ -290,18 +289,18 @@ class Schema:
         if full_times := full_times_column(rescued, self.fields):
             self._add(full_times, f"times with more than six digits in batch {batch}")
             return Growth(added=[FULL_TIMES])
-        found = infer_schema(rescued)
-        if named := self._name_columns(rows, found.columns):
+        inferred = infer_schema(rescued)
+        if named := self._name_columns(rows, inferred.columns):
             self._add({}, f"names of fields in batch {batch}", named)
             return Growth(added=[f"{column} ({name})" for column, name in named.items()])
         if self.stops_at_new_fields:
             return Growth()
         is_growing = self._source.schema_evolution in _GROWING
-        growth = self._grow(found.columns, batch) if is_growing else Growth()
+        growth = self._grow(inferred.columns, batch) if is_growing else Growth()
         if not growth.added and not growth.widened:
-            # Fields that are null in all of them are left: a later row may show their type.
-            typed = set(map(fold_case, (*found.columns, *found.invalid)))
-            names = {name for text in rescued for name in json.loads(text)}
+            # Fields that are always null are not refused: a later row may show their type.
+            typed = set(map(fold_case, (*inferred.columns, *inferred.invalid)))
+            names = {name for row in rescued for name in json.loads(row)}
             self._refused.update(name for name in names if fold_case(name) in typed)
         return growth
 
@@ -319,7 +318,7 @@ class Schema:
 
         Args:
             rows: the rows of the files, before they are parsed.
-            batch: the number of the batch, for the record.
+            batch: the number of the batch, for the reason of the version.
         """
         if self._source.schema_evolution not in _GROWING:
             return Growth()
@@ -328,12 +327,12 @@ class Schema:
     def _unnamed_columns(self) -> list[str]:
         """Return the columns that may belong to a field with another name.
 
-        These are declared by the name of the column, or were added because silver reads them.
+        They are declared by the column's name, or were added because the configuration reads them.
         """
         return [name for name in self.columns if name not in self.names and "_" in name]
 
     def _name_columns(self, rows: DataFrame, fields: Mapping[str, str]) -> dict[str, str]:
-        """Return the unnamed columns that belong to some rescued fields, with the fields' names.
+        """Return unnamed columns that belong to rescued fields, with the fields' names.
 
         A column that has had a value keeps its name.
 
@@ -356,12 +355,12 @@ class Schema:
             rows.where(F.col(quote_identifier(column)).isNotNull()).take(1)
         )
 
-    def _grow(self, found: Mapping[str, str], batch: int) -> Growth:
+    def _grow(self, fields: Mapping[str, str], batch: int) -> Growth:
         namer = ColumnNamer(dict(self.names))
-        found = namer.columns(found, self.columns)
+        found_columns = namer.columns(fields, self.columns)
         spelled = {fold_case(name): name for name in self.columns}
         growth, columns = Growth(), dict(self.columns)
-        for name, dtype in found.items():
+        for name, dtype in found_columns.items():
             if known := spelled.get(fold_case(name)):
                 before = T.DataType.fromDDL(columns[known])
                 is_fixed = known in self._declared.columns or known in self.partition_types
@@ -372,7 +371,7 @@ class Schema:
                 if type_ddl(after) != type_ddl(before) and len(nested_names(after)) <= MAX_COLUMNS:
                     columns[known] = type_ddl(after)
                     self._note_growth(growth, known, before, after)
-        new = self._acceptable(_without(found, columns), columns)
+        new = self._select_columns(_without(found_columns, columns), columns)
         growth.added.extend(new)
         if growth.added or growth.widened:
             self._add({**columns, **new}, f"new in batch {batch}", namer.names)
@@ -397,7 +396,7 @@ class Schema:
             growth.widened.append(f"{name}: {type_ddl(before)} to {type_ddl(after)}")
 
     def new_field_names(self, rows: DataFrame) -> list[str]:
-        """Return the first names of rescued fields that are new, or have new fields, in order."""
+        """Return the first 10 names, sorted, of rescued fields that are new or have new fields."""
         flat = [name for name, dtype in self.fields.items() if not is_nested_type(dtype)]
         keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
         new = (
@@ -408,17 +407,17 @@ class Schema:
         named = new.select(F.left("key", F.lit(_MAX_NAME)).alias("key")).distinct()
         return [row.key for row in named.orderBy("key").limit(_MAX_NAMES).collect()]
 
-    def _acceptable(self, columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    def _select_columns(self, columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         named = {path[0] for path in self._named}
-        known = (*known, *self._source.partition_columns)  # which paths have, and not rows
+        known = (*known, *self._source.partition_columns)  # their values are in paths, not in rows
         return select_columns(columns, known, self._source.origin_columns, named)
 
     def _add(
-        self, columns: Mapping[str, str], why: str, names: Mapping[str, str] | None = None
+        self, columns: Mapping[str, str], reason: str, names: Mapping[str, str] | None = None
     ) -> None:
         all_columns = {**self.columns, **columns} if self.is_known else columns
         known = {path: n for path, n in (names or {}).items() if path.split(".")[0] in all_columns}
-        version = registry.add_version(self._folder, columns, why, known)
+        version = registry.add_version(self._directory, columns, reason, known)
         self.columns, self.names, self.is_known = version.columns, version.names, True
 
 
@@ -431,20 +430,20 @@ def only_adds_fields(before: T.DataType, after: T.DataType) -> bool:
     return type_ddl(grow_type(before, after, can_widen=False)) == type_ddl(after)
 
 
-def collect_sample(rows: DataFrame, column: str, most_bytes: int = _MAX_BYTES) -> list[str]:
-    """Return the first strings of a column: at most 10,000, and 8 MiB in total; none is longer.
+def collect_sample(rows: DataFrame, column: str, max_bytes: int = _MAX_BYTES) -> list[str]:
+    """Return the first strings of a column: at most 10,000, and `max_bytes` in total.
 
-    Lengths are collected first, then only the strings that fit: a `limit` would collect as many
-    rows from each of several partitions before dropping the rest.
+    Longer strings are skipped. Lengths are collected first, then only the strings that fit: a
+    `limit` would collect as many rows from each of several partitions before dropping the rest.
     """
     numbered = rows.select(
         F.col(column).alias("text"),
         F.octet_length(column).alias("length"),
         F.monotonically_increasing_id().alias("number"),
-    ).where(F.col("length") <= most_bytes)
-    found = numbered.select("length", "number").limit(_MAX_LINES).collect()
-    totals = accumulate(row.length for row in found)
-    fit = [row.number for row, total in zip(found, totals, strict=True) if total <= most_bytes]
+    ).where(F.col("length") <= max_bytes)
+    sizes = numbered.select("length", "number").limit(_MAX_LINES).collect()
+    totals = accumulate(row.length for row in sizes)
+    fit = [row.number for row, total in zip(sizes, totals, strict=True) if total <= max_bytes]
     if not fit:
         return []
     chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
@@ -455,22 +454,22 @@ def _origin_of(line: str, rows: DataFrame) -> str:
     """Return the origin of the first row with this line: `file na/1.json`."""
     names = [name for name in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if name in rows.columns]
     row = rows.where(F.col("value") == line).select(*names).first()
-    words = {SOURCE_FILE: "file"}
-    found = row.asDict() if row else {}
-    return ", ".join(f"{words.get(n, n.strip('_'))} {value}" for n, value in found.items())
+    labels = {SOURCE_FILE: "file"}
+    values = row.asDict() if row else {}
+    return ", ".join(f"{labels.get(n, n.strip('_'))} {value}" for n, value in values.items())
 
 
 def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     """Return a source's own columns in its table, with types as versions spell them."""
     if not delta_tables.table_exists(bronze):
         return {}
-    found = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
-    dtypes = {field.name: type_ddl(field.dataType) for field in found}
+    schema = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
+    dtypes = {field.name: type_ddl(field.dataType) for field in schema}
     return _without(dtypes, bronze_columns({}, origin))
 
 
 def has_inexact_doubles(bronze: Path, column: str) -> bool:
-    """Return whether a column has whole numbers that doubles would round, such as ids."""
+    """Return whether a column has whole numbers that a double may round, such as ids."""
     beyond = f'where "{column}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
     return bool(delta_tables.select_rows(bronze, "1", beyond))
 

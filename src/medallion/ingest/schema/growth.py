@@ -66,12 +66,12 @@ def new_fields_sql(
     return f"coalesce(exists(array({fields}), fields -> {any_of}), false)"
 
 
-def named_like_sql(columns: Iterable[str], refused: Iterable[str]) -> str:
-    """Return SQL that is true if a rescued field, by another name, belongs to one of the columns.
+def maps_to_columns_sql(columns: Iterable[str], refused: Iterable[str]) -> str:
+    """Return SQL that is true if a rescued field with another name belongs to one of the columns.
 
     Args:
-        columns: columns whose fields are not known.
-        refused: fields that cannot be columns.
+        columns: columns whose original field name is not known.
+        refused: fields that cannot become columns.
     """
     name = rf"lower(regexp_replace(k, r'{SQL_REPLACED}', '_'))"
     is_like = (
@@ -98,12 +98,12 @@ def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
         is_new = (
             f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
         )
-        tests_sql = [f"exists({entries}, e -> {is_new})"]
+        tests = [f"exists({entries}, e -> {is_new})"]
         for field in dtype.fields:
             inner = json_field(json, field.name)
             if test := _has_new_field(inner, field.dataType, depth):
-                tests_sql.append(test)
-        return f"coalesce({' or '.join(tests_sql)}, false)"
+                tests.append(test)
+        return f"coalesce({' or '.join(tests)}, false)"
     if isinstance(dtype, T.ArrayType):
         item = f"i{depth}"
         test = _has_new_field(item, dtype.elementType, depth + 1)
@@ -113,7 +113,7 @@ def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
 
 
 def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType:
-    """Return the known type with the additional fields of another type.
+    """Return the known type with the additional fields, or width, of another type.
 
     Args:
         known: the type of a column.
@@ -121,8 +121,8 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
         can_widen: whether a type may be replaced by one that holds the values of both.
 
     Returns:
-        Structs with the known fields first; names that differ only in case are one field. `known`
-        itself if it cannot grow.
+        The type, with known fields first in structs; names that differ only in case are one field.
+        `known` itself if it cannot grow.
     """
     match known, new:
         case T.StructType(), T.StructType():
@@ -145,7 +145,7 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
 def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return the narrowest type that holds the values of both; string if there is no other.
 
-    A double holds all whole numbers, as in JSON, but no decimals, which are exact.
+    Whole numbers and fractions become double, as in JSON; decimals, which are exact, do not.
     """
     if type_ddl(one) == type_ddl(other):
         return one
@@ -172,13 +172,13 @@ def _digits_of(dtype: T.DataType) -> tuple[int, int]:
 
 
 def leaf_types(dtype: T.DataType, path: str = "") -> dict[str, str]:
-    """Return the types within a type that have no fields of their own, by folded path."""
+    """Return the types without fields or items within a type, by path in folded case."""
     match dtype:
         case T.StructType():
-            tests_sql: dict[str, str] = {}
+            types: dict[str, str] = {}
             for field in dtype.fields:
-                tests_sql |= leaf_types(field.dataType, f"{path}.{fold_case(field.name)}")
-            return tests_sql
+                types |= leaf_types(field.dataType, f"{path}.{fold_case(field.name)}")
+            return types
         case T.ArrayType():
             return leaf_types(dtype.elementType, f"{path}[]")
     return {path: type_ddl(dtype)}

@@ -1,7 +1,7 @@
 """Types of undeclared columns, inferred from JSON values, and notes on values that do not fit.
 
-Spark's own inference is not used: a schema some hundred levels deep ends the JVM thread that reads
-it, and no later call returns.
+Spark's own inference is not used: a schema some hundred levels deep kills the JVM thread that reads
+it, and every later call hangs.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class InferredSchema:
 
 
 def infer_schema(lines: Iterable[str]) -> InferredSchema:
-    """Infer columns from lines of JSON; lines that are no objects are skipped.
+    """Infer columns from lines of JSON; lines that are not objects are skipped.
 
-    Whole numbers become long, or double among fractions, or string if that would round one of them.
-    Strings that are all times with a complete date become timestamp; nested values become struct
-    and array. A field with several types gets the one that nearly all values fit (`_is_few`), else
-    string, which holds everything.
+    Whole numbers become long, or double if the field also has fractions, or string if that would
+    round a number. Strings become timestamp if all are times with a complete date. Nested values
+    become struct and array. A field with several types gets the one that nearly all values fit
+    (`_is_few`), else string.
 
-    Fields that are always null or empty are left out, as are nested ones that no table can hold.
+    Fields that are always null or empty are left out, as are nested ones that no table can have.
     Names that differ only in case are one column, in the most frequent spelling.
     """
     fields = _Fields()
@@ -102,9 +102,9 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _is_few(rows: int, total: int) -> bool:
-    """Return whether so few rows with odd values do not decide the type of a field.
+    """Return whether the rows with odd values are too few to decide the type of a field.
 
-    One of at least five rows is few, as samples may be small; so are up to 5 %.
+    Up to 5 % are too few; in small samples, so is one row of at least five.
     """
     return rows * 20 <= total or (rows == 1 and total >= 5)
 
@@ -144,7 +144,7 @@ class _Fields:
             self._values.setdefault(name, _Values()).merge(values)
 
     def by_name(self) -> Iterator[tuple[str, _Values]]:
-        """Yield the fields; names that differ only in case are one, in the most frequent one."""
+        """Yield each field once, in its most frequent spelling; case does not matter."""
         spellings: dict[str, list[str]] = {}
         for name in self._values:
             spellings.setdefault(_folded(name), []).append(name)
@@ -169,7 +169,7 @@ class _Values:
     def __init__(self) -> None:
         self._types: dict[type[T.DataType], _Rows] = {}
         self.rows, self._last = 0, 0  # rows with a value that is not null; the last of them
-        # Of the numbers: whether some have fractions; whether a long, or a double, holds them all.
+        # Numbers: whether any has a fraction; whether a long, or a double, holds all exactly.
         self._has_fractions, self._is_long, self._is_exact = False, True, True
         self._items: _Values | None = None
         self._fields = _Fields()
@@ -192,9 +192,8 @@ class _Values:
         if isinstance(value, bool):
             return T.BooleanType
         if isinstance(value, str):
-            digits = (
-                NANOSECONDS if level == 1 else MICROSECONDS
-            )  # `_full_times` has top-level fields
+            # Only top-level fields can have `_full_times`.
+            digits = NANOSECONDS if level == 1 else MICROSECONDS
             is_dated = _DATED.match(value) and is_timestamp_string(value, digits)
             return T.TimestampType if is_dated else T.StringType
         if isinstance(value, float):
@@ -220,9 +219,9 @@ class _Values:
     def merge(self, other: _Values) -> None:
         """Add the values of another field."""
         for dtype, rows in other._types.items():
-            mine = self._types.get(dtype)
-            first = min((rows, mine or rows), key=lambda each: each.first)
-            count = rows.count + (mine.count if mine else 0)
+            own = self._types.get(dtype)
+            first = min((rows, own or rows), key=lambda each: each.first)
+            count = rows.count + (own.count if own else 0)
             self._types[dtype] = _Rows(first.first, first.example, count)
         self.rows += other.rows
         self._has_fractions |= other._has_fractions
@@ -234,10 +233,10 @@ class _Values:
         self._fields.merge(other._fields)
 
     def type_of(self, path: str, odd: list[OddValues]) -> T.DataType | None:
-        """Return the type of the values, and add those that do not fit it to `odd`.
+        """Return the type of the values, and add notes on those that do not fit it to `odd`.
 
         Returns:
-            None if there are no values, NullType if they are nested too deep for a column.
+            None if there are no values, NullType if they are nested too deeply for a column.
         """
         if not self._types:
             return None

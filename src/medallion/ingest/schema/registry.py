@@ -55,7 +55,7 @@ def read_versions(directory: Path) -> list[SchemaVersion]:
 
 
 def newest_names(directory: Path) -> Mapping[str, str]:
-    """Return the original names of fields by path, of the newest version."""
+    """Return the newest version's original names of fields by path."""
     versions = read_versions(directory)
     return versions[-1].names if versions else {}
 
@@ -65,7 +65,9 @@ def _read_version(number: int, file: Path) -> SchemaVersion:
     columns = version.columns
     if version.version != number:
         raise ValueError(f"its version is {version.version}")
-    if not isinstance(columns, dict) or not all(isinstance(k, str) for k in columns.values()):
+    if not isinstance(columns, dict) or not all(
+        isinstance(dtype, str) for dtype in columns.values()
+    ):
         raise TypeError("columns must be names with their types")
     return version
 
@@ -76,7 +78,7 @@ def add_version(
     """Write the next version atomically.
 
     Args:
-        directory: the versions of the source.
+        directory: the directory of the source's versions.
         columns: new or changed columns, which follow those of the last version.
         why: the reason for the change.
         names: additional original names by path.
@@ -104,7 +106,7 @@ def declare_columns(
     """Add the configuration's columns to the newest version.
 
     Args:
-        directory: the versions of the source.
+        directory: the directory of the source's versions.
         name: the source.
         declared: columns with types as versions spell them (`columns.declared_columns`).
         key: the setting of the source that declares them.
@@ -144,29 +146,29 @@ def declare_columns(
 
 
 def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
-    """Return the type of a known and declared column, or None if the two types conflict.
+    """Return the new type of a column with a known and a declared type, or None on conflict.
 
     A nested column may have more fields than are declared: it has grown since.
     """
     if known == declared or not all("<" in dtype for dtype in (known, declared)):
         return declared if known == declared or can_rewrite else None
-    # Here: commands that start no Spark read versions too.
+    # Imported here: commands without Spark read versions too.
     from pyspark.sql import types as T
 
     from medallion.ingest.schema.growth import grow_type, leaf_types
     from medallion.spark.plans import type_ddl
 
-    before, asked = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
-    both = grow_type(before, asked, can_widen=False)
-    if leaf_types(asked).items() <= leaf_types(both).items():
+    before, wanted = T.DataType.fromDDL(known), T.DataType.fromDDL(declared)
+    both = grow_type(before, wanted, can_widen=False)
+    if leaf_types(wanted).items() <= leaf_types(both).items():
         return type_ddl(both)
-    return type_ddl(grow_type(asked, before, can_widen=False)) if can_rewrite else None
+    return type_ddl(grow_type(wanted, before, can_widen=False)) if can_rewrite else None
 
 
 def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
     """Return the columns that a version adds (`+`) or changes (`~`), a line each.
 
-    Below them are the fields of columns with another name: `customer_email is "customer email"`.
+    Then follow fields whose column has another name: `customer_email is "customer email"`.
     """
     old = before.columns if before else {}
     changes = [
@@ -180,7 +182,7 @@ def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
-    """Return why a source has no schema: the reason of its last pending or rejected file."""
+    """Return the reason that a source has no schema: that of its last pending or rejected file."""
     entries = ledger.newest_versions(ledger.read_entries(config.layout, source.name)).values()
     last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
     if last is None:
@@ -201,7 +203,7 @@ def has_known_columns(config: Config, source: SourceConfig) -> bool:
     if versions and delta_tables.table_exists(table):
         return versions[0].columns.keys() <= delta_tables.column_names(table)
     # If the schema versions are lost, bronze's next run restores them from the table.
-    from medallion.ingest.parsing.names import column_name  # here: it imports PySpark
+    from medallion.ingest.parsing.names import column_name  # imported here: it imports PySpark
 
     hints = {FULL_TIMES: "", **{column_name(name): "" for name in source.hints}}
     hinted = bronze_columns(hints, source.origin_columns).keys()

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.parsing.times import formatted_time, is_time_format
+from medallion.ingest.parsing.times import is_time_format, timestamp_from_format
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
@@ -190,7 +190,7 @@ def _rewrite_typed(
 def _cast_exactly(sql: str, type_: str) -> Column:
     """Cast the JSON of a rescued value; return null if the result is not exactly the same value."""
     if is_time_format(type_):
-        return F.expr(formatted_time(sql, type_))
+        return F.expr(timestamp_from_format(sql, type_))
     wanted, json = T.DataType.fromDDL(type_), F.expr(sql)
     value = json.try_cast(type_)
     match wanted:

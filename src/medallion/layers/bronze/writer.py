@@ -194,7 +194,7 @@ class BronzeWriter:
         strings = dict.fromkeys(types, "string")
         columns = {**self._schema.columns, **strings}
         fields = {**self._schema.fields, **strings}
-        parsed = parse_lines(rows, columns, LineLayout.of(first_lines, fields), fields)
+        parsed = parse_lines(rows, columns, LineLayout.from_lines(first_lines, fields), fields)
         return with_partition_columns(parsed, types)
 
     def _write_parsed(
