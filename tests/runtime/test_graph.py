@@ -189,13 +189,16 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
             lakehouse.fill("silver")
         assert len(lakehouse.rows("silver.event")) == 1
     for sql, expected in (
-        ("explode(array(1, 2))", "makes several rows, or none, of one"),
+        ("explode(array(1, 2))", "returns several rows, or none, for one"),
         (
             "string(window(ts, '1 hour').start)",
-            "makes several rows, or none, of one",
+            "returns several rows, or none, for one",
         ),  # without a time
-        ("string(window(ts, '1 hour', '30 minutes').start)", "makes several rows, or none, of one"),
-        ("string(session_window(ts, '1 hour').start)", "makes several rows, or none, of one"),
+        (
+            "string(window(ts, '1 hour', '30 minutes').start)",
+            "returns several rows, or none, for one",
+        ),
+        ("string(session_window(ts, '1 hour').start)", "returns several rows, or none, for one"),
         ("now()", "current time"),
         ("string(date /* of */ 'Today')", "current time"),
         ("(select max(id) from values ('a') as t(id))", "another table"),
@@ -219,7 +222,7 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         ("rand() < 0.5", "silver.event depends on"),
         ("event_at > current_timestamp()", "silver.event depends on"),
         ("exists(values (1))", "silver.event depends on"),
-        ("window(event_at, '1 hour').end > _ingested_at", "makes several rows, or none"),
+        ("window(event_at, '1 hour').end > _ingested_at", "returns several rows, or none"),
     ):
         lakehouse.expect(
             "silver.event",

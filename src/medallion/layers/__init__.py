@@ -1,1 +1,1 @@
-"""The three layers and what gold publishes, a folder each: its flow, and what that is made of."""
+"""The layers: a package each for bronze, silver, gold and publish, and the code they share."""

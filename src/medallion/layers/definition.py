@@ -1,6 +1,7 @@
 """Checks of a table's definition, and the search for the part that is invalid or fails at a row.
 
-A definition must be unchanged since the first run, deterministic, one row per row, and streamable.
+A definition must be unchanged since the first run, deterministic and streamable, and a silver
+definition must return one row for each row.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def refuse_changed(
     Args:
         config: the configuration.
         table: the table, as `silver.orders`.
-        then: the parts of the definition that it was created with.
-        now: the parts by the current configuration.
-        in_order: the parts that are mappings whose order counts.
+        then: the definition of its first run, by part.
+        now: the current definition, by part.
+        in_order: the parts that are mappings in which order matters.
     """
     changes = []
     for key in dict.fromkeys((*then, *now)):
@@ -64,22 +65,22 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
 
 
 def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
-    """Raise ConfigError if rows depend on the current time, on chance or on another table.
+    """Raise ConfigError if rows depend on the current time, randomness or another table.
 
     Args:
-        name: what defines the rows, for the message.
+        name: the definition's name in the message.
         rows: the rows.
-        sql: the SQL that defines them, or mappings of it: the plan shows timestamp'now' only as a
-            constant.
+        sql: the SQL that defines them, or nested mappings of it. It is searched, too, because the
+            plan has timestamp'now' as a constant.
     """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
     forbidden = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
     has_forbidden = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
     if has_forbidden or any(map(has_current_time, _strings(sql))):
         raise ConfigError(
-            f"{name} depends on the current time, on chance or on another table "
+            f"{name} depends on the current time, randomness or another table "
             "(current_timestamp, date'today', rand, a subquery), but each row is processed once. "
-            "Use _ingested_at for the time of that, or move the expression to the queries that "
+            "Use _ingested_at as the processing time, or move the expression to the queries that "
             "read the table."
         )
 
@@ -93,29 +94,29 @@ def _strings(sql: Any) -> Iterator[str]:
 
 
 def refuse_changed_row_count(name: str, rows: DataFrame) -> None:
-    """Raise ConfigError if expressions make several rows, or none, of one.
+    """Raise ConfigError if an expression returns several rows, or none, for one row.
 
     Args:
-        name: what defines the rows, for the message.
+        name: the definition's name in the message.
         rows: columns selected from a table, and nothing else. So any other node of the plan comes
-            from an expression, such as the filter by which window() drops rows without a time.
+            from an expression, such as window(), which drops rows without a time by a filter.
     """
     plan = analyzed_plan(rows)
     while plan.children().nonEmpty():
         if plan.nodeName() not in ("Project", "SubqueryAlias"):
             raise ConfigError(
-                f"{name} makes several rows, or none, of one (explode, window, count), so that "
-                "rows could not be accounted for. Keep the array, or use date_trunc, and move the "
+                f"{name} returns several rows, or none, for one row (explode, window, count), but "
+                "each row must be accounted for. Keep the array, or use date_trunc, and move the "
                 "expression to a gold table or a query."
             )
         plan = plan.children().head()
 
 
 def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
-    """Run Spark's check of what a stream can do in an output mode, as the start of a query does.
+    """Run the check that Spark runs on a stream and its output mode when it starts a query.
 
     Raises:
-        AnalysisException: the stream cannot do it.
+        AnalysisException: a stream does not support the plan.
     """
     checker = catalyst_class(rows, "analysis.UnsupportedOperationChecker")
     modes = catalyst_class(rows, "streaming.InternalOutputModes")
@@ -130,12 +131,12 @@ class DefinitionPart:
     """One column, rule or clause of a table's definition.
 
     Attributes:
-        name: its name in a message of its table, and `title` in other messages.
-        file: the file that has its SQL, and `key`, the dotted key in it if that is YAML.
-        rows: returns the rows that it alone makes; raises AnalysisException if its SQL is invalid.
+        name: its name in messages that name the table; `title`: its name in others.
+        file: the file that has its SQL; `key`: the dotted key in it if it is YAML.
+        rows: returns the rows of this part alone; raises AnalysisException if its SQL is invalid.
         advice: what to do if it fails at a row.
-        columns: the columns that it can name.
-        unknown_column: what to say of another column.
+        columns: the columns that its SQL can use.
+        unknown_column: the message for any other column; `{}` is its name.
     """
 
     name: str
@@ -148,7 +149,7 @@ class DefinitionPart:
     unknown_column: str = "there is no column {}"
 
     def describe(self, error: AnalysisException) -> str:
-        """Return why Spark refuses its SQL, and where that is."""
+        """Return the message for an error of its SQL, with the file and the position."""
         parameters = error.getMessageParameters() or {}
         condition, problem = error.getCondition() or "", f"{one_line(str(error))}."
         name = next((parameters[key] for key in _NAMES if key in parameters), "").replace("`", "")
@@ -163,8 +164,8 @@ class DefinitionPart:
         elif condition == "PARSE_SYNTAX_ERROR":
             name = parameters["error"].strip("'")
             problem = f"there is a syntax error at {parameters['error']}."
-        found = position(self.file, self.key, name) if self.key else None
-        where = " line {}, column {}".format(*found) if found else ""
+        line_column = position(self.file, self.key, name) if self.key else None
+        where = " line {}, column {}".format(*line_column) if line_column else ""
         return f"{self.title} in {self.file}{where}: {problem}"
 
 
@@ -172,7 +173,7 @@ _NAMES = ("objectName", "fieldName", "routineName")  # parameters of Spark's err
 
 
 def suggestion(name: str, columns: Iterable[str]) -> str:
-    """Return the end of a sentence about an unknown name: the column with the nearest name."""
+    """Return the end of a sentence about an unknown name, with the nearest column if any."""
     nearest = nearest_name(name, columns)
     return f"; did you mean {nearest}?" if nearest else "."
 
@@ -199,15 +200,15 @@ def invalid_sql_error(
 def failing_part_reason(
     inputs: Iterable[DataFrame], result: DataFrame, parts: Iterable[DefinitionPart], state: str
 ) -> str | None:
-    """Return which part of a definition fails at a row, and why; None if none does.
+    """Return the message for the part of a definition that fails at a row; None if none does.
 
-    Spark does not always say where an expression stands. This computes all rows again.
+    Spark's error does not always name the expression. This computes all rows again.
 
     Args:
-        inputs: the rows that are read. If these fail, no part is at fault.
-        result: what all parts together make of them.
+        inputs: the rows that are read. If reading them fails, no part is at fault.
+        result: the rows of the complete definition.
         parts: the parts, each by itself.
-        state: what becomes of the rows meanwhile, for the message.
+        state: the state of the rows until the part is corrected, for the message.
     """
     if not _failure(result) or any(map(_failure, inputs)):
         return None

@@ -26,8 +26,8 @@ class ValidationInput(NamedTuple):
 
     Attributes:
         rows: the rows.
-        key: columns that are known to be unique (rows with a null in them aside), so that the gate
-            need not check that; empty if that is not known.
+        key: columns that are known to be unique (except in rows with a null in them), which the
+            gate need not check; empty if that is unknown.
     """
 
     rows: DataFrame
@@ -40,12 +40,12 @@ class Flow(ABC):
     Attributes:
         name: name of the query and of the table that it writes.
         sources: configuration of the sources whose rows it processes; `source` is the first.
-        upstream: tables that it reads, one a source; empty for bronze. `upstream_paths`: their
+        upstream: tables that it reads, one per source; empty for bronze. `upstream_paths`: their
             paths.
         targets: tables that it writes: its own, then its quarantine. `target_paths`: their paths.
         checkpoint: path of its checkpoint.
         run: the started query; None before `start`.
-        is_gated: True if a gate that blocks rows of earlier layers keeps it from starting.
+        is_gated: True if it does not start while a gate blocks rows of an earlier layer.
     """
 
     is_gated: ClassVar[bool] = False
@@ -74,11 +74,11 @@ class Flow(ABC):
 
     @abstractmethod
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
-        """Start the query, and keep it as `run`.
+        """Start the query, and set `run`.
 
         Args:
-            trigger: as `spark.query.trigger` returns it; None if the query has nothing to do: then
-                its settings are checked and its tables created, and it is not started.
+            trigger: from `spark.query.trigger_options`; None if the query has nothing to do: check
+                its settings and create its tables, but do not start it.
             recorded: the last of its batches in `ops.runs`, -1 if none.
 
         Raises:
@@ -118,7 +118,7 @@ class Flow(ABC):
     def unknown_schema_reason(self) -> str:
         """Return why a source has no schema yet."""
         source = self._source_without_schema()
-        assert source is not None, f"{self.name} has its columns"
+        assert source is not None, f"all sources of {self.name} have a schema"
         return registry.unknown_schema_reason(self.config, source)
 
     def _source_without_schema(self) -> SourceConfig | None:
@@ -132,14 +132,14 @@ class Flow(ABC):
         return True
 
     def release(self, batch: int) -> None:  # noqa: B027
-        """Release what the batches up to `batch` read: they are recorded."""
+        """Release the input of the batches up to `batch`, which are recorded."""
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """Return what a batch did, for users; None if it did nothing."""
+        """Return a summary of a batch for users; None if it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
 
     def log_pinned_settings(self) -> None:
-        """Report the settings that the query keeps from its first run if the session's differ."""
+        """Report settings that the query keeps from its first run though the session's differ."""
         pinned, session = checkpoints.pinned_settings(self.checkpoint), self.spark.conf
         kept = [
             f"{key} {pinned[key]}"

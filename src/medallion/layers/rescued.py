@@ -1,4 +1,4 @@
-"""Rescued values, which did not fit their columns: silver's rules about them, and their report."""
+"""Silver's rules for rescued values, which do not fit their columns, and the report on them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def rescue_rules(
     columns: Mapping[str, T.DataType],
     conditions: Iterable[str] = (),
 ) -> dict[str, FieldPath]:
-    """Return the rules that quarantine rescued values of fields that silver or a rule reads.
+    """Return the rules that quarantine rows with rescued values in fields that silver reads.
 
-    The field would be null to them. An expression that names `_rescued_data` handles such
-    values itself: its fields have no rule.
+    Silver, or a rule of bronze's suite, would read null instead. An expression that names
+    `_rescued_data` handles rescued values itself: its fields have no rule.
 
     Args:
         spark: the session that parses silver's expressions.
@@ -85,7 +85,7 @@ def rescued_rules_sql(
     columns: Mapping[str, T.DataType],
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """Return SQL over a row of bronze for the names of the rules that it breaks; "" if none can be.
+    """Return SQL over a bronze row for the names of the rules that it breaks; "" without rules.
 
     Args:
         rules: the rules, as `rescue_rules` returns them.
@@ -102,7 +102,7 @@ def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str
     return [name for name, field in rules.items() if paths_overlap(path, field)]
 
 
-# A field without a name, which counts the rows.
+# Appended to the fields of each row: an empty path, whose group counts the rows.
 _ROW = "named_struct('path', cast(array() as array<string>), 'example', '')"
 
 
@@ -122,7 +122,7 @@ class RescuedValues:
         conditions: Sequence[str] = (),
         names: Mapping[str, str] | None = None,
     ) -> None:
-        """Count them, by the files that the batches added.
+        """Count the values in the files that the batches added.
 
         Args:
             spark: the session, used only if a row of the batches has rescued data.
@@ -149,9 +149,9 @@ class RescuedValues:
 
     def _count(self, rows: DataFrame) -> None:
         fields = F.expr(rescued_fields(self._columns, self._names)).alias("fields")
-        found = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
+        rescued = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
         counts = (
-            found.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
+            rescued.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
             .groupBy("field.path")
             .agg(F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example"))
             .orderBy(F.desc("rows"), "path")
@@ -159,10 +159,10 @@ class RescuedValues:
             .collect()
         )
         if counts:
-            total, *named = counts
+            total, *by_field = counts
             by_path = {
                 tuple(column_path(row.path, self._names)): RescuedField(row.rows, row.example)
-                for row in named
+                for row in by_field
             }
             self._paths = tuple(by_path)
             self.summary = RescuedSummary(
@@ -170,9 +170,9 @@ class RescuedValues:
             )
 
     def report(self) -> str | None:
-        """Return a line for the user: what becomes of the rows, and what to do.
+        """Return a message for the user: what happens to the rows, and what to do.
 
-        None if all values fit, or the source's `on_rescued` is `ignore`.
+        Return None if all values fit, or the source's `on_rescued` is `ignore`.
         """
         source = self._source
         if not self.summary.rows or source.on_rescued == "ignore":
@@ -180,7 +180,7 @@ class RescuedValues:
         line = f"{source.name}: {self.summary}."
         try:
             rules = rescue_rules(self._spark, source, self._columns, self._conditions)
-        except ParseException:  # which silver reports, by its column or rule
+        except ParseException:  # silver reports it with the column or rule
             return line
         broken = dict.fromkeys(
             name for path in self._paths for name in rules_broken_at(path, rules)
@@ -189,13 +189,13 @@ class RescuedValues:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         remedy = self._remedy(broken, rules)
         if source.on_rescued == "warn":
-            then = f"to get the values, {remedy}" if remedy else "correct them at their origin"
-            return f"{line} They are null in silver; {then}."
+            action = f"to get the values, {remedy}" if remedy else "correct them at their origin"
+            return f"{line} They are null in silver; {action}."
         remedies = ", or ".join(filter(None, (remedy, "set on_rescued: warn")))
         return f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedies}."
 
     def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
-        """Return the setting that gives columns types that fit; empty if there is no such type."""
+        """Return the setting that gives the columns wider types; empty if no type would fit."""
         columns = ", ".join(
             f"{name}: {wider}"
             for name in dict.fromkeys(rules[rule][0] for rule in broken)
@@ -206,7 +206,7 @@ class RescuedValues:
         return f"set {key}: {{{columns}}} and run {refresh}" if columns else ""
 
     def _wider_type(self, column: str) -> str | None:
-        """Return a type for a column's values and the example that did not fit."""
+        """Return a type that fits a column's values and the rescued example; None if none does."""
         type_, field = self._columns[column], self.summary.fields.get(column)
         if not field or isinstance(type_, _NO_WIDER):
             return None
@@ -216,7 +216,7 @@ class RescuedValues:
         return "string"
 
 
-# As a string a nested value would lose its fields, and a time could not be an event time.
+# As a string, a nested value would lose its fields, and a time could not be an event time.
 _NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
 _FRACTION = re.compile(r"-?[0-9]+\.[0-9]+([eE][+-]?[0-9]+)?")
 

@@ -90,7 +90,7 @@ class Gates:
         Args:
             table: `layer.table`.
             batch: the rows, of the active session.
-            key: columns that are known to be unique together, if there are some.
+            key: columns that are known to be unique together, if any.
 
         Raises:
             ConfigError: the suite is invalid.
@@ -98,14 +98,14 @@ class Gates:
         expectations = read_suite(self._conf_dir, table)
         if not expectations:
             return None
-        importlib.import_module("great_expectations")  # completely: `preload` may not be done
+        importlib.import_module("great_expectations")  # waits for `preload`
         configurations = self._configurations(table, expectations)
         rows, broken = count_broken(batch, expectations, key)
-        others = [each for name, each in configurations.items() if name not in broken]
-        outcome = self._validate_with_gx(table, batch, others)
+        uncounted = [each for name, each in configurations.items() if name not in broken]
+        suite_result = self._validate_with_gx(table, batch, uncounted)
         validated = {
             config.meta["name"]: result
-            for result in outcome.results
+            for result in suite_result.results
             if (config := result.expectation_config)
         }
         results, failures = [], []
@@ -118,7 +118,7 @@ class Gates:
                 failures.append(failure_of(table, rows, expectation, result))
             result.expectation_config = configurations[name]
             results.append(result)
-        self._store(table, outcome, results)
+        self._store(table, suite_result, results)
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
 
@@ -197,10 +197,10 @@ class Gates:
     def _store(
         self,
         table: str,
-        outcome: ExpectationSuiteValidationResult,
+        suite_result: ExpectationSuiteValidationResult,
         results: list[ExpectationValidationResult],
     ) -> None:
-        """Store the results of a table in place of its last ones."""
+        """Store the results of a table, replacing its previous ones."""
         from great_expectations.core import ExpectationSuite, RunIdentifier
         from great_expectations.data_context.types.resource_identifiers import (
             ExpectationSuiteIdentifier,
@@ -210,16 +210,16 @@ class Gates:
 
         now = datetime.now(UTC)
         suite = ExpectationSuiteIdentifier(table)
-        key = ValidationResultIdentifier(suite, RunIdentifier(run_time=now), outcome.batch_id)
+        key = ValidationResultIdentifier(suite, RunIdentifier(run_time=now), suite_result.batch_id)
         statistics = calc_validation_statistics(results)
-        outcome.results, outcome.success = results, statistics.success
-        outcome.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
-        outcome.meta |= {"run_id": key.run_id, "validation_time": now}
-        escape_results(outcome)
-        expected: list[Any] = [result.expectation_config for result in results]
-        self._context.suites.add_or_update(ExpectationSuite(table, expected))
+        suite_result.results, suite_result.success = results, statistics.success
+        suite_result.statistics = {k: v for k, v in statistics._asdict().items() if k != "success"}
+        suite_result.meta |= {"run_id": key.run_id, "validation_time": now}
+        escape_results(suite_result)
+        configurations: list[Any] = [result.expectation_config for result in results]
+        self._context.suites.add_or_update(ExpectationSuite(table, configurations))
         shutil.rmtree(self._directory("validations", suite), ignore_errors=True)
-        self._context.validation_results_store.store_validation_results(outcome, key, suite)
+        self._context.validation_results_store.store_validation_results(suite_result, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
 
     def _directory(self, below: str, suite: ExpectationSuiteIdentifier) -> Path:
@@ -258,7 +258,7 @@ def _with_examples(
 ) -> ExpectationValidationResult:
     """Validate a failed expectation again, with examples of rows.
 
-    Rows with years that Python lacks, 0 or above 9999, cannot be examples, and stay counted.
+    A row whose year Python cannot represent (0 or above 9999) is counted, but is no example.
     """
     result_format: dict[str, Any] = {
         "result_format": "COMPLETE" if configuration.type == BY_QUERY else "BASIC",
@@ -276,8 +276,8 @@ def count_broken(
 ) -> tuple[int, dict[str, int]]:
     """Count the rows of a batch, and those that break each expectation, in one Spark job.
 
-    Great Expectations takes four jobs for the same counts. It still gets expectations that are not
-    about single rows, those with "mostly" that some rows break, and all if Spark cannot run one.
+    Great Expectations would run four. These are left to it: expectations that are not about single
+    rows, those with "mostly" that some rows break, and all of them if Spark fails at a condition.
 
     Args:
         batch: the rows.
@@ -285,18 +285,18 @@ def count_broken(
         key: columns that are known to be unique together.
 
     Returns:
-        The number of rows, and the numbers of broken rows by names of expectations.
+        The number of rows, and the number of rows that break each expectation, by its name.
     """
-    known = {e.name: 0 for e in expectations if _holds_by(key, e, batch.columns)}
+    implied = {e.name: 0 for e in expectations if _is_implied_by_key(key, e, batch.columns)}
     conditions = {e.name: sql for e in expectations if (sql := _broken_condition(e)) is not None}
     broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
     try:
         ((rows, *counts),) = batch.select(F.count(F.lit(1)), *broken).collect()
     except SPARK_ERRORS:
-        return batch.count(), known
-    is_share = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
+        return batch.count(), implied
+    with_mostly = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
     by_name = zip(conditions, counts, strict=True)
-    return rows, known | {n: count for n, count in by_name if not (count and n in is_share)}
+    return rows, implied | {n: count for n, count in by_name if not (count and n in with_mostly)}
 
 
 def counted_result(expectation: Expectation, rows: int, broken: int) -> ExpectationValidationResult:
@@ -314,8 +314,10 @@ def counted_result(expectation: Expectation, rows: int, broken: int) -> Expectat
     return ExpectationValidationResult(success=not broken, result=result)
 
 
-def _holds_by(key: Sequence[str], expectation: Expectation, columns: Sequence[str]) -> bool:
-    """Return True if an expectation holds because rows are unique by `key`."""
+def _is_implied_by_key(
+    key: Sequence[str], expectation: Expectation, columns: Sequence[str]
+) -> bool:
+    """Return whether all rows meet an expectation because they are unique by `key`."""
     kwargs = expectation.kwargs
     ignores_nulls = kwargs.get("ignore_row_if") == "any_value_is_missing"
     is_unique = expectation.type == UNIQUE and ignores_nulls
@@ -331,27 +333,27 @@ def _broken_condition(expectation: Expectation) -> str | None:
 def failure_of(
     table: str, rows: int, expectation: Expectation, result: ExpectationValidationResult
 ) -> Failure:
-    """Return a failed result of Great Expectations as a failure for reports.
+    """Return the failure to report for a failed result of Great Expectations.
 
     Args:
         table: `layer.table`.
         rows: the number of validated rows.
         expectation: the expectation that failed.
-        result: its result, with examples if there are some.
+        result: its result, with examples if any.
     """
-    found = dict(result.result)
+    values = dict(result.result)
     on_failure = expectation.on_failure
-    count = found.get("unexpected_count")
-    examples = found.pop("unexpected_rows", None) or found.get("partial_unexpected_list") or []
+    count = values.get("unexpected_count")
+    examples = values.pop("unexpected_rows", None) or values.get("partial_unexpected_list") or []
     detail = f"{count} of {rows} rows do not meet {expectation.type}"
     if expectation.type == BY_QUERY:
-        count = found.get("observed_value")
-        examples = found.get("details", {}).pop("unexpected_rows", [])
+        count = values.get("observed_value")
+        examples = values.get("details", {}).pop("unexpected_rows", [])
         detail = f"its query found {count} rows"
-    elif count is None and "observed_value" not in found:
-        detail = f"some of {rows} rows do not meet {expectation.type}, and they cannot be shown"
+    elif count is None and "observed_value" not in values:
+        detail = f"some of {rows} rows do not meet {expectation.type}, but they cannot be shown"
     elif count is None:
-        detail = f"{expectation.type} observed {found.get('observed_value')}"
+        detail = f"{expectation.type} observed {values.get('observed_value')}"
     if raised := raised_exception(result):
         on_failure, detail = "stop", f"it could not be evaluated: {raised}"
     elif on_failure == "quarantine" and not table.startswith("bronze."):
@@ -371,9 +373,9 @@ def _example(row: Any, expectation: Expectation) -> str:
     return text if len(text) <= EXAMPLE_LENGTH else text[: EXAMPLE_LENGTH - 3] + "..."
 
 
-def escape_results(outcome: ExpectationSuiteValidationResult) -> None:
-    """Escape values and column names in results, so that no browser runs them."""
-    for result in outcome.results:
+def escape_results(suite_result: ExpectationSuiteValidationResult) -> None:
+    """Escape values and column names in results, so that a browser does not run them as HTML."""
+    for result in suite_result.results:
         result.result = escaped_for_html(result.result)
         result.exception_info = escaped_for_html(result.exception_info)
         if config := result.expectation_config:
@@ -394,7 +396,7 @@ def escaped_for_html(value: Any) -> Any:
 
 
 def raised_exception(result: ExpectationValidationResult) -> str | None:
-    """Return the first line of the exception of an expectation or of one of its metrics."""
+    """Return the first line of an exception of an expectation or its metrics; None if none."""
     info = result.exception_info or {}
     for part in (info, *info.values()):
         if isinstance(part, dict) and part.get("raised_exception"):

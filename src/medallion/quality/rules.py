@@ -32,21 +32,21 @@ from medallion.storage.table_specs import quote_identifier
 
 @dataclass(frozen=True)
 class Rule:
-    """A name, and a Spark SQL condition that is true for rows that break it, and never NULL."""
+    """A row rule: `broken` is a Spark SQL condition, true for rows that break it, never NULL."""
 
     name: str
     broken: str
 
 
 def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
-    """Return the quarantine rules of a table in the order of its suite; none without a suite.
+    """Return the quarantine rules of a table in the order of its suite; empty without a suite.
 
     Raises:
         ConfigError: the suite is invalid, or a quarantine expectation is not about single rows.
     """
     path = suite_path(conf_dir, table)
     return tuple(
-        Rule(e.name, f"coalesce({_broken(path, e)}, false)")
+        Rule(e.name, f"coalesce({_rule_condition(path, e)}, false)")
         for e in read_suite(conf_dir, table)
         if e.on_failure == "quarantine"
     )
@@ -56,7 +56,7 @@ def failed_rules(rules: Sequence[Rule]) -> Column:
     """Return the names of the broken rules, an `array<string>` that is empty for a good row."""
     names = [F.when(F.expr(rule.broken), F.lit(rule.name)) for rule in rules]
     named, none = F.array(*names).cast("array<string>"), F.array().cast("array<string>")
-    # Nearly every row is good, and needs no array to be built and searched for NULLs.
+    # Nearly every row is good: skip building and compacting an array for it.
     return F.when(breaks_any(rules), F.array_compact(named)).otherwise(none)
 
 
@@ -66,9 +66,9 @@ def breaks_any(rules: Iterable[Rule]) -> Column:
 
 
 def row_condition(expectation: Expectation) -> str | None:
-    """Return a Spark SQL condition for rows that break an expectation, NULL for ignored rows.
+    """Return SQL that is true for rows that break an expectation, and NULL for ignored rows.
 
-    None if the expectation is not about single rows, or has arguments that rules do not support.
+    Return None if it is not about single rows, or has arguments that rules do not support.
     """
     try:
         return _condition(expectation)
@@ -87,7 +87,7 @@ _NOT_A_CONDITION = re.compile(
 
 
 def _literal(value: Any) -> str:
-    """Return a JSON value as a literal of Spark SQL, of the type that `lit` gives it."""
+    """Return a JSON value as a Spark SQL literal of the type that `lit` gives it."""
     match value:
         case None:
             return "NULL"
@@ -96,10 +96,12 @@ def _literal(value: Any) -> str:
         case float():
             return f"double('{value!r}')"
         case str():
-            # ${name} is a variable to Spark's parser, so its dollar is written as a code point.
+            # Spark's parser substitutes ${name}: escape its dollar sign.
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
             return "'" + escaped.replace("${", "\\u0024{") + "'"
-    raise ValueError(f"the value {value!r} is neither a string, a number, a boolean nor null")
+    raise ValueError(
+        f"has the value {value!r}, which is neither a string, a number, a boolean nor null"
+    )
 
 
 def _bound(value: Any) -> str:
@@ -114,8 +116,10 @@ def _bound(value: Any) -> str:
         return f"timestamp'{time.isoformat()}'"
     if time and len(value) == len("2000-12-31"):
         return f"date'{value}'"
-    # Great Expectations would take a time without a zone for local time, Spark for UTC.
-    raise ValueError(f"has the bound {value!r}, which must be a number, a date or a time with zone")
+    # Great Expectations reads a time without a zone as local time, Spark reads it as UTC.
+    raise ValueError(
+        f"has the bound {value!r}, which must be a number, a date or a time with a time zone"
+    )
 
 
 def _length_bound(value: Any) -> str:
@@ -124,27 +128,23 @@ def _length_bound(value: Any) -> str:
     return str(value)
 
 
-def _outside(sql: str, kwargs: Mapping[str, Any], bound: Callable[[Any], str]) -> str:
-    """Return SQL that is true outside the bounds; NaN is above every number in Spark.
-
-    Args:
-        sql: the value to compare.
-        kwargs: the arguments of the expectation.
-        bound: returns a bound as a literal.
-    """
+def _outside(sql: str, kwargs: Mapping[str, Any], to_literal: Callable[[Any], str]) -> str:
+    """Return SQL that is true if a value is out of bounds; NaN is above every number in Spark."""
     lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
     outside = []
     if lowest is not None:
-        outside.append(f"{sql} {'<=' if _is(kwargs, 'strict_min') else '<'} {bound(lowest)}")
+        operator = "<=" if _is_true(kwargs, "strict_min") else "<"
+        outside.append(f"{sql} {operator} {to_literal(lowest)}")
     if highest is not None:
-        outside.append(f"{sql} {'>=' if _is(kwargs, 'strict_max') else '>'} {bound(highest)}")
+        operator = ">=" if _is_true(kwargs, "strict_max") else ">"
+        outside.append(f"{sql} {operator} {to_literal(highest)}")
     if not outside:
         raise ValueError('needs "min_value" or "max_value"')
     return f"({' OR '.join(outside)})"
 
 
-def _is(kwargs: Mapping[str, Any], name: str) -> bool:
-    if kwargs.get(name) not in (None, True, False):  # "false" is false to Great Expectations
+def _is_true(kwargs: Mapping[str, Any], name: str) -> bool:
+    if kwargs.get(name) not in (None, True, False):  # Great Expectations parses "false" as False
         raise ValueError(f'has "{name}": {kwargs[name]!r}, which must be true or false')
     return bool(kwargs.get(name))
 
@@ -157,9 +157,9 @@ def _in_set(kwargs: Mapping[str, Any]) -> str:
 
 
 def _not_greater(kwargs: Mapping[str, Any]) -> str:
-    # A NULL on either side is never unexpected, whatever ignore_row_if says: no comparison.
+    # With a NULL on either side the result is NULL, so the row is good whatever ignore_row_if is.
     first, second = (quote_identifier(kwargs[name]) for name in ("column_A", "column_B"))
-    return f"{first} {'<' if _is(kwargs, 'or_equal') else '<='} {second}"
+    return f"{first} {'<' if _is_true(kwargs, 'or_equal') else '<='} {second}"
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
@@ -168,7 +168,7 @@ def _row_query(kwargs: Mapping[str, Any]) -> str:
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
         )
-    # Great Expectations fills in {batch} by str.format, where doubled braces stand for one.
+    # Great Expectations formats the query with str.format, where {{ stands for {.
     condition = match["condition"].replace("{{", "{").replace("}}", "}")
     return f"({condition})"
 
@@ -187,7 +187,7 @@ _RANGE = frozenset({"column", "min_value", "max_value", "strict_min", "strict_ma
 _PAIR = frozenset({"column_A", "column_B", "or_equal", "ignore_row_if"})
 _COLUMN, _SET, _REGEX = (frozenset({"column", *more}) for more in ((), ("value_set",), ("regex",)))
 
-# Type of expectation: the arguments it may have, and the condition that a row breaks it.
+# By type of expectation: its supported arguments, and the function that returns its condition.
 _TYPES: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
     "expect_column_values_to_not_be_null": (_COLUMN, lambda k: f"{_column(k)} IS NULL"),
     "expect_column_values_to_be_null": (_COLUMN, lambda k: f"{_column(k)} IS NOT NULL"),
@@ -205,7 +205,7 @@ _TYPES: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
 }
 
 
-def _broken(path: Path, expectation: Expectation) -> str:
+def _rule_condition(path: Path, expectation: Expectation) -> str:
     try:
         return _condition(expectation)
     except ValueError as error:
@@ -216,7 +216,7 @@ def _condition(expectation: Expectation) -> str:
     """Return SQL that is true for a row that breaks an expectation, else false or NULL.
 
     Raises:
-        ValueError: it cannot be decided for a single row; the message says why.
+        ValueError: the expectation cannot be a rule; the message completes a sentence about it.
     """
     type_, kwargs = expectation.type, expectation.kwargs
     if type_ not in _TYPES:
@@ -234,6 +234,6 @@ def _condition(expectation: Expectation) -> str:
     try:
         return to_sql(kwargs)
     except KeyError as missing:
-        raise ValueError(f"lacks {missing} among its kwargs") from None
+        raise ValueError(f"lacks {missing} in its kwargs") from None
     except (TypeError, AttributeError) as error:
-        raise ValueError(str(error)) from None
+        raise ValueError(f"has invalid kwargs: {error}") from None

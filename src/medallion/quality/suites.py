@@ -1,4 +1,4 @@
-"""Suites of expectations, read without Great Expectations, whose import takes seconds."""
+"""Expectation suites, read without importing Great Expectations, which takes seconds."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ class Verdict:
 
 
 def suite_path(conf_dir: Path, table: str) -> Path:
-    """Return the file of the suite of `layer.table`, below `conf_dir`/great_expectations."""
-    return _folder(conf_dir).joinpath(*table.split(".")).with_suffix(".json")
+    """Return the path of the suite of `layer.table`, below `conf_dir`/great_expectations."""
+    return _suites_dir(conf_dir).joinpath(*table.split(".")).with_suffix(".json")
 
 
 def unused_suites(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
     """Return the suite files that belong to none of these tables."""
-    read = {suite_path(conf_dir, table) for table in tables}
-    return sorted(set(_folder(conf_dir).rglob("*.json")) - read)
+    used = {suite_path(conf_dir, table) for table in tables}
+    return sorted(set(_suites_dir(conf_dir).rglob("*.json")) - used)
 
 
-def _folder(conf_dir: Path) -> Path:
+def _suites_dir(conf_dir: Path) -> Path:
     return conf_dir / "great_expectations" / "expectations"
 
 
 def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
-    """Return the expectations of a table in the order of its file; none if it has no suite.
+    """Return the expectations of a table in the order of its suite; empty without a suite.
 
     Raises:
         ConfigError: the file is not a suite, or an expectation lacks `name` or `on_failure`.
@@ -76,18 +76,18 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))["expectations"]
         if not isinstance(entries, list):
-            raise TypeError('"expectations" is no list')
+            raise TypeError('"expectations" is not a list')
         expectations = tuple(_expectation(path, *entry) for entry in enumerate(entries, start=1))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is not a suite of Great Expectations ({type(error).__name__}: {error}): it"
-            ' must be JSON with "expectations", each with "type", "kwargs" and "meta".'
+            f"{path} is not a Great Expectations suite ({type(error).__name__}: {error}). It must "
+            'be JSON with "expectations", each with "type", "kwargs" and "meta".'
         ) from error
     names = [expectation.name for expectation in expectations]
     for expectation in expectations:
         label = f'"{expectation.name}"'
         if names.count(expectation.name) > 1:
-            suite_error(path, label, "is there twice: give each expectation its own name")
+            suite_error(path, label, "is defined twice: give each expectation its own name")
         if table.startswith("gold.") and expectation.on_failure == "quarantine":
             suite_error(
                 path, label, "cannot quarantine, because gold has no quarantine: use warn or stop"
@@ -96,13 +96,7 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
 
 
 def suite_error(path: Path, expectation: str, problem: str) -> NoReturn:
-    """Raise ConfigError.
-
-    Args:
-        path: the file of the suite.
-        expectation: the name or the number of the expectation.
-        problem: what is wrong with it, as the rest of the sentence.
-    """
+    """Raise ConfigError for an expectation, by name or number; `problem` completes the sentence."""
     raise ConfigError(f"{path}: expectation {expectation} {problem}.")
 
 
@@ -110,9 +104,9 @@ def _expectation(path: Path, number: int, entry: Any) -> Expectation:
     """Parse one entry of a suite; errors other than ConfigError mean that it is malformed.
 
     Args:
-        path: the file.
-        number: the number of the entry, from 1.
-        entry: what the file has.
+        path: the suite's file, for messages.
+        number: the position of the entry, from 1.
+        entry: the parsed JSON.
     """
     type_, kwargs, meta = entry["type"], dict(entry["kwargs"]), dict(entry.get("meta") or {})
     name = meta.get("name")

@@ -110,7 +110,7 @@ def test_refuse_nondeterministic(spark: SparkSession, condition: str) -> None:
     stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
     for right in RIGHT:
         refuse_nondeterministic("gold.t", stream.where(right), {"where": right})
-    with pytest.raises(ConfigError, match=r"gold\.t depends on the current time, on chance"):
+    with pytest.raises(ConfigError, match=r"gold\.t depends on the current time, randomness"):
         refuse_nondeterministic(
             "gold.t", stream.where(condition).groupBy().count(), {"where": condition}
         )

@@ -1,1 +1,1 @@
-"""Bronze: every line as it came."""
+"""Bronze: all rows as they were ingested."""

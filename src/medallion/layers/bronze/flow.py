@@ -1,4 +1,4 @@
-"""Bronze: one query a source, from the source to `bronze.<source>`."""
+"""Bronze: one query per source, from the source to `bronze.<source>`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Bronze(Flow):
         """Poll the source, and start the query that ingests its input.
 
         Raises:
-            ConfigError: the declared schema is not valid, or not that of the table.
+            ConfigError: the declared schema is invalid, or does not match the table.
             UsageError: the table is missing or has to be rewritten, or the source keeps no input
                 for an available-now run.
         """
@@ -78,7 +78,7 @@ class Bronze(Flow):
             )
 
     def _refuse_missing_table(self, recorded: int) -> None:
-        """Raise UsageError if the table is gone: what was ingested does not land again."""
+        """Raise UsageError if the table is missing: what was ingested does not arrive again."""
         last = max(checkpoints.last_planned(self.checkpoint), recorded)
         if last >= 0 and not delta_tables.table_exists(self._table):
             raise UsageError(
@@ -96,15 +96,15 @@ class Bronze(Flow):
     def _recover(self, source: Source, writer: BronzeWriter, recorded: int) -> None:
         """Repair checkpoint and ledger; recreate a lost checkpoint from the ledger.
 
-        The numbers of batches continue, because they are recorded. Corrupt offsets of the last
-        batch are planned again if that gives the same batch: always for files, whose order is
-        queued; for messages, of which more may have come, only if the batch has written nothing.
+        Batch numbers continue, because they are recorded. If the last batch's offsets are corrupt,
+        it may be planned again only if it stays the same or has written nothing. A batch of files
+        stays the same, because files are queued in order; for messages, more may have arrived.
         """
         checkpoint = self.checkpoint
-        replanned_differently = [self._table] if self.source.stream else []
+        message_targets = [self._table] if self.source.stream else []
         planned = checkpoints.last_planned(checkpoint)
-        is_corrupt = recovery.repair_checkpoint(checkpoint, replanned_differently) is not None
-        written = (delta_log.newest_transaction(table) for table in replanned_differently)
+        is_corrupt = recovery.repair_checkpoint(checkpoint, message_targets) is not None
+        written = (delta_log.newest_transaction(table) for table in message_targets)
         newest = max([recorded, *written])
         is_lost = (
             is_corrupt
@@ -129,7 +129,7 @@ class Bronze(Flow):
         """Return the source's schema; see `Schema` for the argument and what is raised."""
         sql = (*self.source.silver.values(), *self._conditions())
         named = set[tuple[str, ...]]()
-        with suppress(ParseException):  # which silver reports, by its column or rule
+        with suppress(ParseException):  # silver reports it with the column or rule
             named = fields_in(self.spark, sql)
         schema = Schema(self.config, self.source, named, can_rewrite)
         if can_rewrite and self.source.partition_columns:
@@ -146,7 +146,7 @@ class Bronze(Flow):
         return self.schema().table_change() is TableChange.REWRITE
 
     def rewrite_table(self, schema: Schema) -> None:
-        """Rewrite the table under a schema in one commit, from its own rows."""
+        """Rewrite the table's rows to a schema, in one commit."""
         is_typed = self.source.format in TYPED_FORMATS
         partitions = schema.partition_types
         strings = dict.fromkeys(partitions, "string")  # the values in paths are read again
@@ -191,7 +191,7 @@ class Bronze(Flow):
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:
         """Return the lines that Spark counted in each batch from `first` on.
 
-        A batch is left out if the table's log has another number: on a cluster, Spark counts a row
+        A batch is omitted if the table's log has another count: on a cluster, Spark counts a row
         twice if it computes it twice.
         """
         lines = self._writer.lines if self._writer else {}
@@ -212,8 +212,8 @@ class Bronze(Flow):
     def poll(self) -> bool:
         """Enqueue new input, unless a batch is running; return False if one is.
 
-        What is enqueued together is one batch. If each file were a batch as it lands, more batches
-        could come than are processed; so batches grow with the backlog.
+        Input that is enqueued together is one batch, so batches grow with the backlog. A batch per
+        file could arrive faster than the query processes it.
         """
         if not (self.run and self._writer and self.run.is_active):
             return True
@@ -225,13 +225,13 @@ class Bronze(Flow):
     def release(self, batch: int) -> None:
         """Archive or delete the input of the batches up to `batch`, whose rows are recorded.
 
-        Not earlier, because their rows might have to be counted again.
+        It is kept until then, because its rows might have to be counted again.
         """
         if self._writer:
             self._writer.source.release(batch)
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """Return the rows, and files if the query streams their paths, of a batch."""
+        """Return the number of rows of a batch, and the number of files if it reads files."""
         if not batch.rows:
             return None
         lines = counted(self._writer.lines.get(batch.id, 0) if self._writer else 0, "row")

@@ -1,4 +1,4 @@
-"""The pure transformation of bronze's rows to another schema, for `medallion refresh bronze.*`."""
+"""Pure transformation of bronze's rows to another schema, for `medallion refresh bronze.*`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from medallion.storage.table_specs import (
     quote_identifier,
 )
 
-_OLD = "before "  # in front of the name of a column as the table has it; no field has such a name
+_OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -41,12 +41,12 @@ def rewrite_rows(
     """Return bronze's rows with the columns and types of another schema.
 
     A column with another type gets its values as the parser reads them from JSON, so values that do
-    not fit are rescued. Rescued values that fit now move to their columns. Times get the digits
-    that `_full_times` has of them.
+    not fit are rescued. Rescued values that fit now move to their columns. Times in `_full_times`
+    get all their digits.
 
     Args:
         rows: all columns of a bronze table.
-        schema: the source's own columns with their Spark types; none of the table's is missing.
+        schema: the source's own columns with their Spark types, including all of the table's.
         origin: the columns that say where a row came from.
         is_typed: True if the source's files have types, as Parquet does.
         fields: the fields of the columns, as `parse_lines` takes them.
@@ -76,11 +76,11 @@ def rewrite_rows(
     }
     if FULL_TIMES in before:
         columns[FULL_TIMES] = _full_times(times)
-    # A row without anything to parse is an empty object, which has nothing to rescue either.
+    # A row with nothing to parse again is the JSON {}, so nothing of it is rescued.
     return parsed.select(
         *(column.alias(name) for name, column in columns.items()),
         F.col(RESCUED),
-        # Rows that were parsed before are JSON. If the parser differs, fail before the commit.
+        # Rows that were parsed before are JSON. If the parser refuses one, fail before the commit.
         F.when(F.col(CORRUPT).isNotNull(), F.raise_error(F.lit("a row cannot be parsed again")))
         .otherwise(_before(CORRUPT))
         .alias(CORRUPT),
@@ -89,7 +89,7 @@ def rewrite_rows(
 
 
 def _with_names(value: Column, dtype: str, column: str, names: Mapping[str, str]) -> Column:
-    """Return a value of a column with the original names of the fields within it."""
+    """Return a column's value with the original names of its nested fields."""
     wanted = with_field_names(T.DataType.fromDDL(dtype), names, column)
     return value.cast(wanted) if type_ddl(wanted) != dtype else value
 
@@ -97,10 +97,10 @@ def _with_names(value: Column, dtype: str, column: str, names: Mapping[str, str]
 def _as_json(values: Mapping[str, Column]) -> Column:
     """Return the JSON to parse again: rescued fields, and columns whose type changes.
 
-    If a nested column has a part of a value that is rescued as a whole, only the latter counts.
+    If a nested value is rescued in full, the part of it that its column has is ignored.
 
     Args:
-        values: the values of these columns by the names of their fields.
+        values: the values of the columns whose type changes, by field name.
     """
     fields = [F.when(~_is_rescued(name), value).alias(name) for name, value in values.items()]
     own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
@@ -116,21 +116,21 @@ def _time(name: str) -> Column:
     return F.coalesce(full, F.date_format(_before(name), _TIMES["timestampFormat"]))
 
 
-def _full_times(gone: list[str]) -> Column:
+def _full_times(changed_times: list[str]) -> Column:
     """Return the full times of the table, and those that were parsed again.
 
     Args:
-        gone: columns that were timestamps, and are now strings with all digits.
+        changed_times: timestamp columns whose type changes; the table's full times omit them.
     """
     map_type, none = "map<string, string>", F.expr("cast(map() as map<string, string>)")
     then, now = F.from_json(_before(FULL_TIMES), map_type), F.from_json(FULL_TIMES, map_type)
-    kept = F.map_filter(then, lambda name, _: ~name.isin(gone))
+    kept = F.map_filter(then, lambda name, _: ~name.isin(changed_times))
     both = F.map_concat(F.coalesce(kept, none), F.coalesce(now, none))
     return F.nullif(F.to_json(both), F.lit("{}"))
 
 
 def _kept_or_moved(column: str, name: str) -> Column:
-    """Return a column whose type stays: its value, or the rescued one of its field."""
+    """Return a column whose type does not change: its value, or the rescued value of its field."""
     old = _before(column)
     return F.when(_is_rescued(name), F.coalesce(quote_identifier(column), old)).otherwise(old)
 
@@ -150,7 +150,7 @@ def _rewrite_typed(
     fields: Mapping[str, str],
     names: Mapping[str, str],
 ) -> DataFrame:
-    """Return the same for typed columns: each value keeps its type, and all its digits."""
+    """Rewrite rows of a source with typed files: values keep their types and all digits."""
     typed = []
     for number, each in enumerate(field for field in rows.schema if field.name in schema):
         value, dtype = F.col(quote_identifier(each.name)), type_ddl(each.dataType)

@@ -55,7 +55,7 @@ class BronzeWriter:
             source: the source.
             schema: its schema, which may grow with each batch.
             name: the table, as `bronze.orders`.
-            say: reports notes for the user.
+            say: reports messages for the user.
             stopping: is set when the query is to be stopped.
         """
         self._spark, self._schema, self._name, self._say = spark, schema, name, say
@@ -73,7 +73,7 @@ class BronzeWriter:
     def prepare(self) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it."""
         self.source.poll()
-        # A failure repeats in the first batch, where it stops this query and not the other sources.
+        # A failure recurs in the first batch, where it stops only this query.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample_batch())
         self._add_configured_fields()
@@ -102,7 +102,7 @@ class BronzeWriter:
         """Add missing ledger entries for batches after `last` whose rows are in bronze.
 
         They are missing if a process died between bronze's commit and the ledger. Call this before
-        the source is polled: a file that is gone since would count as never read.
+        the source is polled, or a file that was deleted since would count as never read.
 
         Raises:
             UsageError: the ledger is older than bronze: bronze's log lacks some of these batches,
@@ -130,7 +130,7 @@ class BronzeWriter:
         batch.record_in_ledger(version)
 
     def _infer(self, batch: SourceBatch) -> None:
-        """Infer the schema from a batch if it is unknown, and report the notes on it."""
+        """Infer the schema from a batch if it is unknown, and report notes about it."""
 
         def infer(rows: DataFrame) -> None:
             for note in self._schema.infer(rows, batch.summary):
@@ -140,7 +140,7 @@ class BronzeWriter:
         if is_unknown:
             batch.read(infer, f"{self._name}, to infer its schema")
         if added := self._schema.add_partition_columns(batch.paths):
-            self._say(f"  {self._name}: columns by the names of directories: {', '.join(added)}")
+            self._say(f"  {self._name}: partition columns from directory names: {', '.join(added)}")
         if is_unknown:
             self._add_configured_fields()
 
@@ -165,8 +165,8 @@ class BronzeWriter:
     def _append(self, rows: DataFrame, first_lines: Sequence[str], number: int) -> None:
         """Write rows, and add columns for new fields.
 
-        The write fails at the first row with a new field. Then the schema is extended by the
-        fields of the batch, and the batch is written again with their columns.
+        The write fails at the first row with a new field. Then the schema is extended by the new
+        fields of the batch, and the batch is written again.
 
         Raises:
             MedallionError: there are new fields, and `schema_evolution` is failOnNewColumns; or a
@@ -174,23 +174,23 @@ class BronzeWriter:
         """
         if has_typed_columns(rows):
             self._report(self._schema.grow_by_file_types(rows, number))
-        growing = self._schema.growth_condition()
-        while growing != "false":
+        condition = self._schema.growth_condition()
+        while condition != "false":
             try:
-                self._write_parsed(rows, first_lines, number, growing)
+                self._write_parsed(rows, first_lines, number, condition)
                 return
             except SPARK_ERRORS as error:
                 if raised_code(error) != _GROWS:
                     raise
             self._add_new_fields(self._parsed(rows, first_lines), number)
-            before, growing = growing, self._schema.growth_condition()
-            if growing == before:  # what cannot become a column stays rescued
+            previous, condition = condition, self._schema.growth_condition()
+            if condition == previous:  # fields that cannot become columns stay rescued
                 break
         self._write_parsed(rows, first_lines, number, "false")
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
         types = self._schema.partition_types
-        # A field of that name in a row is parsed, and replaced by the value in the path.
+        # A row's own field with a partition column's name is parsed, then replaced by the path's.
         strings = dict.fromkeys(types, "string")
         columns = {**self._schema.columns, **strings}
         fields = {**self._schema.fields, **strings}
@@ -198,23 +198,23 @@ class BronzeWriter:
         return with_partition_columns(parsed, types)
 
     def _write_parsed(
-        self, rows: DataFrame, first_lines: Sequence[str], number: int, growing: str
+        self, rows: DataFrame, first_lines: Sequence[str], number: int, growth_condition: str
     ) -> None:
         """Append parsed rows in one commit.
 
         Args:
             rows: rows of the batch, with JSON text in `value`.
-            first_lines: a few of them, which show how most are written.
+            first_lines: a few of them, to detect the layout of most.
             number: the batch.
-            growing: SQL; the write fails with the code `_GROWS` at a row for which it is true.
+            growth_condition: SQL; the write fails with the code `_GROWS` if it is true for a row.
         """
         if self._schema.names and self._schema.table_change() is TableChange.WIDER:
             self._add_columns()  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
         parsed = self._parsed(observed, first_lines)
-        if growing != "false":
-            stop = f"case when {growing} then raise_error('{_GROWS}') else {RESCUED} end"
+        if growth_condition != "false":
+            stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
         (

@@ -1,4 +1,4 @@
-"""Definitions of gold tables: what they are compared by, and their parts."""
+"""Definitions of gold tables: the check for changes, and the parts of a definition."""
 
 from __future__ import annotations
 
@@ -49,17 +49,14 @@ def _window(aggregate: Aggregate) -> str | None:
 
 
 def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
-    """Refuse a table whose definition, or the event time of its silver tables, has changed.
+    """Raise ConfigError if a table's definition, or the event time of its silver tables, changed.
 
     Args:
         config: the current configuration.
         table: the table's current entry.
-        then: the `gold_definition` that its rows were written by.
-
-    Raises:
-        ConfigError: one of them has changed.
+        then: the `gold_definition` that its rows were written with.
     """
-    if not isinstance(table.definition, Statement):  # windows and joins go by event time
+    if not isinstance(table.definition, Statement):  # windows and joins use event time
         for source in table.sources:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
             recorded = checkpoints.noted(checkpoint, "definition") or {}

@@ -127,7 +127,7 @@ class Gold(Flow):
         return streams
 
     def _find_failing_part(self) -> str | None:
-        """Return which part of the SQL fails at a row of the interrupted batch; None if none does.
+        """Return the message for the part that fails at a row of the interrupted batch, if any.
 
         A failure that also needs earlier rows (a sum, a pair of a join) is left to Spark's message.
         """
@@ -139,7 +139,7 @@ class Gold(Flow):
     def _interrupted_rows(self) -> dict[str, DataFrame]:
         """Return the rows of the interrupted batch by source.
 
-        If it has read a version in part, return all rows of that version.
+        If it read a part of a version, this includes all rows of that version.
         """
         batch, rows = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
         for source, table in zip(self.sources, self.upstream_paths, strict=True):
@@ -156,10 +156,10 @@ class Gold(Flow):
         return rows
 
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """Return the rows that the batches read; interrupted batches have no figures, and count 0.
+        """Return the rows that the batches read; interrupted batches have no metrics, and count 0.
 
         Rows that were late for a join are reported, and recorded until a refresh. An interrupted
-        batch counts as one late row, because it may have had some.
+        batch of a join counts as one late row, because it may have had some.
         """
         batches = self.started_run.batches
         ended = self.started_run.unrecorded_batches(since)
@@ -170,7 +170,7 @@ class Gold(Flow):
                 self.say(f"  {self.name}: {counted(late, 'late row')}; {LATE_ROWS_ADVICE}")
             if dropped := sum(map(_rows_before_1970, batches.values())):
                 self.say(
-                    f"  {self.name}: {counted(dropped, 'row')} of 1970 or earlier cannot be joined"
+                    f"  {self.name}: {counted(dropped, 'row')} from before 1970 cannot be joined"
                 )
         return {
             "rows_in": sum(batch.rows for batch in batches.values()),
@@ -195,7 +195,7 @@ def _rows_before_1970(batch: BatchProgress) -> int:
 def failing_part(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
 ) -> str | None:
-    """Return which part of a table's definition fails at one of these rows; None if none does.
+    """Return the message for the part of a definition that fails at one of these rows, if any.
 
     Args:
         spark: the session.
@@ -213,14 +213,14 @@ def gold_parts(
 ) -> Iterator[DefinitionPart]:
     """Yield each part of a table's definition by itself; see `failing_part` for the arguments."""
     definition, title = table.definition, f"gold.{table.name}"
-    yaml = config.conf_dir / "pipeline.yaml"
+    pipeline_file = config.conf_dir / "pipeline.yaml"
     columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
     for name, part in definition_parts(table).items():
         key = "" if isinstance(definition, Statement) else f"{title}.{name}"
         yield DefinitionPart(
             f"its {name}",
             key or title,
-            definition.file if isinstance(definition, Statement) else yaml,
+            definition.file if isinstance(definition, Statement) else pipeline_file,
             partial(gold_rows, spark, config, part, rows),
             _FAILING_ROW_ADVICE,
             key,

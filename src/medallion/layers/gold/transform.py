@@ -1,4 +1,4 @@
-"""The rows of a gold table, computed from silver tables; the same on a batch and on a stream."""
+"""The rows of a gold table, computed from silver tables; the same for batches and streams."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def gold_rows(
         spark: the session.
         config: the configuration of the table's sources.
         table: the table.
-        rows: silver's rows by source, all streams or none.
+        rows: silver's rows by source, either all streams or all batches.
 
     Raises:
         ConfigError: the SQL is not valid on a stream, or a join's columns have different types.
@@ -71,7 +71,7 @@ def aggregated(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFr
     """Return one row per group: the group's columns, then the measures."""
     if aggregate.session is None:
         return per_group(windowed(rows, event_time, aggregate), aggregate.groups, aggregate.measure)
-    # The bounds of a session are known after grouping only, so they cannot be group columns.
+    # The bounds of a session are known only after grouping, so they cannot be group columns.
     framed = rows.withColumn(_FRAME, F.session_window(event_time, aggregate.session.text))
     sessions = per_group(framed, (_FRAME, *aggregate.group_by), aggregate.measure)
     bounds = zip(("start", "end"), WINDOW, strict=True)
@@ -112,7 +112,7 @@ def calendar_window(time: Column, aggregate: Aggregate) -> tuple[Column, Column]
     """Return the start and end of the window that contains a time, both as UTC.
 
     The window is computed in local time, so a day has 23 or 25 hours if daylight saving starts or
-    ends. If the local time of a start does not exist on that day, it is the next one that does.
+    ends. A window whose local start does not exist on that day starts at the next time that does.
     """
     unit, zone = aggregate.calendar_unit, aggregate.time_zone
     shift = F.expr(f"interval {aggregate.start.seconds if aggregate.start else 0} seconds")
@@ -129,7 +129,7 @@ def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]
 
     Args:
         rows: silver rows, `windowed` if the table has windows.
-        groups: the group columns, the window's first.
+        groups: the group columns, with those of the window first.
         measure: SQL aggregates by column name.
     """
     measures = [F.expr(aggregate).alias(name) for name, aggregate in measure.items()]
@@ -139,7 +139,7 @@ def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]
 
 
 def is_joinable(time: str) -> Column:
-    """Return the condition that a stream join can hold a row: its time is after 1970-01-01 00:00.
+    """Return the condition that a stream join keeps a row: its time is after 1970-01-01 00:00 UTC.
 
     Spark's watermark starts there, and a row that is not after it counts as late.
     """
@@ -152,9 +152,9 @@ def joined(
     watermarks: Mapping[str, str],
     join: Join,
 ) -> DataFrame:
-    """Return the pairs of rows of two silver tables, and with `left` the unmatched rows.
+    """Return the pairs of rows of two silver tables; a left join also returns unmatched left rows.
 
-    Rows that are not `is_joinable` are dropped, on a batch as on a stream.
+    Rows that are not `is_joinable` are dropped, from batches and streams alike.
 
     Args:
         rows: both tables by source, the left one first.
@@ -174,7 +174,7 @@ def joined(
     )
     time, other = F.col(f"{left}.{times[left]}"), F.col(f"{right}.{times[right]}")
     within = F.expr(f"interval {join.within.seconds} seconds")
-    conditions = [F.col(f"{left}.{one}") == F.col(f"{right}.{two}") for one, two in join.on.items()]
+    conditions = [F.col(f"{left}.{a}") == F.col(f"{right}.{b}") for a, b in join.on.items()]
     conditions += [other >= time - within, other <= time + within]
     if join.condition:
         # As one expression over both sides: if a part names the left table alone, Spark emits a row
@@ -190,13 +190,13 @@ def _refuse_different_types(name: str, rows: Mapping[str, DataFrame], join: Join
     Spark's cast would fail at a value that is not a number, or match two different numbers.
     """
     (first, left), (second, right) = ((source, dict(some.dtypes)) for source, some in rows.items())
-    for one, two in join.on.items():
-        if one not in left or two not in right:  # Spark reports it
+    for a, b in join.on.items():
+        if a not in left or b not in right:  # Spark reports it
             continue
-        if CONFIG_TYPES.get(left[one], left[one]) != CONFIG_TYPES.get(right[two], right[two]):
+        if CONFIG_TYPES.get(left[a], left[a]) != CONFIG_TYPES.get(right[b], right[b]):
             raise ConfigError(
-                f"{name}.join.on compares {first}.{one} ({left[one]}) with {second}.{two} "
-                f"({right[two]}). Cast both to the same type in silver, e.g. with string or "
+                f"{name}.join.on compares {first}.{a} ({left[a]}) with {second}.{b} "
+                f"({right[b]}). Cast both to the same type in silver, e.g. with string or "
                 "try_cast."
             )
 
@@ -236,8 +236,8 @@ def statement_rows(
 
 
 def _unsupported_reason(table: GoldTable, result: DataFrame) -> str | None:
-    """Return what a stream cannot run, or a table cannot store; None if all is supported."""
-    # Inline WITH: a query in it may combine groups with other rows, too.
+    """Return the part that a stream cannot run or a table cannot store; None if there is none."""
+    # Inline WITH, because a query in it may also combine groups with other rows.
     plan = catalyst_class(result, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(result))
     tree = list(plan_nodes(plan))
     types = [node_type(node) for node in tree]

@@ -21,7 +21,7 @@ from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
 def refuse_unmergeable(name: str, rows: DataFrame) -> None:
     """Raise ConfigError if a group that is recomputed alone would differ from the table's.
 
-    That is if its row depends on other groups, or if a group has several rows or none.
+    It differs if its row depends on other groups, or if it has several rows or none.
     """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
     if plan.containsPattern(patterns.WINDOW()) or plan.containsPattern(patterns.GENERATE()):
@@ -34,9 +34,9 @@ def refuse_unmergeable(name: str, rows: DataFrame) -> None:
 class GroupMerge:
     """A sink that recomputes the groups that a batch touched from silver, and merges them.
 
-    Silver is read as it is now, without state: late rows count, and a batch may run twice. Silver
-    may already have rows of later batches; they are counted again, with the same result, in their
-    own batch.
+    The sink keeps no state and reads silver as it is now: late rows count, and a batch may run
+    twice. Silver may already have rows of later batches; their own batch computes the group again,
+    with the same result.
     """
 
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
@@ -48,7 +48,7 @@ class GroupMerge:
         self._event_time = config.sources[source].event_time
 
     def touched(self, silver: DataFrame) -> DataFrame:
-        """Return each row of a stream of silver once per window that it touches."""
+        """Return each row of a stream of silver once per window that contains it."""
         return windowed(silver, self._event_time, self._aggregate)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:

@@ -1,1 +1,1 @@
-"""Publish: the changes of gold's tables, sent on to files and topics."""
+"""Publish: the changes of gold tables, as files or Kafka messages."""

@@ -65,7 +65,7 @@ class Publish(Flow):
     def reset(self, recorded: int) -> None:
         """Forget what was published, so that the next start publishes the whole table again.
 
-        Batch numbers continue, because readers of the files may go by them.
+        Batch numbers continue, because readers of the files may depend on them.
 
         Args:
             recorded: the last batch in `ops.runs`, -1 if none.
@@ -76,17 +76,17 @@ class Publish(Flow):
         _, definition = self._changes()
         self._refuse_lower_versions(definition)
         # It exists already if a process was killed within this function.
-        aside = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
-        planned = max(map(checkpoints.last_planned, (self.checkpoint, aside)))
+        old = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
+        planned = max(map(checkpoints.last_planned, (self.checkpoint, old)))
         last = max(planned, self._output.last_batch, recorded)
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
         if self.checkpoint.exists():
-            self.checkpoint.rename(aside)
+            self.checkpoint.rename(old)
         self._output.remove_all()
         if last >= 0:
             checkpoints.write_start(self.spark, self.checkpoint, last, None)
             checkpoints.note(self.checkpoint, _DEFINITION, dict(definition))
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
     def _changes(self) -> tuple[DataFrame, Mapping[str, str]]:
         """Return the stream of changes, and its definition: columns and output."""
@@ -107,8 +107,8 @@ class Publish(Flow):
         """
         planned, last = checkpoints.last_planned(self.checkpoint), self._output.last_batch
         corrupt = checkpoints.corrupt_part(self.checkpoint)
-        is_plan = corrupt is not None and corrupt.parent.name == "offsets"
-        is_lost = planned < max(last, recorded) or (is_plan and last >= planned)
+        is_offsets = corrupt is not None and corrupt.parent.name == "offsets"
+        is_lost = planned < max(last, recorded) or (is_offsets and last >= planned)
         if is_lost or recovery.repair_checkpoint(self.checkpoint, []) is not None:
             raise self._cannot_resume(f"{self.checkpoint} lacks batches that were published")
         if self._reads_other_table():
@@ -130,7 +130,7 @@ class Publish(Flow):
     def _refuse_lower_versions(self, now: Mapping[str, str]) -> None:
         """Raise UsageError if the topic's messages have higher versions than the table.
 
-        The table was replaced or restored then, and readers would skip new messages as old ones.
+        Then the table was replaced or restored, and readers would skip new messages as old ones.
         """
         then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
@@ -145,7 +145,7 @@ class Publish(Flow):
             )
 
     def _reads_other_table(self) -> bool:
-        """Return whether the batches so far have read another table than today's."""
+        """Return whether the batches so far have read another table than the current one."""
         if checkpoints.corrupt_part(self.checkpoint):
             return False  # unknown
         done = checkpoints.last_committed(self.checkpoint)
@@ -158,7 +158,7 @@ class Publish(Flow):
         )
 
     def finish_batches(self, since: int) -> dict[str, Any]:
-        """Return the rows of the feed that the batches read, and the changes that were sent."""
+        """Return the rows that the batches read from the change feed, and the changes they sent."""
         batches = self.started_run.batches.values()
         return {
             "rows_in": sum(batch.rows for batch in batches),
@@ -168,9 +168,9 @@ class Publish(Flow):
         }
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """Return how many changes a batch has sent."""
+        """Return the number of changes that a batch has sent, for users."""
         return counted(self.sent(batch), "change") if batch.rows else None
 
     def sent(self, batch: BatchProgress) -> int:
-        """Return the changes that a batch has sent, as the engine counted them."""
+        """Return the number of changes that a batch has sent, as Spark counted them."""
         return int(batch.observed.get(_PUBLISHED, {"rows": 0})["rows"])

@@ -1,8 +1,8 @@
 """Outputs for the changes of a gold table: a directory of files per batch, or Kafka messages.
 
 A batch's files are written in place, in `<batch>/`. The manifest `<batch>/_files.json` is written
-last, if absent, and names the files that are valid. Readers go by it, and so does a batch that runs
-again: with a manifest it is left as it is; without one its files are removed and written again.
+last, and names the files that are valid; readers must ignore others. A batch that runs again is
+skipped if it has a manifest; otherwise its files are removed and written again.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 class FilesOutput:
-    """Directories `<batch>/` of files and a manifest; each change is in one manifest exactly once.
+    """Directories `<batch>/` of files and a manifest; each change is in exactly one manifest.
 
     Args:
-        name: of the query, for messages.
-        directory: holds the batches' directories.
+        name: the query, for messages.
+        directory: the parent of the batches' directories.
         to: the file format.
     """
 
@@ -116,20 +116,20 @@ class FilesOutput:
     def write(self, changes: DataFrame, batch: int) -> None:
         """Write a batch's files and then its manifest, unless it is complete already.
 
-        A batch without rows gets no directory. Rows are counted while they are written: a query
-        that asks for them first would run twice, and count them twice.
+        A batch without rows gets no directory. Rows are counted while they are written: a separate
+        count would run the query twice, and double its metrics.
         """
         directory = self._batch_directory(batch)
         if _is_complete(directory):  # the run was interrupted after the manifest
             return
-        counted = Observation()
-        observed = changes.observe(counted, F.count(F.lit(1)).alias("rows"))
+        observation = Observation()
+        observed = changes.observe(observation, F.count(F.lit(1)).alias("rows"))
         options = {**_WRITER_OPTIONS[self._format], **_NO_SUCCESS_FILE}
         # Overwriting removes the files of an interrupted attempt.
         observed.write.format(self._format).mode("overwrite").options(**options).save(
             str(directory)
         )
-        rows = int(counted.get["rows"])
+        rows = int(observation.get["rows"])
         if not rows:
             shutil.rmtree(directory)
             return
@@ -139,7 +139,7 @@ class FilesOutput:
         files.write_atomic(directory / MANIFEST, json.dumps({"files": names, "rows": rows}))
 
     def remove_all(self) -> None:
-        """Remove all batches. The manifests go first: no reader sees a part of a batch as valid."""
+        """Remove all batches, manifests first, so that no reader takes a partial batch as valid."""
         for manifest in self._directory.glob(f"*/{MANIFEST}"):
             manifest.unlink()
         if self._directory.exists():
@@ -157,7 +157,7 @@ class TopicOutput:
     """Messages of a Kafka topic, at least once: an interrupted batch is sent again.
 
     Args:
-        name: of the query, for messages.
+        name: the query, for messages.
         key: the table's key columns.
         to: servers and topic.
         login: the credentials.
@@ -170,7 +170,7 @@ class TopicOutput:
         self._definition: Mapping[str, str] = {}  # at the start of the query
 
     def definition(self, columns: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the topic and its id; any columns fit into a JSON object.
+        """Return the topic and its id; JSON messages can represent any column.
 
         Raises:
             MedallionError: no broker answers, or the topic does not exist.

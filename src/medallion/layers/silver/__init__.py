@@ -1,1 +1,1 @@
-"""Silver: typed, checked, without duplicates."""
+"""Silver: typed, validated and deduplicated rows."""

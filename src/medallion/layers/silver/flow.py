@@ -1,4 +1,4 @@
-"""Silver: one query a source, from `bronze.<source>` to `silver.<source>` and quarantine."""
+"""Silver: one query per source, from `bronze.<source>` to `silver.<source>` and quarantine."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class Silver(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
-        # What the query started with: the suites and the configuration may change since.
+        # As the query started: suites and configuration may have changed since.
         self._rules: dict[str, Any] = {}
         self._started_source = self.source
         self._lookup: LookupJoin | None = None
-        self._only_completes = False  # by an interrupted run's rules, which no longer apply
-        self._backpressure: Backpressure | None = None  # of a query that stays on
+        self._uses_old_rules = False  # to complete an interrupted run's batches, and then stop
+        self._backpressure: Backpressure | None = None  # for a query that runs continuously
         self._unmatched: dict[int, int] = {}  # rows without a row in the lookup table, by batch
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
@@ -74,11 +74,11 @@ class Silver(Flow):
         self._create_tables(good, transform.quarantine_rows(checked))
         self._refuse_changed_definition(good)
         self.log_pinned_settings()
-        # An interrupted batch is completed by the rules that it started with.
+        # An interrupted batch is completed with the rules that it started with.
         checkpoints.note(self.checkpoint, "rules", document)
         if self._lookup:
             self._lookup.record_rules()
-        if not (self._lookup and self._lookup.rule_names):  # which any row may yet break
+        if not (self._lookup and self._lookup.rule_names):  # else any row may yet be quarantined
             checked = checked.drop(transform.BRONZE)
         rows = transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
         if trigger is None:
@@ -95,7 +95,7 @@ class Silver(Flow):
         return rules.sql_parts(self.config, self.source, self._read_bronze(), document, join)
 
     def _find_failing_part(self) -> str | None:
-        """Return the column or rule that fails at a row of the interrupted batch, if one does."""
+        """Return the message for the part that fails at a row of the interrupted batch, if any."""
         try:
             batch = checkpoints.last_planned(self.checkpoint)
             rows = SilverTables.of_source(self.config, self.source.name).batch_rows(
@@ -114,13 +114,13 @@ class Silver(Flow):
         return (
             self.spark.readStream.format("delta")
             # A batch reads complete versions, so that its rows can be read again by version. The
-            # first batch reads the table as it is by then.
+            # first batch reads a snapshot of the table.
             .option("maxFilesPerTrigger", 2**31 - 1)
             .load(str(*self.upstream_paths))
         )
 
     def _load_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
-        """Return the rules that the query starts with, as a document."""
+        """Return the document of the rules that the query starts with."""
         self.source, digits_rule = keys.with_time_digits(self.config, self.source, bronze)
         source = self.source
         if digits_rule:
@@ -133,7 +133,7 @@ class Silver(Flow):
         names = newest_names(self.config.layout.schemas(source.name))
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
         started = self._effective_rules(now, recorded)
-        self._only_completes = started != now
+        self._uses_old_rules = started != now
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
@@ -142,11 +142,11 @@ class Silver(Flow):
         return started
 
     def _effective_rules(self, now: dict[str, Any], recorded: int) -> dict[str, Any]:
-        """Return the rules for the next batches: an interrupted run's until these are recorded.
+        """Return the rules for the next batches: the old rules while an old batch is unrecorded.
 
         Some rows of such a batch may be in quarantine already, and its late rows are not in silver
-        yet: by other rules a row could go to both tables, or to neither. If it has written nothing,
-        the new rules apply at once; they may be the correction that the batch needs.
+        yet: with other rules a row could go to both tables, or to neither. If it has written
+        nothing, the new rules apply at once; they may be the correction that the batch needs.
         """
         then = checkpoints.noted(self.checkpoint, "rules")
         if then in (None, now) or not recovery.has_unrecorded(
@@ -154,8 +154,8 @@ class Silver(Flow):
         ):
             return now
         self.say(
-            f"  {self.name} completes an interrupted batch by its rules; the new rules apply from "
-            "the next"
+            f"  {self.name} completes an interrupted batch with its old rules; the new rules apply "
+            "from the next batch"
         )
         return then
 
@@ -167,7 +167,7 @@ class Silver(Flow):
             delta_tables.create_table(path, rows.schema.json(), self.config.properties(name))
 
     def _refuse_invalid_columns(self, bronze: DataFrame) -> None:
-        """Raise ConfigError unless each row of bronze gives one row of silver, always the same."""
+        """Raise ConfigError unless each row of bronze always returns the same row of silver."""
         rows = bronze.select(*map(F.expr, self.source.silver.values()))
         where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
         refuse_nondeterministic(where, rows, self.source.silver)
@@ -190,7 +190,7 @@ class Silver(Flow):
     def _refuse_changed_definition(self, good: DataFrame) -> None:
         """Raise ConfigError if keys or columns changed since the table's first run.
 
-        Spark's state knows keys by their order, and Delta knows columns by their types.
+        Spark's state depends on the order of keys, and the Delta table on the types of columns.
         """
         has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
         now = rules.silver_definition(self.source)
@@ -207,9 +207,9 @@ class Silver(Flow):
     ) -> Run:
         self._rules = document
         stopping = Event()
-        # A nightly run reads all there is in one batch, and is recorded afterwards.
+        # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
-        if self._only_completes:
+        if self._uses_old_rules:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
         write = SilverWriter(self.config, self.source, document, self._lookup, self._backpressure)
         self._unmatched = write.unmatched
@@ -242,8 +242,8 @@ class Silver(Flow):
     def _finish_batch(self, counts: BatchRows, number: int) -> late.DroppedRows:
         """Insert the late rows of one batch, and count its duplicates.
 
-        Bronze is read again, which takes seconds, only if the batch dropped rows and some of them
-        are late, or Spark's metrics of it are lost or differ from the logs.
+        Bronze is read again, which takes seconds, only if the batch dropped rows, and some of them
+        are late or Spark's metrics of the batch are lost or differ from the logs.
         """
         if not counts.rows_dropped(number):
             return late.DroppedRows(0, 0)
@@ -256,7 +256,7 @@ class Silver(Flow):
         return batch.insert_late_rows(metrics)
 
     def release(self, batch: int) -> None:
-        """Let the query continue: the batches up to this one are recorded."""
+        """Let a waiting query continue: the batches up to this one are recorded."""
         if self._backpressure:
             self._backpressure.mark_recorded(batch)
 
@@ -274,10 +274,10 @@ class Silver(Flow):
         return f"{counted(unmatched, 'row')} unmatched in {self._lookup.name}"
 
     def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
-        """Return the new rows, with the older ones that have the key of a new one, if any.
+        """Return the new rows, with the older rows that have the key of a new row, if any.
 
-        So an expectation of unique keys covers the whole table. A suite names the configured keys;
-        rows that differ in `_time_digits` are unique, too.
+        So an expectation of unique keys covers the complete table. A suite names the configured
+        keys only, so `_time_digits` is left out of the key.
         """
         new = super().validation_input(files).rows
         source = keys.with_recorded_time_digits(self.config, self.source)
@@ -288,7 +288,7 @@ class Silver(Flow):
         return ValidationInput(keys.with_rows_of_same_key(new, self.rows(), source.keys))
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
-        """Return how many rows it read; Spark counts them twice, for the query has two branches."""
+        """Return how many rows it read; Spark counts them once in each of the query's branches."""
         rows = rows_observed(batch) or batch.rows
         if not rows:
             return None

@@ -1,8 +1,9 @@
 """The keys of a silver table, with `_time_digits` for times finer than a microsecond.
 
-If bronze has the column `_full_times`, silver has the column `_time_digits`, which is one of its
-keys. An existing table cannot get another key: in an older table such rows would be duplicates of
-each other, so they go to quarantine by the rule `time_digits` until the table is rebuilt.
+If bronze has the column `_full_times` and a key is computed from such a time, silver has the key
+column `_time_digits`. An existing table cannot get another key. In an older table, rows that differ
+only in these digits would be duplicates, so rows with such digits go to quarantine by the rule
+`time_digits` until the table is rebuilt.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from medallion.storage import delta_tables
 from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
 
 TIME_DIGITS_RULE = "time_digits"
-# Functions, and types that a time is cast to, whose result is the same within a microsecond.
+# Functions and target types of casts whose result does not depend on digits beyond microseconds.
 _COARSE = {
     *("bigint", "date", "date_format", "date_part", "date_trunc", "datepart", "day", "dayofmonth"),
     *("extract", "hour", "int", "minute", "month", "quarter", "second", "to_date", "trunc"),
@@ -37,7 +38,7 @@ _MAX_FILES = 500  # above this, a query over these files takes longer than one o
 def with_time_digits(
     config: Config, source: SourceConfig, bronze: DataFrame
 ) -> tuple[SourceConfig, dict[str, str]]:
-    """Return a source's configuration with the key `_time_digits`, if bronze's rows need it.
+    """Return a source's configuration, with the key `_time_digits` if bronze's rows need it.
 
     Args:
         config: the configuration.
@@ -45,8 +46,8 @@ def with_time_digits(
         bronze: the source's bronze table.
 
     Returns:
-        The source's configuration; and the rule for rows that need the key, if silver's table has
-        rows and was created without it.
+        The source's configuration; and the rule for rows that need the key, if silver's table was
+        started without it.
     """
     digits = _time_digits_sql(source, bronze)
     if not digits:
@@ -64,7 +65,7 @@ def with_time_digits(
 
 
 def with_recorded_time_digits(config: Config, source: SourceConfig) -> SourceConfig:
-    """Return a source's configuration with the key `_time_digits`, if silver's table has it."""
+    """Return a source's configuration, with the key `_time_digits` if silver's table has it."""
     checkpoint = config.layout.checkpoint(f"silver.{source.name}")
     digits = (checkpoints.noted(checkpoint, "definition") or {}).get(f"{TIME_DIGITS} as")
     return _with_key(source, digits) if digits and TIME_DIGITS not in source.silver else source
@@ -83,7 +84,7 @@ def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
     keys = (source.silver[key] for key in source.keys)
     named = {fold_case(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
     times = (
-        name for name, kind in types.items() if kind == "timestamp" and fold_case(name) in named
+        name for name, type_ in types.items() if type_ == "timestamp" and fold_case(name) in named
     )
     digits = [digits_beyond_micros(name) for name in sorted(times)]
     # Separated, so that the digits of one time are not taken for those of another.
@@ -95,20 +96,20 @@ def has_unique_keys(
 ) -> bool:
     """Return whether no row of some data files has the key of another row of the table.
 
-    A row with a null in its key has no key. DataFusion answers this, in a fifth of Spark's time,
-    and skips the parts of files that have other event times.
+    Rows with a null in their key are ignored. DataFusion runs the queries, in a fifth of Spark's
+    time, and skips the parts of files that have other event times.
 
     Args:
         table: the Delta table.
-        files: data files of it; None for all.
+        files: some of its data files; None for all.
         key: the columns of a row's identity; `event_time` is one of them.
         event_time: the column of the event time.
     """
     if files is None or len(files) > _MAX_FILES or _are_all_files(table, files):
         files = ()
     new = "added" if files else "rows"
-    known = " and ".join(f"{quote_identifier(column)} is not null" for column in key)
-    ((rows,),) = delta_tables.select_rows(table, "count(*)", f"where {known}", new, files=files)
+    has_key = " and ".join(f"{quote_identifier(column)} is not null" for column in key)
+    ((rows,),) = delta_tables.select_rows(table, "count(*)", f"where {has_key}", new, files=files)
     parts = 1 + rows // _KEYS_AT_ONCE
     # Divided by 1009 because times often are multiples of a millisecond, second or minute.
     number = f"abs(arrow_cast({quote_identifier(event_time)}, 'Int64') / 1009 % {parts})"
@@ -117,8 +118,8 @@ def has_unique_keys(
         f"new.{quote_identifier(column)} = rows.{quote_identifier(column)}" for column in key
     )
     for part in range(parts):
-        some = f"from {new} where {known} and {number} = {part} group by {columns}"
-        keys = f"(select {columns}, count(*) as {_COPIES} {some}) as new"
+        rows_of_part = f"from {new} where {has_key} and {number} = {part} group by {columns}"
+        keys = f"(select {columns}, count(*) as {_COPIES} {rows_of_part}) as new"
         counts = f"coalesce(max({_COPIES}), 1), count(*)"
         ((copies, rows),) = delta_tables.select_rows(table, counts, "", keys, files=files)
         if copies > 1:
@@ -136,7 +137,7 @@ def _are_all_files(table: Path, files: Sequence[Path]) -> bool:
 
 
 def with_rows_of_same_key(new: DataFrame, rows: DataFrame, key: Sequence[str]) -> DataFrame:
-    """Return new rows, and with them the older ones that have the key of a new one.
+    """Return new rows, and the older rows that have the key of a new row.
 
     Args:
         new: the new rows.

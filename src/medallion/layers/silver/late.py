@@ -27,7 +27,7 @@ from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 
 class BatchRows:
-    """Counts of the rows that batches of `silver.<source>` read and wrote, by the tables' logs.
+    """Counts of the rows that batches of `silver.<source>` read and wrote, from the tables' logs.
 
     Spark counts rows as it computes them, and on a cluster rows that are computed twice count
     twice; a log has each commit once.
@@ -45,7 +45,7 @@ class BatchRows:
                 self._written.update(delta_log.rows_by_transaction(table, query, batches.start))
 
     def rows_read(self, batch: int) -> int:
-        """Return the rows that a batch read from bronze."""
+        """Return the number of rows that a batch read from bronze."""
         if batch not in self._read:
             rows = delta_log.rows_added(self._tables.bronze, *self._tables.versions_read(batch))
             if rows is None:  # the log does not reach back that far
@@ -54,7 +54,7 @@ class BatchRows:
         return self._read[batch]
 
     def rows_dropped(self, batch: int) -> int:
-        """Return the rows that a batch read and did not write: duplicates and late rows."""
+        """Return the number of duplicates and late rows, which a batch read but did not write."""
         return self.rows_read(batch) - self._written[batch]
 
     def confirmed(self, batch: BatchProgress | None) -> BatchProgress | None:
@@ -66,19 +66,19 @@ class BatchRows:
 
 
 def rows_observed(batch: BatchProgress) -> int:
-    """Return the rows that Spark read, which the query counts on both of its branches."""
+    """Return the number of rows that a batch read, the sum over both branches of the query."""
     return sum(metric["rows"] for metric in batch.observed.values())
 
 
 @dataclass(frozen=True)
 class DroppedRows:
-    """What became of the rows of one batch that silver's query did not write.
+    """Counts of the rows of one batch that silver's query did not write.
 
     Attributes:
         late: late rows inserted into silver.
         duplicates: rows with the keys of another row.
-        unmatched: late rows without a row in the lookup table. Rows that an interrupted process
-            inserted are not counted again.
+        unmatched: late rows without a row in the lookup table, except rows that an interrupted
+            process inserted.
     """
 
     late: int
@@ -98,14 +98,14 @@ class RereadBatch:
         rules: dict[str, Any],
         lookup: LookupJoin | None,
     ) -> None:
-        """Read them.
+        """Define the rows; no row is read yet.
 
         Args:
             spark: the session.
             config: the configuration.
             source: the source, as the query started with it.
             number: the batch.
-            rules: the rules that the query started with, as a document.
+            rules: the document of the rules that the query started with.
             lookup: the lookup join, if the source has one.
         """
         self._spark, self._source, self._number = spark, source, number
@@ -113,7 +113,7 @@ class RereadBatch:
         self._lookup_rules = lookup.rule_names if lookup else ()
         self._tables = SilverTables.of_source(config, source.name)
         rows = self._apply_rules(self._tables.batch_rows(spark, number))
-        if not self._lookup_rules and source.late != "quarantine":  # then none is quarantined
+        if not self._lookup_rules and source.late != "quarantine":  # no late row is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]
         self._watermark = checkpoints.watermark(self._tables.checkpoint, number - 1) or 0
@@ -124,9 +124,9 @@ class RereadBatch:
         With `late: quarantine`, late rows go to quarantine under the rule `late`.
 
         Args:
-            metrics: Spark's metrics of the batch; None if they are lost or differ from the logs.
-                Then, or if Spark dropped another number of late rows, the duplicates among the
-                other rows are counted again, too.
+            metrics: Spark's metrics of the batch; None if they are lost or differ from the logs. If
+                None, or if Spark dropped another number of late rows, the duplicates among the
+                other rows are counted again.
 
         Raises:
             MedallionError: keys of bronze are in neither table: rows are lost.
@@ -138,21 +138,21 @@ class RereadBatch:
         finally:
             late.unpersist()
         if metrics is not None and metrics.late == count:
-            on_time = metrics.duplicates
+            duplicates_on_time = metrics.duplicates
         else:
-            on_time = self._count_duplicates_on_time()
-        return replace(dropped, duplicates=dropped.duplicates + on_time)
+            duplicates_on_time = self._count_duplicates_on_time()
+        return replace(dropped, duplicates=dropped.duplicates + duplicates_on_time)
 
     def _insert(self, late: DataFrame, count: int) -> DroppedRows:
         """Insert the late rows whose keys are new; the others are duplicates."""
         time_range, keys = self._time_range(late), list(self._source.keys)
         new = late.dropDuplicates(keys).join(self._existing(time_range), keys, "left_anti")
-        # Before there is a watermark, Spark drops rows from before 1970; they are not late.
+        # Without a watermark yet, Spark drops only rows from before 1970; they are not late.
         if self._source.late == "quarantine" and self._watermark:
             return DroppedRows(0, count - self._quarantine_late(new))
         unmatched = self._insert_new(new)
-        inserted = self._count_taken_from(late, self._silver_within(time_range))
-        quarantined = self._count_taken_from(late, self._quarantined()) if self._lookup_rules else 0
+        inserted = self._count_rows_in(late, self._silver_within(time_range))
+        quarantined = self._count_rows_in(late, self._quarantined()) if self._lookup_rules else 0
         return DroppedRows(inserted, count - inserted - quarantined, unmatched)
 
     def _count_duplicates_on_time(self) -> int:
@@ -167,7 +167,7 @@ class RereadBatch:
                 f"{name} lacks {lost:,} keys that batch {self._number} read from bronze: rebuild "
                 f"it with medallion refresh {name}."
             )
-        return on_time.count() - self._count_taken_from(on_time, existing)
+        return on_time.count() - self._count_rows_in(on_time, existing)
 
     def _is_late(self) -> Column:
         return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
@@ -188,14 +188,14 @@ class RereadBatch:
         return silver.where(f"`{self._source.event_time}` {time_range}")
 
     def _existing(self, time_range: str) -> DataFrame:
-        """Return the rows whose keys exist, in silver or by `_quarantined`, as `_row_key`."""
+        """Return the `_row_key` of silver's rows in a time range and of `_quarantined` rows."""
         silver = self._silver_within(time_range).select(self._row_key)
         return silver.unionByName(self._quarantined()) if self._lookup_rules else silver
 
     def _quarantined(self) -> DataFrame:
-        """Return the rows that a rule about lookup columns quarantined, as `_row_key`.
+        """Return the `_row_key` of the rows that a rule about lookup columns quarantined.
 
-        They passed the deduplication as silver's rows did, so their keys exist.
+        They passed deduplication, so other rows with their keys are duplicates.
         """
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
@@ -214,7 +214,7 @@ class RereadBatch:
     def _insert_new(self, new: DataFrame) -> int:
         """Append rows to silver, or to quarantine if they break a rule about lookup columns.
 
-        No batch writes a row with these keys meanwhile, for it would be late there, too.
+        No batch writes a row with these keys meanwhile, because it would be late there, too.
 
         Returns:
             The number of unmatched rows.
@@ -222,8 +222,8 @@ class RereadBatch:
         rows = self._lookup.join_current(new) if self._lookup else new
         # Not persisted: Spark drops what is cached when a table that it was read from is written.
         rows = rows.localCheckpoint()
-        # After a crash in between, what is in quarantine is not new any more, whatever rules the
-        # next run's lookup table makes the others break.
+        # Quarantine first: after a crash in between, its rows are not new any more, even if they
+        # break no rule with the next run's lookup table.
         if self._lookup_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
             append_rows(broken, self._tables.quarantine, MERGE_SCHEMA)
         good = transform.silver_rows(rows, self._source.silver_columns)
@@ -232,7 +232,7 @@ class RereadBatch:
         return rows.where(transform.UNMATCHED).count() if self._lookup else 0
 
     def _quarantine_late(self, new: DataFrame) -> int:
-        """Append rows to quarantine, once; return how many."""
+        """Append late rows to quarantine, once; return their number."""
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
         query = f"{checkpoints.query_id(self._tables.checkpoint)}-late"
         once_only = {"txnAppId": query, "txnVersion": str(self._number)}
@@ -242,7 +242,7 @@ class RereadBatch:
             append_rows(quarantined, self._tables.quarantine, once_only | MERGE_SCHEMA)
         return count
 
-    def _count_taken_from(self, rows: DataFrame, table: DataFrame) -> int:
-        """Count the rows that are in a table; of several with the same keys it has one."""
+    def _count_rows_in(self, rows: DataFrame, table: DataFrame) -> int:
+        """Count the rows that are in a table, by `_row_key`; equal ones count once."""
         on = self._row_key
         return rows.select(on).distinct().join(table.select(on), on, "semi").count()

@@ -1,6 +1,6 @@
 """The lookup join of silver with a CSV file or Delta table that has one row for each key.
 
-It is read and type-checked, and pinned for each batch by a copy beside the checkpoint.
+The lookup table is type-checked, and pinned for each batch by a copy beside the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class LookupJoin:
 
     A batch reads a copy, kept beside the checkpoint: an unchanged lookup table is not read and
     checked again, and a batch that was interrupted between its two tables is completed with the
-    copy that it started with. By another one a row could go to both tables, or to neither.
+    copy that it started with. With another copy a row could go to both tables, or to neither.
 
     Attributes:
         name: the path of the lookup table, as it is configured.
         rules: the rules about its columns.
-        rule_names: their names, and those of earlier ones: rows stay in quarantine under them.
+        rule_names: the names of these and of all earlier rules, under which rows are in quarantine.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class LookupJoin:
             other_names: the names of all other rules of bronze and silver.
 
         Raises:
-            ConfigError: a rule has the name that a rule of the other sort has or had.
+            ConfigError: a rule about lookup columns has the name of another rule, now or earlier.
         """
         assert source.lookup, f"{source.name} has no lookup table"
         self._spark, self._enrich, self.rules = spark, source.lookup, rules
         self.name = source.lookup.file
-        self._where = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
+        self._setting = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
         self._path = without_dotdot(config.layout.root / self.name)
         names = (f"silver.{source.name}", f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(names[0])
         self._targets = [config.layout.table(name) for name in names]
         self._types: Mapping[str, str] = {}
-        then = checkpoints.noted(self._checkpoint, _RULES) or {}
+        recorded = checkpoints.noted(self._checkpoint, _RULES) or {}
         earlier = recorded_lookup_rules(self._checkpoint)
         self.rule_names = tuple(dict.fromkeys((*earlier, *(rule.name for rule in rules))))
-        self._other_names = tuple(dict.fromkeys((*then.get("others", ()), *other_names)))
-        if both := [name for name in self.rule_names if name in self._other_names]:
+        self._other_names = tuple(dict.fromkeys((*recorded.get("others", ()), *other_names)))
+        if ambiguous := [name for name in self.rule_names if name in self._other_names]:
             raise ConfigError(
-                f"{config.expectations}: the rule {', '.join(both)} of {names[0]} is or was both a "
-                f"rule about columns of {self.name} and one about other columns, so rows in "
+                f"{config.expectations}: the rule {', '.join(ambiguous)} of {names[0]} is or was "
+                f"both a rule about columns of {self.name} and one about other columns, so rows in "
                 "quarantine could not be distinguished. Rename it, or run medallion refresh "
                 f"{names[0]}."
             )
@@ -93,23 +93,23 @@ class LookupJoin:
         checkpoints.note(self._checkpoint, _RULES, names)
 
     def join_empty(self, rows: DataFrame) -> DataFrame:
-        """Join rows to an empty lookup table, for their schema.
+        """Join rows to an empty lookup table, for the schema of the result.
 
-        This sets the type of the lookup table's key, so it has to be called first.
+        Call this before the other joins: it sets the type of the lookup table's key.
 
         Raises:
-            ConfigError: rows cannot be looked up by a column of that type.
+            ConfigError: the type of the key column cannot be a lookup key.
         """
         enrich, key_type = self._enrich, dict(rows.dtypes)[self._enrich.on]
         if key_type not in CONFIG_TYPES:
             raise ConfigError(
-                f"{self._where}: {enrich.on} is {key_type}, which cannot be a lookup key."
+                f"{self._setting}: {enrich.on} is {key_type}, which cannot be a lookup key."
             )
         self._types = {enrich.on: CONFIG_TYPES[key_type], **enrich.columns}
         return self._join(rows, self._spark.createDataFrame([], self._ddl))
 
     def join_batch(self, rows: DataFrame, batch: int) -> DataFrame:
-        """Join the rows of a batch to the lookup table as it is now, or as the batch started.
+        """Join the rows of a batch to the lookup table, or to its copy if it has written already.
 
         Raises:
             MedallionError: the lookup table cannot be read, or is not valid.
@@ -141,7 +141,7 @@ class LookupJoin:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Raise MedallionError with the table's name for Spark's errors."""
+        """Replace Spark's errors by a MedallionError that names the table."""
         try:
             yield
         except SPARK_ERRORS as error:
@@ -181,7 +181,7 @@ class LookupJoin:
 
 
 def recorded_lookup_rules(checkpoint: Path) -> tuple[str, ...]:
-    """Return the names of the rules about lookup columns that rows may be in quarantine by."""
+    """Return the names of all lookup rules so far, under which rows may be in quarantine."""
     return tuple((checkpoints.noted(checkpoint, _RULES) or {}).get("names", ()))
 
 
@@ -208,7 +208,7 @@ def open_lookup_table(
         spark: the session.
         path: the CSV file, or the directory of the Delta table.
         name: its name in messages.
-        types: the columns to read with their configured types; the first is the key.
+        types: the columns to read, with their types; the first is the key.
 
     Raises:
         MedallionError: it does not exist, or cannot be read.
@@ -280,7 +280,7 @@ def _refuse_missing_columns(name: str, present: Sequence[str], columns: Iterable
 
 
 def _typed_rows(rows: DataFrame, name: str, types: Mapping[str, str]) -> DataFrame:
-    """Return the rows that have a key, typed.
+    """Return the rows that have a key, with the columns cast to their types.
 
     Raises:
         MedallionError: a value is not of its column's type, or two rows have the same key.
@@ -298,6 +298,6 @@ def _typed_rows(rows: DataFrame, name: str, types: Mapping[str, str]) -> DataFra
         value, count = repeated
         raise MedallionError(
             f"{name} has {count:,} rows with {key} {value!r}, which would multiply rows of silver. "
-            "Keep one row a key."
+            "Keep one row per key."
         )
     return keyed

@@ -1,9 +1,9 @@
 """The rules that send a row to silver or quarantine, and the definition of a silver table.
 
 The rules are a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued":
-SQL}`, kept beside the checkpoint: an interrupted batch is completed by the rules that it started
-with. `rescued` is SQL over a row of bronze that gives the names of the rules about rescued values
-that it breaks; it is empty if there are none, and older documents lack it.
+SQL}`, kept beside the checkpoint: an interrupted batch is completed with the rules that it started
+with. `rescued` is SQL over a bronze row that returns the names of the rules for rescued values that
+it breaks. It is empty if there are no such rules, and older documents lack it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from medallion.storage.table_specs import CORRUPT, INGESTED_AT, quote_identifier
 from medallion.storage.text import printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
-# A literal, as date'2018-03-02', and the name of a function, as length(.
+# SQL that is no column: a literal, such as date'2018-03-02', or a function, such as length(.
 _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
@@ -45,12 +45,12 @@ _CHECKED_TIMES = 1000
 
 
 def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """Return the built-in rules with those of both tables' suites, and where late rows go.
+    """Return the document: the built-in rules, those of both suites, and `late`.
 
     A rule of a suite replaces the built-in rule of the same name.
 
     Raises:
-        ConfigError: a rule has the name of a rule that cannot be replaced.
+        ConfigError: a rule has the name of a built-in rule that cannot be replaced.
     """
     rules: dict[str, Any] = {"late": source.late, **built_in_rules(source)}
     for layer in ("bronze", "silver"):
@@ -67,7 +67,7 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
 def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
     """Return the rules that need no suite, by layer: for malformed lines and for the watermark.
 
-    One wrong time would move the watermark past all later rows.
+    A single time in the far future would move the watermark past all later rows.
     """
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"
@@ -85,7 +85,7 @@ def with_rescue_rules(
     bronze: T.StructType,
     names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the document with the rules about values that did not fit their columns.
+    """Return the document with the rules for values that did not fit their columns.
 
     Args:
         spark: the session.
@@ -123,15 +123,15 @@ def split_lookup_rules(
 ) -> tuple[list[Rule], list[Rule]]:
     """Split silver's rules into those about its own columns, and those that name a lookup column.
 
-    The second are applied as silver is written, after deduplication: whether a row is a duplicate
-    or late must not depend on the lookup table. The guards are never among them, for they keep rows
-    away from the watermark.
+    The latter are applied after deduplication, when silver is written: the lookup table must not
+    decide if a row is a duplicate or late. They never include the watermark guards, which must run
+    before the watermark.
     """
     names = re.compile(rf"\b({'|'.join(lookup_columns) or '(?!)'})\b", re.IGNORECASE)
     own, about_lookup = list[Rule](), list[Rule]()
     for name, broken in rules.items():
-        is_later = name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", broken))
-        (about_lookup if is_later else own).append(Rule(name, broken))
+        names_lookup = name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", broken))
+        (about_lookup if names_lookup else own).append(Rule(name, broken))
     return own, about_lookup
 
 
@@ -185,7 +185,7 @@ def _select(rows: DataFrame, name: str, sql: str, event_time: str = "") -> DataF
 
 
 def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: DataFrame) -> None:
-    """Raise ConfigError if the event time is no time, and no string that Spark can cast to one.
+    """Raise ConfigError if the event time is neither a time nor a string that Spark casts to one.
 
     Args:
         config: the configuration.
@@ -233,7 +233,7 @@ def _time_hint(example: str | None) -> str:
 def silver_definition(source: SourceConfig) -> dict[str, Any]:
     """Return the keys, event time and expressions that define a silver table.
 
-    Changes are refused until `medallion refresh`. The types of columns are in the table itself.
+    A changed definition is refused until `medallion refresh`. The table itself has the types.
     """
     definition: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
     definition |= {f"{column} as": sql for column, sql in source.silver.items()}
@@ -252,8 +252,8 @@ def refuse_changed_silver(
         config: the configuration.
         source: the source.
         then: the definition of its first run; parts that it lacks are not compared.
-        columns: the columns of the table with their types, and those of its query; without them new
-            columns are not noticed.
+        columns: the columns of the table with their types, and those of its query; if empty, new
+            columns are not detected.
     """
     now = {key: part for key, part in silver_definition(source).items() if key in then}
     in_table, in_query = ({f"column {name}": type_ for name, type_ in c.items()} for c in columns)

@@ -12,10 +12,10 @@ from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 # The row as bronze has it, for quarantine.
 BRONZE = "_bronze"
-# True for a row that breaks no rule. To compute the names of the broken rules takes five times as
-# long, so that is left until the rows are split.
+# True for a row that breaks no rule. Computing the names of the broken rules takes five times as
+# long, and is not needed to split the rows.
 _IS_GOOD = "_is_good"
-# True for a good row that the lookup table has no row for.
+# True for a good row without a row in the lookup table.
 UNMATCHED = "_unmatched"
 
 
@@ -28,7 +28,7 @@ def apply_rules(
     origin: Sequence[str],
     rescued: str = "",
 ) -> DataFrame:
-    """Compute silver's columns, and the rules that each row breaks.
+    """Return silver's columns, and the rules that each row breaks.
 
     Args:
         bronze: the columns of a bronze table.
@@ -37,8 +37,8 @@ def apply_rules(
         bronze_rules: rules over bronze's columns.
         silver_rules: rules over silver's columns.
         origin: columns of bronze that say where a row came from, for silver.
-        rescued: SQL over bronze's columns that gives the names of the rules about rescued values
-            that a row breaks, as `rescued_rule_names` makes it; empty if there are none.
+        rescued: SQL over bronze's columns that returns the names of the rules for rescued values
+            that a row breaks, from `rescued_rule_names`; empty if there are no such rules.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
@@ -62,13 +62,7 @@ def apply_rules(
 
 
 def silver_column(name: str, sql: str, event_time: str) -> Column:
-    """Return a column of silver; the event time is cast, and null if it is no time.
-
-    Args:
-        name: its name.
-        sql: its SQL over bronze's columns.
-        event_time: the name of the column of the event time.
-    """
+    """Return a column of silver; the event time is cast to a timestamp, null if it is no time."""
     column = F.expr(sql)
     return (column.try_cast("timestamp") if name == event_time else column).alias(name)
 
@@ -89,8 +83,8 @@ def has_identity(keys: Sequence[str]) -> Column:
 def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, DataFrame]:
     """Split the rows of `apply_rules` into those that can be duplicates and the others.
 
-    The others, quarantined rows and rows without identity, must bypass the watermark: their event
-    times would advance it, or they would be dropped by it.
+    The others, quarantined rows and rows without identity, must bypass the watermark: they would
+    advance it, or it would drop them.
     """
     is_identified = F.col(_IS_GOOD) & has_identity(keys)
     identified, others = (
@@ -106,11 +100,11 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
     both branches as `identified.rows` and `others.rows`.
 
     Args:
-        rows: the rows of `apply_rules`. With `_bronze` all columns of bronze are read for all rows,
-            so drop it if it is not needed afterwards.
+        rows: the rows of `apply_rules`. Drop `_bronze` first if it is not needed afterwards: with
+            it, Spark reads all columns of bronze.
         keys: the columns of a row's identity.
         event_time: the column of the event time.
-        watermark: the delay, as `10 minutes`.
+        watermark: the delay, such as `10 minutes`.
     """
     identified, others = (
         part.observe(name, F.count(F.lit(1)).alias("rows"))
@@ -126,15 +120,15 @@ def join_lookup(
     """Join rows to a lookup table; its columns are null for unmatched rows.
 
     Args:
-        rows: the rows of `apply_rules`; all of them with `_bronze` if there are rules.
-        lookup: at most one row a key, which is in a column with the name `on`.
-        on: the key column.
+        rows: the rows of `apply_rules`; all of them need `_bronze` if there are rules.
+        lookup: the lookup table, with at most one row per key.
+        on: the key column, of both rows and lookup table.
         columns: the columns of the lookup table to add.
         rules: the names of the rules about these columns that a row breaks.
 
     Returns:
-        All rows, each as often as before, with `_failed_rules` brought up to date for rows that
-        break no other rule, and with `_unmatched`.
+        The same number of rows, with `_unmatched`. For rows that broke no rule before,
+        `_failed_rules` has the lookup rules that they break.
     """
     right = lookup.select(F.col(on).alias("_key"), *columns)
     joined = rows.join(right, F.col(on) == F.col("_key"), "left")

@@ -1,4 +1,4 @@
-"""The sink of silver: a batch's good rows to the table, the others to quarantine, exactly once."""
+"""The sink of silver: writes good rows to the table, others to quarantine, exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from medallion.layers.silver.rules import bind_rules
 from medallion.spark import checkpoints, delta_reads
 from medallion.storage import delta_log, delta_tables
 
-# To record a batch, its checkpoint's offsets are read, and Spark keeps those of 100 batches.
+# Recording a batch reads its offsets, and Spark keeps those of the last 100 batches.
 MAX_UNRECORDED_BATCHES = 80
 _PAUSE = 0.2  # seconds
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
@@ -29,7 +29,7 @@ MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
 class Backpressure:
     """Makes the query of a stream wait while too many of its batches are not recorded.
 
-    Late rows are inserted as a batch is recorded, which may take longer than the batch did.
+    Late rows are inserted when a batch is recorded, which may take longer than the batch did.
     """
 
     def __init__(self, recorded: int, stopping: Event) -> None:
@@ -58,7 +58,7 @@ class Backpressure:
 
 @dataclass(frozen=True)
 class SilverTables:
-    """The tables of one source and the checkpoint of silver's query, by their paths."""
+    """The paths of the tables of one source, and of the checkpoint of silver's query."""
 
     bronze: Path
     silver: Path
@@ -67,7 +67,7 @@ class SilverTables:
 
     @classmethod
     def of_source(cls, config: Config, name: str) -> SilverTables:
-        """Return those of a source."""
+        """Return the paths for a source."""
         bronze, silver, quarantine = (
             config.layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
         )
@@ -79,7 +79,7 @@ class SilverTables:
         The last is before the first if it read none: a batch without data only evicts state.
 
         Raises:
-            UsageError: Spark no longer keeps its offsets; it keeps those of a hundred batches.
+            UsageError: Spark removed its offsets; it keeps those of the last 100 batches.
             MedallionError: the batch does not end with a complete version.
         """
         try:
@@ -102,12 +102,12 @@ class SilverTables:
 
         Raises:
             UsageError: data files that it read are gone. Maintenance removes only those of
-                recorded batches; a restored record may lack some of these.
+                recorded batches, but a restored `ops.runs` may lack some of these batches.
         """
         first, last = self.versions_read(batch)
         if last < first:
             return spark.read.format("delta").load(str(self.bronze)).limit(0)
-        is_first = batch == 0  # it reads the table as it is: older commits may be gone
+        is_first = batch == 0  # it reads a snapshot of the table: older commits may be gone
         files = (
             delta_tables.data_files(self.bronze, last)
             if is_first
@@ -128,7 +128,7 @@ class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once.
 
     Attributes:
-        unmatched: rows of each batch without a row in the lookup table, if there is one.
+        unmatched: number of rows without a row in the lookup table, by batch.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class SilverWriter:
         Args:
             config: the configuration.
             source: the source.
-            rules: the rules that the query started with, as a document.
+            rules: the document of the rules that the query started with.
             lookup: the lookup join, if the source has one.
-            backpressure: of a query that stays on.
+            backpressure: for a query that runs continuously.
         """
         self._tables = SilverTables.of_source(config, source.name)
         self._source, self._apply_rules = source, bind_rules(source, rules)
@@ -154,7 +154,7 @@ class SilverWriter:
         self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write silver, then quarantine: each commit carries the batch's number.
+        """Write silver, then quarantine; each commit has the query id and the batch number.
 
         A new checkpoint has a new query id, so its batches are not mistaken for earlier ones. A
         batch that only evicts state commits nothing.
@@ -170,11 +170,11 @@ class SilverWriter:
             batch.persist(StorageLevel.DISK_ONLY)
         try:
             is_written = delta_log.committed_version(tables.silver, query, batch_id) is not None
-            # None: bronze's log no longer reaches back to the batch.
+            # None counts as input: bronze's log no longer reaches back to the batch.
             has_input = delta_log.rows_added(tables.bronze, *tables.versions_read(batch_id)) != 0
             if is_written or not has_input:
                 # The batch is computed nevertheless, for its state.
-                counts = batch.agg(*self._counts()).collect()[0].asDict()
+                counts = batch.agg(*self._count_columns()).collect()[0].asDict()
             else:
                 counts = self._write_silver(batch, once_only)
             if self._lookup:
@@ -191,15 +191,15 @@ class SilverWriter:
     def _write_silver(self, batch: DataFrame, once_only: Mapping[str, str]) -> dict[str, Any]:
         """Append the good rows, and count all rows in the same job.
 
-        A second job would run the batch through the state a second time.
+        A separate job would run the batch through the state a second time.
         """
         counts = Observation()
-        rows = batch.observe(counts, *self._counts())
+        rows = batch.observe(counts, *self._count_columns())
         good = transform.silver_rows(rows, self._source.silver_columns)
         append_rows(good, self._tables.silver, once_only)
         return counts.get
 
-    def _counts(self) -> list[Column]:
+    def _count_columns(self) -> list[Column]:
         counts = [F.count_if(~transform.is_good()).alias("broken")]
         if self._lookup:
             counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
@@ -207,11 +207,5 @@ class SilverWriter:
 
 
 def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-    """Append rows to a Delta table in one commit.
-
-    Args:
-        rows: the rows.
-        table: the table.
-        options: options of the Delta writer.
-    """
+    """Append rows to a Delta table in one commit, with options of Delta's writer."""
     rows.write.format("delta").mode("append").options(**options).save(str(table))
