@@ -57,7 +57,7 @@ format: setup ## format the code
 reference: setup ## write docs/configuration-reference.md from the code
 	$(BIN)/python tools/reference.py
 
-bench: classes ## measure small and first nightly runs, growth and streams (two hours)
+bench: classes ## measure nightly runs, growth, streams and ingestion (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.many_sources $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
@@ -78,7 +78,7 @@ faults-sites: setup ## kill a process before each write; writes docs/fault-sites
 faults: setup ## run 300 random steps with faults; writes docs/faults.md (an hour or two)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
-faults-outages: broker classes ## stop the broker, lookup table and disk of a stream; writes docs/outages.md (20 minutes)
+faults-outages: broker classes ## take broker, lookup table and disk from a stream; writes docs/outages.md (20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m tests.faults.outages $(FAULTS_ARGS)
 
 faults-kills: setup ## kill twelve nightly runs at random moments, and check the tables (10 minutes)

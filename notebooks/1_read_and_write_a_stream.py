@@ -29,7 +29,7 @@ from medallion.factory.sample import FILES
 
 root = Path("lesson1").absolute()
 factory = m.DataFactory(root / "landing", given=FILES)
-print(factory.clean_up())  # what an earlier run has left
+print(factory.clean_up())  # files of an earlier run
 spark = m.spark_session()
 
 # %% [markdown]
@@ -87,8 +87,8 @@ after_file3
 query.stop()
 
 # %% [markdown]
-# A table in memory ends with the session. Delta keeps rows, and the checkpoint keeps which files
-# were read: a query that starts again continues there, and reads no file twice.
+# A table in memory ends with the session. A Delta table keeps its rows, and the checkpoint keeps
+# the names of the files that were read: a restarted query continues there, and reads no file twice.
 
 # %%
 table, checkpoint = str(root / "bronze/doors"), str(root / "_checkpoints/doors")
@@ -123,8 +123,8 @@ m.streams.display(
 )
 
 # %% [markdown]
-# `write` starts a stream by the names of a sink and a trigger. Errors of Spark are reported in one
-# line: Delta does not support output mode `update` (lesson 4 shows what to do instead).
+# `write` starts a stream by the names of a sink and a trigger. An unsupported combination is one
+# short error: Delta does not support output mode `update` (lesson 4 uses a MERGE instead).
 
 # %%
 try:

@@ -14,8 +14,8 @@
 # # 2. The medallion
 #
 # Three streams in a chain: **bronze** keeps each line as it landed, **silver** has the valid rows,
-# typed and without duplicates, and **gold** counts them. They are defined in `conf/pipeline.yaml`,
-# and `medallion nightly` runs them with quality gates between. Here they run one by one.
+# typed and without duplicates, and **gold** counts them. `conf/pipeline.yaml` defines them,
+# and `medallion nightly` runs them with quality gates in between. Here they run one by one.
 
 # %%
 from dataclasses import replace

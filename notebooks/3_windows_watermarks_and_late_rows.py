@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 3. Windows, watermarks and late rows
 #
-# An event arrives later than it happens. Windows go by the time at which it happened (event time);
+# An event arrives later than it happens. Windows use the time at which it happened (event time);
 # a watermark defines how long a window waits for rows that arrive late.
 
 # %%
@@ -56,20 +56,20 @@ def opens(window: Column, name: str) -> list[tuple[str, str, int]]:
 
 
 # %% [markdown]
-# **Tumbling**: one after the other. Each event is in one of them.
+# **Tumbling**: windows follow each other. Each event is in one of them.
 
 # %%
 tumbling = opens(F.window("ts", "10 minutes"), "tumbling")
 
 # %% [markdown]
-# **Sliding**: of ten minutes, every five. Each event is in two of them.
+# **Sliding**: a window of ten minutes starts every five. Each event is in two of them.
 
 # %%
 sliding = opens(F.window("ts", "10 minutes", "5 minutes"), "sliding")
 
 # %% [markdown]
-# **Session**: as long as events follow each other within two minutes, and two minutes more. Spark
-# needs another group column for session windows.
+# **Session**: a window ends two minutes after its last event; an event before that extends it.
+# Spark needs another group column for session windows.
 
 # %%
 session = opens(F.session_window("ts", "2 minutes"), "session")

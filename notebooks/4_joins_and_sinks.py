@@ -99,7 +99,7 @@ first = followed()
 first
 
 # %% [markdown]
-# The others may still be matched. The second files bring phone4's open, whose recording is in the
+# The other opens may still match. The second files bring phone4's open, whose recording is in the
 # state; and the watermarks pass the hour of phone2 and phone3: a left outer join now writes them as
 # unmatched.
 
@@ -171,7 +171,7 @@ except m.streams.UsageError as error:
     print(refused)
 
 # %% [markdown]
-# The cause of a failure is reported, and the stream is found by its name after its end.
+# A failed stream reports the cause, also after its end: `exception` finds the stream by its name.
 
 
 # %%

@@ -78,9 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="medallion",
         description="Ingest files or Kafka messages into Delta tables that you query with SQL.",
-        epilog="Everything is written under one root, data/lakehouse or what MEDALLION_HOME names; "
-        "settings are in conf/ or what MEDALLION_CONF names. Exit status: 0 done, 1 the data "
-        "failed a gate or a check, 2 wrong use or configuration, 70 a crash.",
+        epilog="All data is below one root, MEDALLION_HOME (default: data/lakehouse); the settings "
+        "are in MEDALLION_CONF (default: conf). Exit status: 0 done, 1 the data failed a gate or a "
+        "check, 2 wrong use or configuration, 70 a crash.",
     )
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
     parser.set_defaults(command=None)
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
 
-    _add_add(add("add", "add a source to pipeline.yaml from a look at its files"))
+    _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
     _add_land(add("land", "generate test data and land it"))
     _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
@@ -102,9 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     stream = add("stream", "keep all layers running until SIGTERM or Ctrl-C", has_json=False)
     stream.add_argument("--trigger", default="4 seconds", help="the interval (default: 4 seconds)")
     _add_sql(add("sql", "query the tables as layer.table in read-only SQL", has_json=False))
-    add("status", "the state and backlog of each query")
-    _add_files(add("files", "the ledger: every file that ever landed, and its state"))
-    schema = add("schema", "the versions of a source's schema, and their differences")
+    add("status", "show the state and backlog of each query")
+    _add_files(add("files", "list every file that ever landed, and its state"))
+    schema = add("schema", "show the versions of a source's schema, and their differences")
     schema.add_argument("source", help=_SOURCE)
     audit = add("audit", "balance the rows of every source")
     audit.add_argument(

@@ -289,7 +289,7 @@ def check_text(result: CheckResult) -> str:
     lines += [*attention_lines(result.files), *(f"note: {line}" for line in result.notes)]
     lines = [*map(printable, lines), ""]
     if result.errors:
-        return "\n".join([*lines, "the configuration is wrong: no run starts"])
+        return "\n".join([*lines, "the configuration is wrong: correct it before the next run"])
     lines.append("the next nightly run:")
     if result.has_unfinished_refresh:
         lines.append("  completes a refresh first")

@@ -80,7 +80,7 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     from medallion.ingest.schema import registry
 
     if not versions:
-        return "no version yet: the first run of the source infers its schema"
+        return "no version yet: the first run of the source creates it"
     lines = []
     for before, version in zip((None, *versions), versions, strict=False):
         lines.append(f"version {version.version}  {version.created_at}  {version.why}")

@@ -68,7 +68,7 @@ class Socket:
 
     Attributes:
         host: The host to connect to.
-        port: Its TCP port.
+        port: The TCP port.
     """
 
     host: str
@@ -131,7 +131,7 @@ class ReaderOptions:
         escape: The character before a quote within a field; by default quotes are doubled.
         encoding: The encoding of the files, such as `latin-1`, `windows-1252` or `utf-16`.
         comment: Lines that start with this character are left out.
-        null_value: A field that is null, such as `NULL`; an empty field always is.
+        null_value: The string that is read as null, such as `NULL`; an empty field is always null.
     """
 
     delimiter: str = ","
@@ -164,8 +164,8 @@ class SourceConfig:
         lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
         event_time: The silver column of the time at which the event happened. The watermark and
             the windows of gold use it.
-        keys: The silver columns that identify a row; `event_time` is one of them. Times of arrival
-            cannot be keys.
+        keys: The silver columns that identify a row; `event_time` is one of them. A column computed
+            from `_ingested_at` or `_source_modified_at` cannot be a key.
         watermark: How long silver remembers keys, in event time. Older rows are late.
         max_future: How far an event time may be after the time of ingestion. The built-in rules
             `future_event_time` and `missing_event_time` quarantine later and missing ones: one
@@ -183,9 +183,8 @@ class SourceConfig:
             older one as `replaced`; `false` rejects it.
         quiet_period: Ingest a file only if it has not changed for this long: for writers that do
             not rename files when they are complete.
-        clean_source: What happens to ingested files: they are moved to `archive/`, deleted, or
-            left in place (`off`).
-        clean_after: How long ingested files stay in landing before that.
+        clean_source: Ingested files are moved to `archive/`, deleted, or left in place (`off`).
+        clean_after: How long ingested files stay in landing before they are archived or deleted.
         max_line_bytes: Reject a file with a longer line; at most `512 MiB`.
         max_files_per_trigger: The most files in one batch.
         max_bytes_per_trigger: The most bytes in one batch, counted uncompressed.
