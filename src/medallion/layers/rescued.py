@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
-from medallion.ingest.schema.evolution import has_inexact_doubles
+from medallion.ingest.schema.evolution import has_longs_beyond_double
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
@@ -212,7 +212,7 @@ class RescuedValues:
             return None
         is_whole = isinstance(type_, (T.IntegerType, T.LongType))
         if is_whole and _FRACTION.fullmatch(field.example):
-            return "string" if has_inexact_doubles(self._table, column) else "double"
+            return "string" if has_longs_beyond_double(self._table, column) else "double"
         return "string"
 
 

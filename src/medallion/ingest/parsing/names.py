@@ -145,38 +145,40 @@ class ColumnNamer:
         """
         columns = self._columns_of(list(fields), list(known), "")
         return {
-            column: self._ddl(fields[name], known.get(column), column)
+            column: self._rename_in_ddl(fields[name], known.get(column), column)
             for name in fields
             if (column := columns.get(name))
         }
 
-    def _ddl(self, ddl: str, known: str | None, path: str) -> str:
+    def _rename_in_ddl(self, ddl: str, known: str | None, path: str) -> str:
         if "struct<" not in ddl:
             return ddl
         before = T.DataType.fromDDL(known) if known else None
-        return type_ddl(self._type(T.DataType.fromDDL(ddl), before, path))
+        return type_ddl(self._rename_in_type(T.DataType.fromDDL(ddl), before, path))
 
-    def _struct(self, fields: T.StructType, known: T.DataType | None, path: str) -> T.StructType:
+    def _rename_in_struct(
+        self, fields: T.StructType, known: T.DataType | None, path: str
+    ) -> T.StructType:
         before = {f.name: f.dataType for f in known} if isinstance(known, T.StructType) else {}
         columns = self._columns_of(fields.names, list(before), path)
         types = {each.name: each.dataType for each in fields}
         renamed_fields = []
         for name in fields.names:
             if column := columns.get(name):
-                inner = self._type(types[name], before.get(column), f"{path}{column}")
+                inner = self._rename_in_type(types[name], before.get(column), f"{path}{column}")
                 renamed_fields.append(T.StructField(column, inner))
         return T.StructType(renamed_fields)
 
-    def _type(self, dtype: T.DataType, known: T.DataType | None, path: str) -> T.DataType:
+    def _rename_in_type(self, dtype: T.DataType, known: T.DataType | None, path: str) -> T.DataType:
         match dtype:
             case T.StructType():
-                return self._struct(dtype, known, f"{path}.")
+                return self._rename_in_struct(dtype, known, f"{path}.")
             case T.ArrayType():
                 item = known.elementType if isinstance(known, T.ArrayType) else None
-                return T.ArrayType(self._type(dtype.elementType, item, path))
+                return T.ArrayType(self._rename_in_type(dtype.elementType, item, path))
             case T.MapType():
                 value = known.valueType if isinstance(known, T.MapType) else None
-                return T.MapType(dtype.keyType, self._type(dtype.valueType, value, path))
+                return T.MapType(dtype.keyType, self._rename_in_type(dtype.valueType, value, path))
         return dtype
 
     def _columns_of(self, names: list[str], known: list[str], path: str) -> dict[str, str]:

@@ -67,7 +67,7 @@ def plain_path(schema: Mapping[str, str]) -> str:
         schema: columns with their Spark types.
 
     Returns:
-        An expression like that of `exact_path`.
+        An expression as from `exact_path`.
     """
     columns = {name: parsed_field(name) for name in schema}
     columns |= {name: plain_column(name) for name in time_columns(schema)}
@@ -79,15 +79,15 @@ def plain_path(schema: Mapping[str, str]) -> str:
         "_more": f"case when _sound and not _known and {_IS_CLEAR}"
         f" and not {has_other_spelling('_keys', schema)} then {_unknown_fields(schema)} end",
     }
-    is_complete = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
+    is_exact = f"_sound and (_known or (_more is not null and {_IS_PLAIN}))"
     row = struct_sql({**columns, CORRUPT: "cast(null as string)", RESCUED: "_more"})
-    return with_variables(steps, f"case when {is_complete} then {row} end", path_type(schema))
+    return with_variables(steps, f"case when {is_exact} then {row} end", path_type(schema))
 
 
 def _has_known_fields(schema: Mapping[str, str]) -> str:
     """Return SQL that tests whether the line has only known fields, each once."""
     known = string_array(schema)
-    # Most lines have exactly the schema's keys in order, which is cheaper to test than the set.
+    # Many lines have exactly the schema's keys in order, which is cheaper to test than the set.
     are_known = f"size(array_intersect(_keys, {known})) = size(_keys)"
     return f"(_keys <=> {known} or (size(_keys) <= {len(schema)} and {are_known}))"
 

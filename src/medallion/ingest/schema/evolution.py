@@ -384,7 +384,7 @@ class Schema:
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
         return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
             name in source_columns(self._table, self._source.origin_columns)
-            and has_inexact_doubles(self._table, name)
+            and has_longs_beyond_double(self._table, name)
         )
 
     @staticmethod
@@ -468,7 +468,7 @@ def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     return _without(dtypes, bronze_columns({}, origin))
 
 
-def has_inexact_doubles(bronze: Path, column: str) -> bool:
+def has_longs_beyond_double(bronze: Path, column: str) -> bool:
     """Return whether a column has whole numbers that a double may round, such as ids."""
     beyond = f'where "{column}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
     return bool(delta_tables.select_rows(bronze, "1", beyond))

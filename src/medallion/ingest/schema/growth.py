@@ -43,25 +43,25 @@ def new_fields_sql(
         no column holds two values.
     """
     known = string_array(sorted({name.lower() for name in columns}))
-    tests = []
+    entry_tests = []
     if has_room:
         is_unknown = f"not array_contains({known}, lower(e.key))"
-        tests.append(f"({is_unknown} and length(e.key) between 1 and 128 and {_HAS_TYPE})")
+        entry_tests.append(f"({is_unknown} and length(e.key) between 1 and 128 and {_HAS_TYPE})")
     if can_widen:
-        tests.append(f"array_contains({known}, lower(e.key))")
+        entry_tests.append(f"array_contains({known}, lower(e.key))")
     is_new = f"e.value is not null and not array_contains({string_array(refused)}, e.key)"
-    tests_sql = [f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(tests)}))"] * bool(
-        tests
-    )
+    row_tests = [
+        f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(entry_tests)}))"
+    ] * bool(entry_tests)
     if not can_widen:
         for name, dtype in columns.items():
             json = json_field(RESCUED, name)
             if is_nested_type(dtype) and (test := _has_new_field(json, T.DataType.fromDDL(dtype))):
-                tests_sql.append(test)
-    if not tests_sql:
+                row_tests.append(test)
+    if not row_tests:
         return "false"
     keys = f"json_object_keys({RESCUED})"
-    any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(tests_sql)})"
+    any_of = f"size(array_distinct({keys})) = size({keys}) and ({' or '.join(row_tests)})"
     fields = f"from_json({RESCUED}, 'map<string,string>')"
     return f"coalesce(exists(array({fields}), fields -> {any_of}), false)"
 
