@@ -18,14 +18,14 @@ from medallion.storage.text import Reporter
 class DemoBatch(SparkBatch):
     """The rows of one micro-batch; see `ingest.source.SourceBatch`."""
 
-    summary = "a demonstration"
+    summary = "demonstration rows"
 
     def record_in_ledger(self, version: int | None) -> None:
         """Do nothing: there is no ledger."""
 
 
 class DemoSource:
-    """Generated rows, or lines from a port; `ingest.source.Source` documents the methods."""
+    """Generated rows, or lines from a socket; `ingest.source.Source` documents the methods."""
 
     last_in_ledger = None
     rows_in_ledger = 0  # never used
@@ -38,7 +38,7 @@ class DemoSource:
         schema: Schema,
         report: Reporter,
     ) -> None:
-        assert isinstance(source.stream, Rate | Socket), f"{source.name} is no demonstration"
+        assert isinstance(source.stream, Rate | Socket), f"{source.name} is not rate or socket"
         self._spark, self._settings, self._report = spark, source.stream, report
         self._name = f"bronze.{source.name}"
         self._bronze = config.layout.table(self._name)
@@ -69,7 +69,7 @@ class DemoSource:
         return is_rate or not checkpoint.exists()
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
-        """Continue the numbering of batches, with new rows."""
+        """Write a checkpoint that only continues the numbering of batches."""
         checkpoints.write_start(self._spark, checkpoint, max(last, 0), None)
 
     def sample_batch(self) -> DemoBatch:
@@ -81,4 +81,4 @@ class DemoSource:
         return delta_log.rows_by_transaction(self._bronze, None, number).get(number, 0)
 
     def release(self, number: int) -> None:
-        """Do nothing: nothing is kept."""
+        """Do nothing: there are no files to archive."""

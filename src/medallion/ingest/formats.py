@@ -49,8 +49,8 @@ SOURCE_TYPES: Mapping[str, SourceType] = {
 def refuse_format_change(config: Config, source: SourceConfig) -> None:
     """Raise UsageError if bronze has rows of another source type or format.
 
-    One source type does not know what another one ingested, and verifying files as another format
-    would give other counts.
+    A source type has no ledger of what another one ingested, and a file has other row counts if it
+    is verified as another format.
     """
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
@@ -61,16 +61,16 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
             f"{name} was written by another source type than {source.format}: give this source "
             "a new name."
         )
-    now = _format_settings(source)
-    # None is recorded before the first start, or after the checkpoint was lost.
-    then = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or now
-    if then != now and any(
+    configured = _format_settings(source)
+    # No format is recorded before the first start, or after the checkpoint was lost.
+    recorded = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or configured
+    if recorded != configured and any(
         entry.state in ledger.INGESTED_STATES
         for entry in ledger.read_entries(config.layout, source.name)
     ):
         raise UsageError(
-            f"{name} has files that were ingested as {_description(then)}, not as "
-            f"{_description(now)}: give this source a new name."
+            f"{name} has files that were ingested as {_description(recorded)}, not as "
+            f"{_description(configured)}: give this source a new name."
         )
 
 

@@ -1,8 +1,7 @@
 """The protocol between bronze and its sources: files, Kafka topics and demonstration streams.
 
-A source streams references (paths of files, say) or messages, and bronze reads the rows within the
-micro-batch. So unreadable input does not block the rest, and each batch is parsed by the newest
-schema.
+A source streams file paths or messages, and bronze reads the rows within the micro-batch.
+Unreadable input does not block the rest, and each batch is parsed with the newest schema.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backlog:
-    """The files or messages that wait to be ingested.
+    """The files or messages that are not ingested yet.
 
     Attributes:
-        files: their number.
+        files: number of files.
         bytes: size of the files as stored.
         unpacked: estimated size of the files without compression, in bytes.
         oldest: modification time of the oldest file, in microseconds since 1970.
@@ -63,9 +62,9 @@ class SourceBatch(Protocol):
 
     @property
     def paths(self) -> Sequence[str]:
-        """The paths of the files to read, as in the ledger; none of messages."""
+        """The paths of the files to read, as in the ledger; empty for messages."""
 
-    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+    def read(self, work: Callable[[DataFrame], None], description: str) -> None:
         """Call `work` with the rows of the batch.
 
         Unreadable files are rejected and reported, and `work` is called again without them. It is
@@ -74,7 +73,7 @@ class SourceBatch(Protocol):
         Args:
             work: takes `value` (JSON text), or the columns of typed files (`parsing.typed`), and
                 the columns of the source that say where each row came from.
-            what: a description of the work, for error messages.
+            description: describes the work in error messages.
 
         Raises:
             MedallionError: the work failed, and no input of the batch is the cause.
@@ -92,10 +91,10 @@ class SourceBatch(Protocol):
 
 
 class SparkBatch:
-    """The common part of every `SourceBatch` whose rows Spark's own source reads.
+    """Base class of batches whose rows one of Spark's own sources reads.
 
     Args:
-        rows: the rows of the batch, or None if they are not to be read.
+        rows: the rows of the batch; None if `read` must not read them.
     """
 
     paths = ()
@@ -103,8 +102,8 @@ class SparkBatch:
     def __init__(self, rows: DataFrame | None) -> None:
         self._rows = rows
 
-    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
-        """Call `work` with the rows, if there are any."""
+    def read(self, work: Callable[[DataFrame], None], description: str) -> None:
+        """Call `work` with the rows, unless they are None."""
         from medallion.spark.errors import (  # here: it imports Spark
             SPARK_ERRORS,
             as_medallion_error,
@@ -114,7 +113,7 @@ class SparkBatch:
             try:
                 work(self._rows)
             except SPARK_ERRORS as error:
-                raise as_medallion_error(error, what) from error
+                raise as_medallion_error(error, description) from error
 
     def first_lines(self) -> list[str]:
         """Return none: that needs a Spark job."""
@@ -132,10 +131,10 @@ class Source(Protocol):
         """
 
     def stream(self) -> DataFrame:
-        """Return the stream whose micro-batches `batch` takes.
+        """Return the stream whose micro-batches are passed to `batch`.
 
         Raises:
-            MedallionError: the source needs setting up first.
+            MedallionError: a jar that the source needs is missing.
         """
 
     def batch(self, number: int, queued: DataFrame) -> SourceBatch:
@@ -158,7 +157,7 @@ class Source(Protocol):
         """The number of rows in bronze according to the ledger; call only if there is one."""
 
     def can_resume(self, checkpoint: Path) -> bool:
-        """Return whether the query can continue from this checkpoint, or without one."""
+        """Return whether the query can start with this checkpoint, which may not exist."""
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
         """Write a new checkpoint that skips all input that is already ingested.
@@ -169,13 +168,13 @@ class Source(Protocol):
         """
 
     def sample_batch(self) -> SourceBatch:
-        """Return waiting input, at most one batch of it, to infer a schema from."""
+        """Return at most one batch of pending input, to infer a schema from it."""
 
     def count_rows(self, number: int) -> int:
         """Count the rows of one batch again, after a run died before recording them."""
 
     def release(self, number: int) -> None:
-        """Archive or delete the input of batches up to this one, whose rows are recorded."""
+        """Archive or delete the input of all batches up to this one; their rows are recorded."""
 
 
 def stale_ledger_error(name: str) -> UsageError:
@@ -191,9 +190,9 @@ class SourceScan:
     """The result of comparing a source's input with its ledger; nothing is written yet.
 
     Attributes:
-        has_work: whether bronze has input to read, or its ledger to repair.
-        enqueue: records the result, and releases the input of batches up to a recorded one, whose
-            number it takes. Call it only if no batch of the source was interrupted.
+        has_work: whether bronze has input to read or a ledger to repair.
+        enqueue: writes the result, and releases the input of all batches up to the last recorded
+            one, whose number is its argument. Call it only if no batch was interrupted.
     """
 
     has_work: bool
@@ -206,12 +205,12 @@ class SourceType:
 
     Attributes:
         open: opens a source in a Spark session.
-        backlog: returns what waits to be ingested.
+        backlog: returns the input that is not ingested yet.
         scan: compares the source's input with its ledger; writes nothing.
         rows_in_ledger: returns the number of ingested rows, or None if there is no ledger.
         losses: returns messages about input that was lost before ingestion, or that is pending.
         verify: compares bronze with the input, read again.
-        supports_available_now: whether input that arrives between runs is still there for the next.
+        supports_available_now: whether input that arrives between runs waits for the next run.
     """
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Reporter], Source]

@@ -139,7 +139,7 @@ def leave_mark(monkeypatch: pytest.MonkeyPatch, files: FileSource) -> None:
     files.poll()
     with monkeypatch.context() as patch, suppress(Py4JError):
         patch.setattr(trial, "spark_responds", lambda _: False)
-        with files.context.attempts.of(list(files.ledger.newest_entries())):
+        with files.context.attempts.marked(list(files.ledger.newest_entries())):
             raise Py4JError("Answer from Java side is empty")
 
 

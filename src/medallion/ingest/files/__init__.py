@@ -1,15 +1,15 @@
 """Files as a source.
 
-A file on its way to bronze, and the modules it passes:
+The modules that a file passes on its way to bronze:
 
 1. `listing` lists a source's directories; `classify` compares each file with the ledger.
 2. `discovery` enqueues the new files in the order of their modification times.
 3. `source` streams the queue; `batch` reads the files of one micro-batch and records them.
    `reader` reads them: JSON and text with Spark, CSV and what Spark cannot read with `decode`.
-   `header`, `content` and `typed` find files that are misread or unreadable; `trial` finds files
-   that crash the engine.
+   `header`, `content` and `typed` find files that are unreadable or would be misread; `trial`
+   finds files that crash the engine.
 4. `archive` archives, deletes or rejects files.
 
-`source_type` has what works without Spark. `verify` counts the rows of files again for the deep
-audit.
+`source_type` has the operations that need no Spark. `verify` counts the rows of files again for the
+deep audit.
 """

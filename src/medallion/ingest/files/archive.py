@@ -27,7 +27,7 @@ from medallion.storage.files import FileInfo, file_info, free_path, numbered_pat
 from medallion.storage.paths import REASON_SUFFIX, Layout
 from medallion.storage.text import Reporter, counted, error_reason
 
-_DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source asks for")
+_DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source: delete requires")
 
 
 def archive_due_files(
@@ -35,7 +35,7 @@ def archive_due_files(
 ) -> None:
     """Archive or delete ingested files once `clean_after` has passed, and reject unreadable ones.
 
-    A file that cannot be moved is tried each time, and reported once.
+    A file that cannot be moved is tried again in each run, and reported once.
 
     Args:
         config: the configuration.
@@ -44,7 +44,7 @@ def archive_due_files(
         batch: the last batch that is recorded in `ops.runs`.
         report: reports files that cannot be moved.
     """
-    # Without `clean_after` no times are compared: a clock that was set back would keep files.
+    # Without `clean_after` times are not compared: files would stay if the clock was set back.
     age = source.clean_after.micros if source.clean_after else None
     latest = clock.now_micros() - (age or 0)
 
@@ -77,10 +77,10 @@ def archive_due_files(
 def reject_files(
     layout: Layout, source: SourceConfig, ledger: Ledger, unreadable: list[Entry]
 ) -> None:
-    """Record unreadable files, and move them to `rejected/<source>/` with a file of the reason.
+    """Record unreadable files, and move them to `rejected/<source>/` with a reason file.
 
-    The ledger comes first: after an interruption, or if a file cannot be moved, it is not read
-    again, and `archive_due_files` moves it later.
+    The ledger is written first: if a file is not moved, it is not read again either, and
+    `archive_due_files` moves it later.
 
     Args:
         layout: the paths of the lakehouse.
@@ -117,9 +117,9 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
         is_deleted = info is None or file.delete(entry.info)
         return entry.with_state(ARCHIVED, _DELETED) if is_deleted else None
     top = layout.archive(source.name) if is_ingested else layout.rejected(source.name)
-    if info is None:  # an interrupted run may have moved it before the ledger had that
-        places = takewhile(os.path.lexists, numbered_paths(top / below))
-        target = next((place for place in places if file_info(place) == entry.info), None)
+    if info is None:  # an interrupted run may have moved it without recording it
+        paths = takewhile(os.path.lexists, numbered_paths(top / below))
+        target = next((path for path in paths if file_info(path) == entry.info), None)
     else:
         target = free_path(top / below)
         if not file.move_to(target, entry.info):
@@ -132,11 +132,11 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     return replace(entry, state=REJECTED, moved_to=layout.relative(target))
 
 
-def _write_reason_file(entry: Entry, place: Path) -> None:
+def _write_reason_file(entry: Entry, path: Path) -> None:
     """Write the reason beside a rejected file; names have at most 255 bytes."""
-    name = place.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
+    name = path.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = free_path(place.with_name(name + REASON_SUFFIX))
+        reason = free_path(path.with_name(name + REASON_SUFFIX))
         reason.write_text(f"{entry.path}: {entry.why}\n", encoding="utf-8", errors="replace")
 
 
@@ -147,14 +147,15 @@ MAX_COMPARED = 10_000
 def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
     """Return the archived files whose sizes differ from the ledger's, each with the reason.
 
-    The second result is the number of older files that were not compared.
-
     A change after the last report, or after the acknowledgement, is a new one.
+
+    Returns:
+        The files, and the number of older archived files that were not compared.
     """
     entries, total = ledger.newest_archived(config.layout, MAX_COMPARED)
     root, changed = str(config.layout.root), []
     for entry in entries:
-        # Without a `Path`, which takes longer than the system call.
+        # A `Path` would take longer than the system call.
         size = _size(f"{root}/{entry.moved_to}")
         if entry.source not in config.sources or size in (None, entry.size):
             continue

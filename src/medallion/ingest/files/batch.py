@@ -40,7 +40,7 @@ from medallion.storage.paths import Layout
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import Reporter, counted, printable
 
-_A_LINE = "SELECT '{}' AS value"
+_SAMPLE_LINE = "SELECT '{}' AS value"
 # Errors that a file may cause: in Spark, or in Python, which checks it first.
 _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
 # Limits of `first_lines`: files, and lines and bytes of each.
@@ -53,7 +53,7 @@ class BatchContext:
 
     Attributes:
         schema: grows with each batch.
-        ledger_lock: a stream polls beside its batches, and neither may overwrite the other.
+        ledger_lock: held to write the ledger, as a stream polls while its batches run.
         attempts: the marker of the files that are being read.
     """
 
@@ -67,7 +67,7 @@ class BatchContext:
     attempts: trial.ReadAttempts = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the marker that an earlier process has left."""
+        """Read the marker that an earlier process left."""
         attempts = trial.ReadAttempts(self.spark, self.config.layout.checkpoint(self.name))
         object.__setattr__(self, "attempts", attempts)
 
@@ -81,7 +81,7 @@ class BatchContext:
         return self.config.layout.root / entry.path
 
     def read_rows(self, paths: list[str]) -> DataFrame:
-        """Return the rows of some files by the columns that are known now."""
+        """Return the rows of some files, read with the current schema."""
         return reader.read_rows(self.spark, self.config, self.source, paths, self.schema.fields)
 
     def parse_error(self, entries: Iterable[Entry]) -> Exception | None:
@@ -93,13 +93,13 @@ class BatchContext:
         return None
 
     def raise_if_engine_fails(self, error: Exception) -> None:
-        """Raise the error again if parsing a line that is in no file fails, too."""
+        """Raise `error` if parsing a line that is in none of the files fails too."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
         try:
             has_started = metadata.is_file()
-            reader = self.spark.read
+            spark = self.spark
             self._parse_all(
-                reader.text(escaped(metadata)) if has_started else self.spark.sql(_A_LINE)
+                spark.read.text(escaped(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
             )
         except Exception:
             raise error from None
@@ -122,7 +122,7 @@ class BatchContext:
         """
         info = current_info(self.config.layout, entry.path)
         if info is None:
-            text = "gone between its listing and its reading"
+            text = "gone after it was listed and before it was read"
             self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, text))])
             self.report(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {text}")
         return info == entry.info
@@ -134,19 +134,19 @@ class BatchContext:
             entries: the files.
             problem: returns why the file at a path is invalid, or None if it is valid.
         """
-        good, bad = [], []
+        valid, invalid = [], []
         with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
             reasons = list(pool.map(problem, map(self.path, entries)))
         for entry, reason in zip(entries, reasons, strict=True):
             if reason is None:
-                good.append(entry)
+                valid.append(entry)
             elif self.check_unchanged(entry):  # a missing or changed file is not the cause
-                bad.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, reason)))
+                invalid.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, reason)))
                 path = printable(entry.path)
                 self.report(f"  {self.name}: {path}: {REJECTED}: {printable(reason)}")
         with self.ledger_lock:  # a stream archives files beside its batches
-            archive.reject_files(self.config.layout, self.source, self.ledger, bad)
-        return good
+            archive.reject_files(self.config.layout, self.source, self.ledger, invalid)
+        return valid
 
 
 class FileBatch:
@@ -178,21 +178,21 @@ class FileBatch:
     def paths(self) -> list[str]:
         return [entry.path for entry in self._entries]
 
-    def read(self, work: Callable[[DataFrame], None], what: str) -> None:
+    def read(self, work: Callable[[DataFrame], None], description: str) -> None:
         if not self._is_checked:
-            # Files with rows in the ledger are in bronze, by a batch of a deleted checkpoint.
+            # A batch of a deleted checkpoint has ingested the files with rows in the ledger.
             new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
             self._entries = self._without_crashing(self._without_invalid(new))
             self._is_checked = True
         while self._entries:
             try:
-                with self.context.attempts.of(self._entries):
+                with self.context.attempts.marked(self._entries):
                     work(self.context.read_rows(self.paths))
                 return
             except _ERRORS as error:
                 good = self._readable(error)
                 if len(good) == len(self._entries):
-                    raise MedallionError(f"{what}: {one_line(str(error))}") from error
+                    raise MedallionError(f"{description}: {one_line(str(error))}") from error
                 self._entries = good
 
     def first_lines(self) -> list[str]:
@@ -202,7 +202,7 @@ class FileBatch:
         return first_lines([self.context.path(entry) for entry in self._entries])
 
     def _without_invalid(self, entries: list[Entry]) -> list[Entry]:
-        """Reject files that are corrupt, or that Spark would read wrong; return the others."""
+        """Reject files that are corrupt, or that Spark would misread; return the others."""
         source = self.context.source
         if source.format in TYPED_FORMATS:
             return self.context.reject_invalid(
@@ -211,7 +211,7 @@ class FileBatch:
 
         def invalid_reason(path: Path) -> str | None:
             reason = content.not_text_reason(path, source.options.encoding)
-            # Python decodes and checks other files as Spark asks for their rows.
+            # Files that Python decodes are checked while Spark reads their rows.
             is_checked_later = decode.is_decoded(path, source)
             return reason or (None if is_checked_later else content.too_long_reason(path, source))
 
@@ -224,17 +224,17 @@ class FileBatch:
             MedallionError: a signal requests shutdown; the files stay suspected.
         """
         context = self.context
-        suspects = context.attempts.suspects(entries)
+        suspects = context.attempts.pop_suspects(entries)
         if not suspects:
             return entries
-        what = counted(len(suspects), "file")
+        count = counted(len(suspects), "file")
         context.report(
-            f"  {context.name}: a process died while it read {what}: a child reads them first"
+            f"  {context.name}: a process died while it read {count}: a child reads them first"
         )
         paths = [entry.path for entry in suspects]
         crashing = trial.find_crashing_files(context.trial_process(), paths)
         if signals.is_shutdown_requested():
-            raise MedallionError(f"interrupted while a child process read {what}")
+            raise MedallionError(f"interrupted while a child process read {count}")
         root: Path = context.config.layout.root
         return context.reject_invalid(
             entries, dict.fromkeys((root / path for path in crashing), trial.CRASH_REASON).get
@@ -291,7 +291,9 @@ class FileBatch:
                 ledger, layout, self._queued, self._entries, self._number, counts
             )
             replaced = [
-                old.with_state(REPLACED, Reason(ReasonCode.REPLACED, "a newer version came"))
+                old.with_state(
+                    REPLACED, Reason(ReasonCode.REPLACED, "a newer version was ingested")
+                )
                 for entry in ingested
                 if (old := ledger.previous_ingested(entry)) and old.state != REPLACED
             ]
@@ -322,9 +324,9 @@ class Counts(NamedTuple):
 
 
 def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
-    """Return files as they were when they were enqueued, as rows of the ledger.
+    """Return files as ledger entries, as they were when they were enqueued.
 
-    The ledger itself may have something else of them by now, or nothing.
+    The ledger itself may have other entries of these versions by now, or none.
     """
     times = ((row, _micros(row.modified_at)) for row in rows)
     return [Entry(source, row.path, row.version, row.size, at, at) for row, at in times]
@@ -353,7 +355,7 @@ def read_queued_batch(
 def count_rows_by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
     """Return the rows that one version of bronze added, by the paths of their files.
 
-    They are read without Spark, which takes ten times as long for that.
+    They are read without Spark, which takes ten times as long.
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
@@ -399,26 +401,26 @@ def ingested_entries(
         counts: the rows that bronze has of it, by the paths of the files.
     """
 
-    def likelihood(entry: Entry) -> tuple[bool, int]:
+    def preference(entry: Entry) -> tuple[bool, int]:
         read = counts.get(entry.path)
         return read is not None and read.modified_at == entry.modified_at, entry.version
 
-    # Of several entries of one path the one with the time of the rows counts, else the newest.
-    queued_by_path = {entry.path: entry for entry in sorted(queued, key=likelihood)}
+    # A path may be queued several times: prefer the time of the rows, then the newest version.
+    queued_by_path = {entry.path: entry for entry in sorted(queued, key=preference)}
     ingested = []
     for path, read in counts.items():
-        if entry := _entry_of_rows(ledger, layout, path, queued_by_path.get(path), read, batch):
+        if entry := _entry_for_rows(ledger, layout, path, queued_by_path.get(path), read, batch):
             ingested.append(entry.as_ingested(batch, *read[:3]))
     return ingested + [e.as_ingested(batch, 0, 0, 0) for e in entries if e.path not in counts]
 
 
-def _entry_of_rows(
+def _entry_for_rows(
     ledger: Ledger, layout: Layout, path: str, queued: Entry | None, read: Counts, batch: int
 ) -> Entry | None:
     """Return the ledger's entry of a file that bronze has rows of.
 
-    That file may have replaced the queued one just before Spark opened it, and a poll may have
-    written another version of it to the ledger since.
+    The file may have been replaced after it was queued and before Spark opened it, and a poll may
+    have added its new version to the ledger since.
 
     Args:
         ledger: the ledger, which is only read.
@@ -455,5 +457,5 @@ def _may_ingest(entry: Entry, batch: int) -> bool:
 
 
 def _micros(time: datetime) -> int:
-    # Not by way of a float, which is a millisecond off for the times of some years.
+    # Without floats, which are a millisecond off in some years.
     return (time.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000

@@ -1,4 +1,4 @@
-"""Classification of listed files by what the ledger knows of their paths."""
+"""Classification of listed files by the ledger's entries of their paths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OVERWRITES = (ReasonCode.NAME_TAKEN, ReasonCode.GREW)
 
 
 class FileClassifier:
-    """Classifies the files of a listing by what the ledger has of each path."""
+    """Classifies listed files as new, deferred or rejected, by the entries of their paths."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class FileClassifier:
             source: the source of the files.
             ledger: its ledger, which is only read.
             now: when the directories were listed, in microseconds since 1970.
-            requested: paths of pending backfills. They may be for files that were rejected before.
-            unread: paths and versions of pending files that bronze will never read.
+            requested: paths of pending backfills. Their rejected files are classified again.
+            unread: paths and versions of pending files to enqueue again.
         """
         self._layout, self._source, self._ledger = layout, source, ledger
         self._now, self._requested, self._unread = now, requested, unread
-        self._names: set[str] | None = None  # that headers of CSV may have
+        self._header_names: set[str] | None = None  # read for the first file
 
     def classify(self, listing: Listing) -> list[Entry]:
         """Return the new ledger entries of the listed files."""
@@ -74,11 +74,11 @@ class FileClassifier:
         return [*filter(None, entries), *invalid]
 
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
-        """Return the entry of something that is deferred to the next scan."""
+        """Return the entry of a path that cannot be read; the next scan tries again."""
         known = self._ledger.newest(path)
         if known is not None and known.state == PENDING:
-            return known.with_state(PENDING, reason)  # keep what is known of its file
-        # That file is still there; if it was moved, this is another one.
+            return known.with_state(PENDING, reason)  # keep the size of its file
+        # The known file is still there, unless it was moved: then this is another one.
         if known and known.moved_to is None and known.state in (INGESTED, *REFUSED_STATES):
             return known
         return self._pending_entry(path, FileInfo(0, self._now), reason)
@@ -86,7 +86,7 @@ class FileClassifier:
     def _classify_file(self, path: str, info: FileInfo) -> Entry | None:
         """Return the new entry of a listed file; None if nothing has changed."""
         known = self._ledger.newest(path)
-        if known is not None and known.info == info and not self._is_to_reclassify(known):
+        if known is not None and known.info == info and not self._should_reclassify(known):
             return None
         deferred = (
             self._being_written_reason(info)
@@ -94,25 +94,25 @@ class FileClassifier:
             or self._misread_reason(path)
         )
         entry = self._pending_entry(path, info, deferred)
-        # Not only the newest version counts: the one before may be rejected.
+        # The newest version may be rejected, and an earlier one ingested.
         earlier = self._ledger.previous_ingested(entry)
         reason = self._overwrite_reason(earlier, entry) if earlier else None
         return entry.with_state(REJECTED, reason) if reason else entry
 
-    def _is_to_reclassify(self, known: Entry) -> bool:
-        """Return whether a file that is as the ledger has it is to be classified again."""
+    def _should_reclassify(self, known: Entry) -> bool:
+        """Return whether an unchanged file has to be classified again."""
         if known.state in REFUSED_STATES:
             # The user has put it back, or has done what its reason said.
-            allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
+            is_allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             path = self._layout.root / known.path
             is_requested = any(path.is_relative_to(each) for each in self._requested)
-            return known.moved_to is not None or allowed or is_requested
+            return known.moved_to is not None or is_allowed or is_requested
         if known.state == PENDING:
             return is_deferred(known) or (known.path, known.version) in self._unread
         return known.state in (VANISHED, ARCHIVED)  # it was gone and is back
 
     def _overwrite_reason(self, earlier: Entry, entry: Entry) -> Reason | None:
-        """Return why a file is rejected that has the path of one whose rows are in bronze."""
+        """Return why a file is rejected, given an earlier one of its path that is in bronze."""
         if earlier.state == ARCHIVED and self._is_same_file(earlier, entry):
             return _SAME_FILE
         if self._source.allow_overwrites:
@@ -131,7 +131,7 @@ class FileClassifier:
         """Return whether a file has the content of an archived one.
 
         A daily copy of a complete directory brings archived files back, with or without their
-        times. Without the archived file, size and time are compared.
+        times: so bytes are compared, or size and time if the archived file is gone.
         """
         root = self._layout.root
         if archived.size == entry.size and archived.moved_to is not None:
@@ -166,10 +166,10 @@ class FileClassifier:
         return None
 
     def _misread_reason(self, path: str) -> Reason | None:
-        """Return why a file waits for a repair or other options of its source."""
-        if self._names is None:
-            self._names = header.known_header_names(self._layout, self._source)
-        return header.misread_reason(self._layout.root / path, self._source, self._names)
+        """Return why a file is deferred until it is repaired or its source has other options."""
+        if self._header_names is None:
+            self._header_names = header.known_header_names(self._layout, self._source)
+        return header.misread_reason(self._layout.root / path, self._source, self._header_names)
 
 
 def is_deferred(entry: Entry) -> bool:

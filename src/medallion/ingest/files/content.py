@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 CODECS = (".gz", ".bz2", ".deflate", ".zst", ".xz")
 ZIP = ".zip"
 PYTHON_CODECS = (".xz", ZIP)
-"""What Spark cannot read."""
-# The most bytes that one packed byte can be (source: zlib's technical details).
+"""Suffixes of files that Spark cannot unpack."""
+# The most bytes that one packed byte can become (source: zlib's technical details).
 _MAX_RATIO = {".gz": 1032, ".deflate": 1032}
 _USUAL_RATIO = 8  # of JSON
 _GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
-_PACKED_BYTES = 1 << 16  # read at once; the rest is copied for each stream that ends in it
-# A zip archive that unpacks to more than this, and to more than so many times its size, is refused.
+_PACKED_BYTES = 1 << 16  # read at once; what follows the end of a stream is copied
+# Zip archives that exceed both this unpacked size and this ratio to their own size are rejected.
 _BOMB_BYTES, _BOMB_RATIO = 1 << 30, 200
 _ZIP_METHODS = (
     zipfile.ZIP_STORED,
@@ -50,7 +50,7 @@ READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile
 
 
 class ContentError(ValueError):
-    """The reason why a file's content is invalid; its bytes can be read."""
+    """The bytes of a file can be read, but its content is invalid; the message is the reason."""
 
 
 def format_bytes(size: int) -> str:
@@ -74,10 +74,10 @@ def open_unpacked(path: Path) -> IO[bytes]:
 
 
 def open_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Open the members of a zip archive one after the other, or a file that is none.
+    """Open the members of a zip archive one after the other, or a file that is not one.
 
     Yields:
-        The member's name, "" if the file is no archive, and its unpacked bytes.
+        The member's name, "" if the file is not an archive, and its unpacked bytes.
 
     Raises:
         ContentError: the archive is not supported.
@@ -94,7 +94,7 @@ def open_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def strip_member(source_file: str) -> str:
-    """Return the path of the file that `_source_file` names: a member follows its archive's #."""
+    """Return the path of the file in `_source_file`, without the member of a zip archive."""
     return _MEMBER.sub(r"\1", source_file)
 
 
@@ -110,7 +110,7 @@ def _file_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 
 
 def _unsupported_zip_reason(archive: zipfile.ZipFile) -> str | None:
-    """Return why a zip archive is not read; None if it is."""
+    """Return why a zip archive is not supported; None if it is."""
     members = _file_members(archive)
     for member in members:
         name = member.filename
@@ -152,7 +152,7 @@ def estimate_unpacked_size(path: Path, size: int) -> int:
 
 
 class _UnpackedFile(io.RawIOBase):
-    """The bytes of a file that is unpacked in pieces."""
+    """The unpacked bytes of a file, as a stream."""
 
     def __init__(self, path: Path, decompress: Callable[[IO[bytes]], Iterator[bytes]]) -> None:
         self._file = path.open("rb")
@@ -167,9 +167,9 @@ class _UnpackedFile(io.RawIOBase):
             if piece is None:
                 return 0
             self._rest = memoryview(piece)
-        room = memoryview(buffer)
-        count = min(len(room), len(self._rest))
-        room[:count] = self._rest[:count]
+        target = memoryview(buffer)
+        count = min(len(target), len(self._rest))
+        target[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
 
@@ -183,7 +183,7 @@ def _decompress_streams(
 ) -> Iterator[bytes]:
     """Decompress streams that follow one another.
 
-    Python's own reader of bzip2 ignores what follows the first one.
+    Python's own bzip2 reader ignores invalid data after the first one.
 
     Args:
         file: the packed file.
@@ -200,7 +200,7 @@ def _decompress_streams(
             data = file.read(_PACKED_BYTES)
             if not data:
                 raise EOFError("its data ends too soon")
-        else:  # it has more of what it was given
+        else:  # the decompressor has more output for its input
             data = b""
 
 
@@ -227,14 +227,14 @@ _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 
 
 def too_long_reason(path: Path, source: SourceConfig) -> str | None:
-    """Return which line that Spark reads is longer than `max_line_bytes`; None if none is.
+    """Return which line is longer than `max_line_bytes`, in a file that Spark reads; None if none.
 
     Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
     without an error.
     """
     limit, suffix = source.max_line_bytes, path.suffix.lower()
     try:
-        # Of gzip and deflate the most that a file can unpack to is known.
+        # For gzip and deflate the largest possible unpacked size is known.
         size = path.stat().st_size * _MAX_RATIO.get(suffix, 1)
         if size <= limit and (suffix not in CODECS or suffix in _MAX_RATIO):
             return None
@@ -246,11 +246,11 @@ def too_long_reason(path: Path, source: SourceConfig) -> str | None:
                 where = f"line {number:,}" if number else None
     except READ_ERRORS as error:  # other errors are reported by the next reader
         return corrupt_reason(path, error)
-    return f"{where}: {too_long(limit)}" if where else None
+    return f"{where}: {too_long_problem(limit)}" if where else None
 
 
-def too_long(limit: int) -> str:
-    """Return the problem of a line that is longer than `limit` bytes."""
+def too_long_problem(limit: int) -> str:
+    """Return the reason for rejecting a line that is longer than `limit` bytes."""
     return (
         f"longer than {format_bytes(limit)}, the max_line_bytes of this source: split it, "
         "close its quotes, or raise the setting"
@@ -271,13 +271,13 @@ def _first_long_line(file: IO[bytes], limit: int) -> int | None:
 Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid
 _REPACK = "pack it as .gz or .zst"
 _UNPACK = "unpack it, and land its files"
-# Compression that is not read here. (Spark reads the first two; if one is truncated or not what its
-# name says, Spark finds no rows without an error.)
+# Compression that is not supported. Spark supports the first two, but returns no rows and no error
+# if such a file is truncated or in another format.
 REFUSED_CODECS = (".lz4", ".snappy", ".lzma", ".br", ".z", ".lz", ".lzo", ".sz")
 _CODEC_NAMES = {".br": "Brotli", ".lz4": "LZ4", ".snappy": "Snappy", ".lzma": "LZMA"}
 REFUSED_ARCHIVES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".7z", ".rar")
 # The first bytes of other formats (source: their specifications).
-_BINARY = {
+_FIRST_BYTES = {
     b"\x1f\x8b": "gzip data without .gz in its name",
     b"\x28\xb5\x2f\xfd": "zstandard data without .zst in its name",
     b"\xfd7zXZ\x00": "xz data without .xz in its name",
@@ -297,18 +297,18 @@ _UTF_16 = dict.fromkeys(
     (b"\xff\xfe", b"\xfe\xff"),
     "UTF-16 text: set options.encoding to utf-16 on the source, or write it as UTF-8",
 )
-# Text may begin with these too (ORCID,name): they count if bytes follow that text does not have.
-_LETTERS = {
+# Text may start with these too (ORCID,name): they count only if bytes follow that are not text.
+_FIRST_LETTERS = {
     b"BZh": "bzip2 data without .bz2 in its name",
     b"PAR1": "a Parquet file",
     b"ORC": "an ORC file",
 }
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
-_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
-    """Return why a file is not text in an encoding, by its name and first bytes, or None."""
+    """Return why a file is not text, by its name, first bytes and encoding; None if it may be."""
     suffix = path.suffix.lower()
     is_packed = suffix in (*CODECS, *REFUSED_CODECS)
     if suffix in REFUSED_ARCHIVES or (is_packed and Path(path.stem).suffix.lower() == ".tar"):
@@ -318,10 +318,10 @@ def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
     try:
         for member, file in open_members(path):
             with file:
-                if kind := _other_format(file.read(512), encoding):
+                if found_format := _other_format(file.read(512), encoding):
                     name = f" ({member})" if member else ""
                     is_unpacked = suffix in (*CODECS, ZIP)
-                    return f"not text{', once it is unpacked' * is_unpacked}: {kind}{name}"
+                    return f"not text{', once it is unpacked' * is_unpacked}: {found_format}{name}"
     except ContentError as error:
         return str(error)
     except READ_ERRORS as error:
@@ -335,8 +335,8 @@ def _other_format(start: bytes, encoding: str) -> str | None:
     """Return the format of a file that starts with these bytes; None if it may be text."""
     if encoding.startswith(("utf-16", "utf-32")):
         return None
-    is_binary = bool(_NO_TEXT.search(start))
+    is_binary = bool(_NOT_TEXT.search(start))
     if is_binary and start.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
         return f"a tar archive: {_UNPACK}"
-    signs = {**_BINARY, **_UTF_16, **(_LETTERS if is_binary else {})}
-    return next((kind for magic, kind in signs.items() if start.startswith(magic)), None)
+    formats = {**_FIRST_BYTES, **_UTF_16, **(_FIRST_LETTERS if is_binary else {})}
+    return next((name for magic, name in formats.items() if start.startswith(magic)), None)

@@ -1,7 +1,7 @@
-"""Files of text decoded in Python: CSV, and everything that Spark does not read as it is.
+"""Text files decoded in Python: CSV, and what Spark cannot read as it is.
 
-A file is read once, by one task, as batches of rows. A record that is not valid stays as its raw
-text. This module has no PySpark: commands without a JVM and Spark's Python workers import it.
+A file is read once, by one task, as batches of rows. An invalid record is kept as raw text.
+This module has no PySpark: commands without a JVM and Spark's Python workers import it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from medallion.ingest.files.content import (
     corrupt_reason,
     open_members,
     open_unpacked,
-    too_long,
+    too_long_problem,
 )
 from medallion.ingest.files.record_path import DECODER, RecordPaths, level_change
 from medallion.storage.text import error_reason
 
 BOM = "\ufeff"
 _STRING_TYPES = ("string", "timestamp", "date")  # a number would be seconds, or a year
-_ROWS, _CHARACTERS = 2_000, 1 << 20  # the most of one batch
-_MAX_FIELDS = 2_000  # a table has no more columns
+_ROWS, _CHARACTERS = 2_000, 1 << 20  # the limits of one batch
+_MAX_FIELDS = 2_000  # the most columns of a table
 _WIDE = ("utf-16", "utf-32")
 _NESTED_TYPES = ("struct<", "array<")
 _BLANK = " \t\r\n\v\f"
@@ -68,13 +68,13 @@ def decode_file(
     columns: Mapping[str, str] | None = None,
     spell: Spell = tuple,
 ) -> Iterator[Batch]:
-    """Yield the rows of a file of text.
+    """Yield the rows of a text file.
 
     Args:
         path: The file.
         source: Its source.
-        columns: The known columns with their types. A CSV field that looks like a number is one in
-            JSON if its column has such a type.
+        columns: The known columns with their types. A CSV field that looks like a number is
+            written as one if its column has such a type.
         spell: Returns the fields of a header in the spelling of the known columns.
 
     Raises:
@@ -82,7 +82,7 @@ def decode_file(
             closed, or bytes that are not valid in its encoding.
         OSError, EOFError, zlib.error: The file is unreadable, truncated or in another format.
     """
-    decode = _decoder_of(source)
+    decode = _decoder_for(source)
     for member, data in open_members(path):
         with data:
             lines = _Lines(data, source)
@@ -104,7 +104,7 @@ def count_rows(path: Path, source: SourceConfig) -> int:
 
 
 def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
-    """Return why a file of text cannot be read to its end; None if it can."""
+    """Return why a text file cannot be read to its end; None if it can."""
     try:
         if is_decoded(path, source):
             count_rows(path, source)
@@ -120,7 +120,7 @@ def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
 
 
 def is_decoded(path: Path | str, source: SourceConfig) -> bool:
-    """Return whether Python decodes a file of text, and not Spark."""
+    """Return whether Python decodes a text file, and not Spark."""
     is_plain = source.format != "csv" and not source.record_path
     return (
         not is_plain
@@ -151,7 +151,7 @@ class _Lines:
         """Yield each line with its end, without comments between records.
 
         Raises:
-            ContentError: The record is too long. Its characters count, which are fewer than bytes.
+            ContentError: The record has more characters than `max_line_bytes`.
         """
         record, limit, comment = self.record, self._limit, self._comment
         readline, length = self._text.readline, 0
@@ -161,14 +161,14 @@ class _Lines:
                 length, self.first = 0, self.number
             record.append(line)
             if len(record) == 1:
-                if line[0] == BOM:  # also in the middle, of a file that was appended to another
+                if line[0] == BOM:  # also in the middle, if files were concatenated
                     line = line.lstrip(BOM)
                 if comment and line.startswith(comment):
                     record.clear()
                     continue
             length += len(line)
             if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
-                raise ContentError(too_long(limit))
+                raise ContentError(too_long_problem(limit))
             yield line
         self.is_at_end = True
 
@@ -205,19 +205,19 @@ def _decode_csv(
         names = [lines.raw_text(name.strip()) for name in header]
     if len(names) > _MAX_FIELDS:
         raise ContentError(
-            f"its header has {len(names):,} fields, and {_MAX_FIELDS:,} is the most: split it into "
-            "files of fewer columns, or write it as lines of JSON"
+            f"its header has {len(names):,} fields, and the limit is {_MAX_FIELDS:,}: split it "
+            "into files of fewer columns, or write it as lines of JSON"
         )
     writers = [_field_writer(n, name, columns) for n, name in enumerate(spell(names))]
-    for some in _in_batches(records):
+    for batch in _in_batches(records):
         rows, corrupt = [], []
-        text = "".join([raw for _, raw in some])
+        text = "".join([raw for _, raw in batch])
         is_valid = text.isascii() or not _INVALID.search(text)
-        for row, raw in some:
+        for row, raw in batch:
             if row is None or not (is_valid or not _INVALID.search(raw)):
                 corrupt.append(lines.raw_text(raw.rstrip("\r\n")))
             elif len(row) == len(names):
-                # A file that was appended to another one brings its header.
+                # Concatenated files repeat their header.
                 if raw[0] != BOM or row != header:
                     rows.append(row)
             elif len(row) == len(names) + 1 and raw.rstrip("\r\n").endswith(options.delimiter):
@@ -228,7 +228,7 @@ def _decode_csv(
 
 
 def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[str]]:
-    """Return a strict reader of CSV. It raises `csv.Error` for a record and continues after it."""
+    """Return a strict CSV reader: it raises `csv.Error` for an invalid record, then continues."""
     return csv.reader(
         lines,
         delimiter=options.delimiter,
@@ -282,16 +282,16 @@ FieldWriter = Callable[[Sequence[str]], list[str]]
 def _field_writer(number: int, name: str, columns: Mapping[str, str]) -> FieldWriter:
     """Return a function that writes the values of a column as members of JSON objects.
 
-    An empty field is left out. A value that is a number, true or false, an object or an array as
-    JSON has them is written as it is if its column has such a type. The word `null` is a string:
-    as a null of JSON, it could not be told from an empty field.
+    An empty field is left out. A valid JSON number, boolean, object or array is written as it is if
+    its column has such a type. The word `null` is written as a string: a JSON null would be the
+    same as an empty field.
     """
     start = f"{encode_basestring(name or f'_{number}')}:"
     type_name = columns.get(name, "string")
     if type_name.startswith(_STRING_TYPES):
         return partial(_string_members, start)
     if type_name.startswith(_NESTED_TYPES):
-        return partial(_members_of, start, _is_nested)
+        return partial(_json_members, start, _is_nested)
     return partial(_number_members, start)
 
 
@@ -306,10 +306,10 @@ def _number_members(start: str, values: Sequence[str]) -> list[str]:
     text = "\n".join((*values, ""))  # one match for all is several times faster
     if _NUMBERS.fullmatch(text) and text.count("\n") == len(values):
         return [value and start + value for value in values]
-    return _members_of(start, _PLAIN.fullmatch, values)
+    return _json_members(start, _PLAIN.fullmatch, values)
 
 
-def _members_of(start: str, is_json: Callable[[str], object], values: Sequence[str]) -> list[str]:
+def _json_members(start: str, is_json: Callable[[str], object], values: Sequence[str]) -> list[str]:
     return [
         value and start + (value.strip(" ") if is_json(value) else encode_basestring(value))
         for value in values
@@ -330,7 +330,7 @@ def _json_rows(
     """Return CSV rows as JSON objects."""
     columns: Iterable[Sequence[str]] = zip(*rows, strict=True)
     if null_value:
-        columns = (["" if value == null_value else value for value in c] for c in columns)
+        columns = (["" if value == null_value else value for value in column] for column in columns)
     members = [write(column) for write, column in zip(writers, columns, strict=False)]
     return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
 
@@ -347,9 +347,9 @@ def _decode_lines(
             if line.strip(_BLANK):
                 yield None, line.removesuffix("\n")
 
-    for some in _in_batches(records()):
-        valid = [line for _, line in some if not _INVALID.search(line)]
-        corrupt = [lines.raw_text(line) for _, line in some if _INVALID.search(line)]
+    for batch in _in_batches(records()):
+        valid = [line for _, line in batch if not _INVALID.search(line)]
+        corrupt = [lines.raw_text(line) for _, line in batch if _INVALID.search(line)]
         if is_text:
             valid = [f'{{"value":{encode_basestring(line)}}}' for line in valid]
         yield valid, corrupt
@@ -372,7 +372,7 @@ def _decode_elements(
 ) -> Iterator[Rows]:
     """Yield the elements of the arrays at `record_path`; see `decode_file`.
 
-    A document has one line, or ends where its brackets match.
+    A document ends with its line, or where its brackets match.
     """
     paths = RecordPaths(
         (source.record_path or "").split("."),
@@ -392,7 +392,7 @@ def _decode_elements(
         if is_alone and not line.strip(_BLANK):
             lines.record.clear()
             continue
-        # A document in one line also ends one before it that is truncated.
+        # A document in one line also ends a truncated one before it.
         if not is_alone and line.startswith("{") and paths.elements(line) is not None:
             del lines.record[-1]
             yield rows(lines.next_record())
@@ -407,7 +407,7 @@ def _decode_elements(
         yield rows(lines.next_record())
 
 
-def _decoder_of(source: SourceConfig) -> Decoder:
+def _decoder_for(source: SourceConfig) -> Decoder:
     if source.format == "csv":
         return _decode_csv
     if source.record_path:

@@ -39,12 +39,12 @@ from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, printable
 
 _SHOWN = 20  # entries with the same reason that are reported one by one
-# An entry with one of these is never ingested under its name.
+# Entries with one of these reasons are never ingested under their path.
 _NEVER_READ = (
     *(ReasonCode.LINK, ReasonCode.FOLDER_MISSING, ReasonCode.NOT_A_FILE),
     ReasonCode.UNSUPPORTED_NAME,
 )
-_NO_LOSS = (ReasonCode.NOT_INPUT, "renamed", "listed_again")  # the last two by older releases
+_NO_LOSS = (ReasonCode.NOT_INPUT, "renamed", "listed_again")  # the last two are from older releases
 _GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
 _NOT_INPUT = Reason(
     ReasonCode.NOT_INPUT,
@@ -54,13 +54,13 @@ _NOT_INPUT = Reason(
 
 @dataclass(frozen=True)
 class ScanResult:
-    """The result of a scan: ledger entries, of which nothing is written yet.
+    """The ledger entries that a scan produced; nothing is written yet.
 
     Attributes:
         new: files to enqueue.
         changed: files that are deferred or rejected, each with its reason.
         gone: files that were never ingested and no longer exist.
-        requests: the backfill requests whose files are among these.
+        requests: the backfill requests whose files are included.
     """
 
     new: list[Entry]
@@ -70,7 +70,7 @@ class ScanResult:
 
 
 class Discovery:
-    """Scans a source's directories, and enqueues what is new in them."""
+    """Scans a source's directories, and enqueues new files."""
 
     def __init__(self, config: Config, source: SourceConfig) -> None:
         self._config, self._source = config, source
@@ -102,8 +102,8 @@ class Discovery:
 
     def enqueue(self, result: ScanResult, report: Reporter) -> None:
         """Append the new files to the queue, and write and report the other entries."""
-        # The queue comes first. A run that is interrupted here enqueues the files again, and bronze
-        # skips what is ingested; in the other order they would be known and never be ingested.
+        # The queue comes first. After an interruption the next run enqueues the files again, and
+        # bronze skips them; in the other order it would never enqueue them.
         enqueue_files(self._config.layout, self._source, result.new)
         entries = (*result.changed, *result.gone)
         changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
@@ -113,7 +113,7 @@ class Discovery:
             if not os.path.lexists(request.path):
                 path = printable(str(request.path))
                 report(f"  {self._source.name}: backfill of {path}: it no longer exists")
-            request.done()
+            request.delete()
 
     def backlog(self) -> list[Entry]:
         """Return the files that are to be ingested, enqueued or not; write nothing."""
@@ -125,29 +125,29 @@ class Discovery:
     def _unread_entries(self) -> set[tuple[str, int]]:
         """Return path and version of pending files that bronze will never read.
 
-        Bronze skipped a file that had changed at that moment, and has changed back since; or a
+        This happens if bronze skipped a file that had changed and has changed back since, or if a
         corrupt commit of the queue was removed.
         """
         layout, name = self._config.layout, self._source.name
         ready = {(e.path, e.version) for e in self.ledger.newest_entries() if is_ready(e)}
         if ready and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
-            return set()  # they may be in the part of the queue that is still to be read
+            return set()  # they may be in the unread part of the queue
         return ready
 
     def _report(self, entries: Iterable[Entry], report: Reporter) -> None:
-        """Report entries with a reason; of many with the same reason only the first ones."""
+        """Report entries that have a reason; at most `_SHOWN` with the same one."""
         groups: dict[tuple[str, str | None], list[Entry]] = defaultdict(list)
         for entry in entries:
             groups[entry.state, entry.why].append(entry)
-        for (state, why), same in groups.items():
-            for entry in same[:_SHOWN] if why else ():
+        for (state, why), group in groups.items():
+            for entry in group[:_SHOWN] if why else ():
                 report(f"  {self._source.name}: {printable(entry.path)}: {state}: {why}")
-            if why and len(same) > _SHOWN:
-                more = f"and {len(same) - _SHOWN:,} more {state} for the same reason"
+            if why and len(group) > _SHOWN:
+                more = f"and {len(group) - _SHOWN:,} more {state} for the same reason"
                 report(f"  {self._source.name}: {more} (medallion files --state {state})")
 
     def _add_pending_backfills(self, listing: Listing) -> None:
-        """Add the pending files of earlier backfills, which are in none of the directories."""
+        """Add the pending files of earlier backfills, outside the source's directories."""
         layout = self._config.layout
         for entry in self.ledger.newest_entries():
             if (
@@ -167,7 +167,7 @@ class Discovery:
         ]
 
     def _may_exist(self, entry: Entry) -> bool:
-        """Return whether a file is there to be ingested, or may be, as it cannot be inspected."""
+        """Return whether a file to ingest exists, or cannot be inspected."""
         if is_deferred(entry) and self._is_ignored(entry.path):
             return False
         try:
@@ -176,9 +176,9 @@ class Discovery:
             return True
 
     def _is_not_input(self, entry: Entry) -> bool:
-        """Return whether nothing is lost if nothing is ingested under the path of an entry."""
+        """Return whether the path of an entry is no input: ignored, a directory or never read."""
         is_directory = (self._config.layout.root / entry.path).is_dir()
-        # An entry that took the place of a file keeps that file's size.
+        # An entry that replaced a pending file keeps its size: then that file is lost.
         is_never_read = entry.reason_code in _NEVER_READ and not entry.size
         return is_never_read or is_directory or self._is_ignored(entry.path)
 
@@ -189,19 +189,19 @@ class Discovery:
 
 
 def is_lost_file(entry: Entry) -> bool:
-    """Return whether a file is gone that should have been ingested."""
+    """Return whether a file vanished that should have been ingested."""
     return entry.state == VANISHED and entry.reason_code not in _NO_LOSS
 
 
 def create_queue(table: Path) -> None:
-    """Create the table if it does not exist: a stream reads it before the first file."""
+    """Create the table if it does not exist: bronze streams from it before a file arrives."""
     records.append_records(table, INTAKE, [])
 
 
 def is_queue_behind(layout: Layout, source: str) -> bool:
-    """Return whether bronze's checkpoint has read more than the queue has, or another table.
+    """Return whether bronze's checkpoint is ahead of the queue, or belongs to another table.
 
-    A corrupt commit or the whole table was removed. Bronze would skip what is enqueued now.
+    Then a corrupt commit or the table was removed: bronze would skip newly enqueued files.
 
     Raises:
         MedallionError: the checkpoint is corrupt.
@@ -223,19 +223,17 @@ def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) 
 
 
 def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Split files into batches within the limits of files and bytes, at least one file each."""
+    """Split files into batches within the limits of files and bytes; at least one file each."""
     batch: list[Entry] = []
     size = 0
     for file in files:
-        more = estimate_unpacked_size(layout.root / file.path, file.size)
-        is_full = (
-            len(batch) == source.max_files_per_trigger or size + more > source.max_bytes_per_trigger
-        )
-        if batch and is_full:
+        unpacked = estimate_unpacked_size(layout.root / file.path, file.size)
+        is_full = size + unpacked > source.max_bytes_per_trigger
+        if batch and (is_full or len(batch) == source.max_files_per_trigger):
             yield batch
             batch, size = [], 0
         batch.append(file)
-        size += more
+        size += unpacked
     if batch:
         yield batch
 
@@ -247,7 +245,7 @@ class BackfillRequest:
     path: Path
     file: Path
 
-    def done(self) -> None:
+    def delete(self) -> None:
         """Delete the request."""
         self.file.unlink(missing_ok=True)
 
@@ -267,7 +265,7 @@ def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest
 
 
 def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
-    """Return the open requests of a source, with paths below this name of the root.
+    """Return the open requests of a source, whose paths start with the configured root.
 
     Raises:
         MedallionError: a file there is not a request.

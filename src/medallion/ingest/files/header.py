@@ -1,4 +1,4 @@
-"""Checks of the first rows of a text file: files that would be misread wait in their directory."""
+"""Checks of the first rows of a text file: files that would be misread are deferred."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from medallion.storage.text import counted
 
 _BYTES, _ROWS = 1 << 16, 20  # read of each file
 _DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "pipe"}
-# A number, a date or a time: digits, and what stands between them.
+# A number, a date or a time: digits and their separators.
 _DATA = re.compile(r"[-+.$€£]? ?\d[\d .,:/+\-%TZtzeE]*")
 _STRING = re.compile("'[^']*'|\"[^\"]*\"")
 _NAME = re.compile(r"`([^`]+)`|([^\W\d]\w*)")
@@ -35,7 +35,7 @@ _PRETTY_PRINTED = re.compile(r'\s*(\{[ \t]*\r?\n\s*"|\[[ \t]*\r?\n\s*[\[{"])')
 
 
 def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
-    """Return the names that a header may have, folded: columns, and what silver's SQL names."""
+    """Return the case-folded names that a header may have: columns, and names in silver's SQL."""
     versions = registry.read_versions(layout.schemas(source.name))
     names = {*(source.schema or ()), *source.hints}
     if versions:
@@ -47,9 +47,9 @@ def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
 
 
 def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> Reason | None:
-    """Return why a file of text has to wait for other options of its source, or for a repair.
+    """Return why a text file is deferred until it is repaired or its source has other options.
 
-    A file that cannot be read at all does not wait: it is rejected later.
+    An unreadable file is not deferred: it is rejected later.
 
     Args:
         path: the file.
@@ -86,7 +86,7 @@ class _Head:
         self._text, self._is_complete, self.options = text, is_complete, options
 
     def rows(self, delimiter: str) -> list[list[str]]:
-        """Return the rows by a delimiter, without blank ones and one that may be incomplete."""
+        """Split the text into rows by a delimiter; skip blank ones and an incomplete last one."""
         comment = self.options.comment
         lines = (
             line
@@ -97,7 +97,7 @@ class _Head:
         try:
             reader = csv_reader(lines, replace(self.options, delimiter=delimiter))
             rows += islice(filter(None, reader), _ROWS + 1)
-        except csv.Error:  # `rows` has those before
+        except csv.Error:  # `rows` has those before the error
             return rows
         return rows[:_ROWS] if self._is_complete or len(rows) > _ROWS else rows[:-1]
 
@@ -121,10 +121,10 @@ class _Head:
 
 
 def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]) -> str | None:
-    """Return why a CSV file waits, or None.
+    """Return why a CSV file is deferred, or None.
 
-    It waits if no name of its header is known, and the header has another delimiter, comes later or
-    looks like data.
+    It is deferred if no name in its header is known, and the header has another delimiter, is in a
+    later row or looks like data.
     """
     rows = head.rows(source.options.delimiter)
     if not rows:
@@ -153,9 +153,9 @@ def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]
     if data is None:
         return None
     return (
-        f"its header looks like data ({data!r}), and has no known column: add the header to the "
-        "file; or set on the source options: {header: false} and schema, if its files have none, "
-        "or options: {header: true} if this is one"
+        f"its header looks like data ({data!r}), and has no known column: add a header to the "
+        "file. Or set on the source options: {header: true} if this is the header, or schema and "
+        "options: {header: false} if its files have none"
     )
 
 

@@ -19,7 +19,7 @@ from medallion.storage.files import FileInfo, file_info, info_from_stat
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted, error_reason
 
-# The last are bytes that are not UTF-8; `.zip#` is followed by a member of an archive.
+# Surrogates stand for bytes that are not UTF-8; a member's name follows `.zip#`.
 _UNSUPPORTED = re.compile(r"[:\r\n\udc80-\udcff]|\.zip#", re.IGNORECASE)
 _UNSUPPORTED_NAME = Reason(
     ReasonCode.UNSUPPORTED_NAME,
@@ -56,11 +56,11 @@ class Listing:
 
 
 def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> Listing:
-    """List directories with all below them, or single files.
+    """List all files below directories; a start may also be a single file.
 
     Args:
         layout: the paths of the lakehouse.
-        source: has the patterns of names.
+        source: has the patterns of file names.
         starts: the source's own directories, and those of backfills.
     """
     listing, folders = Listing(), source.folders_in(layout)
@@ -68,16 +68,16 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
         # The landing directory is created when bronze starts; other missing ones are reported.
         if not os.path.lexists(start) and start not in folders[1:]:
             continue
-        for place, state in walk_directory(start, source.pattern, source.ignore):
-            path = layout.relative(place)
-            if _UNSUPPORTED.search(path) and not isinstance(state, Reason):
-                state = _UNSUPPORTED_NAME
-            if layout.is_reason_file(place):
+        for full_path, result in walk_directory(start, source.pattern, source.ignore):
+            path = layout.relative(full_path)
+            if _UNSUPPORTED.search(path) and not isinstance(result, Reason):
+                result = _UNSUPPORTED_NAME
+            if layout.is_reason_file(full_path):
                 continue
-            if isinstance(state, Reason):  # tables store the name as UTF-8
-                listing.invalid[path.encode(errors="backslashreplace").decode()] = state
+            if isinstance(result, Reason):  # tables store the name as UTF-8
+                listing.invalid[path.encode(errors="backslashreplace").decode()] = result
             else:
-                listing.files[path] = state
+                listing.files[path] = result
     return listing
 
 
@@ -97,8 +97,8 @@ def walk_directory(
 
     Args:
         start: the directory, which may be a link, or a single file.
-        pattern: files with other names are left out.
-        ignore: patterns of names of files and directories that are left out.
+        pattern: files with other names are skipped.
+        ignore: patterns of names of files and directories to skip.
     """
     if os.path.isfile(start):  # noqa: PTH113 - a directory that denies access is reported below
         if matches_pattern(start.name, pattern):
@@ -122,8 +122,8 @@ def walk_directory(
             try:
                 if entry.is_dir(follow_symlinks=False):
                     directories.append(entry.path)
-                elif state := _inspect_entry(entry, pattern):
-                    yield entry.path, state
+                elif result := _inspect_entry(entry, pattern):
+                    yield entry.path, result
             except FileNotFoundError:  # deleted just now
                 continue
             except OSError as error:
@@ -132,7 +132,7 @@ def walk_directory(
 
 
 def _inspect_entry(entry: os.DirEntry[str], pattern: str) -> FileInfo | Reason | None:
-    """Return the state of a file, or why it cannot be read; None if the pattern leaves it out."""
+    """Return the info of a file, or why it cannot be read; None if the pattern excludes it."""
     is_match = matches_pattern(entry.name, pattern)
     if entry.is_symlink():
         is_reported = is_match or os.path.isdir(entry)  # noqa: PTH112 - false for a link to itself
@@ -143,7 +143,7 @@ def _inspect_entry(entry: os.DirEntry[str], pattern: str) -> FileInfo | Reason |
 
 
 def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
-    """Return a path without links, except those above the root or a directory of the source."""
+    """Resolve the links in a path, except those above the root or a source directory."""
     resolved = resolved_path(path)
     for folder in (*source.folders_in(layout), layout.root):
         top = resolved_path(folder)
@@ -153,18 +153,18 @@ def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
 
 
 def current_info(layout: Layout, path: str) -> FileInfo | None:
-    """Return the state of a file now; None if it does not exist or cannot be inspected."""
+    """Return the current info of a file; None if it does not exist or cannot be inspected."""
     with suppress(OSError):
         return file_info(layout.root / path)
     return None
 
 
 def path_below_source(layout: Layout, source: SourceConfig, path: str) -> Path | None:
-    """Return a ledger's path relative to the source's directory that it is in, or None."""
-    place: Path = layout.root / path
+    """Return a ledger's path relative to the source directory that contains it, or None."""
+    full_path: Path = layout.root / path
     for folder in source.folders_in(layout):
-        if place.is_relative_to(folder):
-            return place.relative_to(folder)
+        if full_path.is_relative_to(folder):
+            return full_path.relative_to(folder)
     return None
 
 
@@ -177,22 +177,22 @@ def unread_file_warnings(config: Config) -> list[str]:
         for source in sources
         for folder in source.folders_in(layout)
     ]
-    tops: dict[Path, Path] = {}
+    configured: dict[Path, Path] = {}
     for folder in (layout.landing(""), *(f for s in sources for f in s.folders_in(layout))):
-        tops.setdefault(resolved_path(folder), folder)
+        configured.setdefault(resolved_path(folder), folder)
     counts: Counter[tuple[Path, tuple[str, ...]]] = Counter()
-    for actual, top in tops.items():
-        read = tuple(sorted({p for folder, p in patterns if actual.is_relative_to(folder)}))
-        if "*" in read:  # all are read, and there may be many
+    for resolved, top in configured.items():
+        own = tuple(sorted({p for folder, p in patterns if resolved.is_relative_to(folder)}))
+        if "*" in own:  # all files are read, and there may be many
             continue
-        for directory, names in _walk_names(actual, tops):
-            place = top if read else top.joinpath(*directory.relative_to(actual).parts[:1])
-            unread = sum(not any(matches_pattern(name, p) for p in read) for name in names)
-            counts[place, read] += unread
+        for directory, names in _walk_names(resolved, configured):
+            reported = top if own else top.joinpath(*directory.relative_to(resolved).parts[:1])
+            unread = sum(not any(matches_pattern(name, p) for p in own) for name in names)
+            counts[reported, own] += unread
     return [
         f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
-        + (f": not named as {' or '.join(read)}" if read else "")
-        for (folder, read), files in sorted(counts.items())
+        + (f": not named as {' or '.join(own)}" if own else "")
+        for (folder, own), files in sorted(counts.items())
         if files
     ]
 
@@ -204,7 +204,7 @@ def count_unmatched_files(folder: Path, pattern: str) -> int:
 
 
 def _walk_names(top: Path, others: Collection[Path]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield directories and the names of their files, without ignored and some other ones."""
+    """Yield each directory below `top`, except ignored ones and `others`, with its file names."""
     for path, below, names in os.walk(top):
         directory = Path(path)
         below[:] = [

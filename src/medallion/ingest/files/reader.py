@@ -29,18 +29,18 @@ from medallion.spark.plans import type_ddl
 from medallion.storage.files import file_info
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
 
-# A line of other characters only is blank, and no row.
+# A line without any of these is blank: it is not a row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
-# Two objects on one line; a blank between them at most, as these tests cost little.
+# Several objects on one line, with one blank between them at most: a cheap test.
 _HAS_OBJECTS = "(contains(value, '}{') or contains(value, '} {')) and is_valid_utf8(value)"
 _OBJECTS = split_objects("value", " ?+")
-# Paths that an address spells like the ledger.
+# Paths that are the same in a file's URI and in the ledger.
 _PLAIN_PATH = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 _TASKS_PER_CORE = 4
 
 
 class _Read(NamedTuple):
-    """Files to read with Spark: their paths, each with the pattern that is this path to Spark."""
+    """Files to read with Spark: each path with the glob that matches only this path."""
 
     spark: SparkSession
     source: SourceConfig
@@ -61,13 +61,13 @@ def read_rows(
         config: The configuration.
         source: The source of the files.
         paths: At least one file, as the ledger spells it.
-        columns: The known columns with their types; a CSV field of such a column that looks like a
-            number is one, unless the column is a string.
+        columns: The known columns with their types; a CSV field that looks like a number is
+            written as one if its column has such a type.
 
     Returns:
-        `value` (JSON), `_source_file`, `_source_modified_at`; of files that Python decodes also
-        `_no_json` (the text of corrupt rows); of Parquet, ORC and Avro their columns in place of
-        `value` (`parsing.typed`).
+        `value` (JSON), `_source_file` and `_source_modified_at`. Files that Python decodes also
+        have `_no_json` (the text of corrupt rows). Parquet, ORC and Avro have their columns in
+        place of `value` (`parsing.typed`).
     """
     root, parts = config.layout.root, []
     is_text = source.format not in TYPED_FORMATS
@@ -76,8 +76,8 @@ def read_rows(
         rows = _decoded_rows(spark, decoded, _FileDecoder(root, source, columns))
         parts.append(_split_json(rows, source))
     if plain := [path for path in paths if path not in set(decoded)]:
-        # A [ in a name would be a pattern to Spark. (Without patterns, by its own option for that,
-        # it reads the other files twice.)
+        # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
+        # without one twice.
         files = {file: escaped(file) for path in plain if (file := str(root / path))}
         rows = READERS[source.format](_Read(spark, source, files))
         parts.append(
@@ -90,19 +90,19 @@ def read_rows(
     return union_all(parts)
 
 
-def _relative_path(address: Column, root: Path, paths: Sequence[str]) -> Column:
-    """Return the path of a file below the root, from its address, in which a blank is %20."""
+def _relative_path(uri: Column, root: Path, paths: Sequence[str]) -> Column:
+    """Return the root-relative path of a file from its percent-encoded URI."""
     start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
-    rest = F.substr(address, F.lit(len(start) + 1))
+    rest = F.substr(uri, F.lit(len(start) + 1))
     if all(map(_PLAIN_PATH.fullmatch, (str(root)[1:], *paths))):
         return rest
     # Spark has no decoder that leaves a + alone.
-    path = F.url_decode(F.replace(address, F.lit("+"), F.lit("%2B")))
+    path = F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B")))
     path = F.regexp_replace(path, "^file:/+", "/")
     decoded = F.regexp_replace(path, f"^\\Q{root}/\\E", "")
-    # Decoding costs as much as parsing, so only names that need it are decoded: `path` is there
-    # just once, as Spark would compute ahead what is there twice.
-    return F.when(address.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
+    # Decoding costs as much as parsing, so only paths that need it are decoded. `decoded` is used
+    # only once: Spark would compute a repeated expression for every row.
+    return F.when(uri.startswith(start) & ~rest.contains("%"), rest).otherwise(decoded)
 
 
 class _FileDecoder:
@@ -154,9 +154,9 @@ def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecod
 def _lines(read: _Read) -> DataFrame:
     """Return the lines of files, without blank ones."""
     lines = with_origin(read.spark.read.text(list(read.files.values())), F.col("value"))
-    # A file that was appended to another one brings its byte-order mark.
+    # Concatenated files repeat their byte-order mark.
     lines = lines.withColumn("value", _without_bom(F.col("value")))
-    # Most lines need no pattern.
+    # Most lines start with {, and need no regular expression.
     return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
 
 
@@ -165,7 +165,7 @@ def _without_bom(value: Column) -> Column:
 
 
 def _text(read: _Read) -> DataFrame:
-    """Return lines as JSON; a line that is not UTF-8 stays as it is, and is corrupt."""
+    """Return lines as JSON; a line that is not UTF-8 is kept as it is, and is corrupt."""
     value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
     return _lines(read).withColumn("value", value)
 
@@ -174,8 +174,8 @@ def _json(read: _Read) -> DataFrame:
     if not read.source.multi_line:
         return _split_json(_lines(read), read.source)
     files = read.spark.read.text(list(read.files.values()), wholetext=True)
-    whole = with_origin(files, _without_bom(F.col("value")).alias("value"))
-    return _split_json(whole.where(F.col("value").rlike(_NOT_BLANK)), read.source)
+    documents = with_origin(files, _without_bom(F.col("value")).alias("value"))
+    return _split_json(documents.where(F.col("value").rlike(_NOT_BLANK)), read.source)
 
 
 def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
@@ -199,7 +199,7 @@ def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
         )
         parts = f"case when {is_array} then {items} else {objects} end"
     else:
-        # The array of null is a constant: ordinary lines are not copied into arrays.
+        # The array of null is a constant: lines with one object are not copied into arrays.
         parts = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
     others = [name for name in rows.columns if name != "value"]
     split = rows.select("*", F.explode(F.expr(parts)).alias("_part"))
@@ -218,92 +218,92 @@ READERS: dict[str, Callable[[_Read], DataFrame]] = {
 _ORIGIN = ("_file", "_modified")
 
 
-# Spark 4.2 has the format, but its short name comes with a jar of which nothing else is needed.
+# Spark 4.2 includes Avro; only the short name of the format needs the spark-avro jar.
 _FORMATS = {"avro": "org.apache.spark.sql.avro.AvroFileFormat"}
-# By which calendar Spark takes ORC's days before 1582 where the file does not say. Files of the C++
-# library never say, and are written by today's calendar.
+# The calendar of ORC's dates before 1582 if the file does not name it. Files of the C++ library do
+# not, and use the proleptic Gregorian calendar.
 _IS_GREGORIAN = "orc.proleptic.gregorian.default"
-# Types in the JSON of a schema; a column's name never stands under such a key.
+# Timestamp types in the JSON of a schema; a column's name is never the value of such a key.
 _TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
 
 
-def read_typed(spark: SparkSession, kind: str, files: Mapping[str, str]) -> DataFrame:
+def read_typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> DataFrame:
     """Return the rows of some files.
 
-    Their columns are named by `parsing.typed.column_name`, and followed by `_file` and `_modified`.
+    Their columns have the names of `typed_column_name`; `_file` and `_modified` follow.
 
     Args:
         spark: the session.
-        kind: one of `config.model.TYPED_FORMATS`.
-        files: paths, and how Spark takes them.
+        file_format: one of `config.model.TYPED_FORMATS`.
+        files: each path with the glob that matches only this path.
 
     Raises:
         OSError: a file is truncated.
     """
-    # Read together, all files would be taken to have the columns of one: those of Avro altogether,
-    # those of Parquet in how names are spelled, and those of ORC without names by their places.
+    # Spark would apply the schema of one file to all that it reads together: Avro's columns, the
+    # spelling of Parquet's names, and the positions of ORC's columns without names.
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
-        groups.setdefault(typed.column_signature(Path(file), kind), []).append(path)
+        groups.setdefault(typed.column_signature(Path(file), file_format), []).append(path)
     names: dict[tuple[str, str], str] = {}
-    parts = [_load(spark, kind, columns, some, names) for columns, some in groups.items()]
+    parts = [_load(spark, file_format, *group, names) for group in groups.items()]
     return union_all(parts)
 
 
 def _load(
     spark: SparkSession,
-    kind: str,
-    columns: str,
+    file_format: str,
+    signature: str,
     files: Sequence[str],
     names: dict[tuple[str, str], str],
 ) -> DataFrame:
-    """Return the rows of files of the same columns.
+    """Return the rows of files with the same columns.
 
     Args:
         spark: the session.
-        kind: one of `config.model.TYPED_FORMATS`.
-        columns: the files' columns as one string; of ORC files it starts with the writer.
+        file_format: one of `config.model.TYPED_FORMATS`.
+        signature: the files' `typed.column_signature`; for ORC it starts with the writer.
         files: the paths.
         names: the new name of each column by its name and type; new ones are added.
     """
-    loader = spark.read.format(_FORMATS.get(kind, kind))
-    if kind == "orc":
-        is_gregorian = str(columns.startswith("ORC_CPP_WRITER")).lower()
+    loader = spark.read.format(_FORMATS.get(file_format, file_format))
+    if file_format == "orc":
+        is_gregorian = str(signature.startswith("ORC_CPP_WRITER")).lower()
         loader = loader.option(_IS_GREGORIAN, is_gregorian)
     rows = loader.load(list(files))
-    # Not by `rows.schema`: Python would import the modules that a file's own types name.
-    found = rows._jdf.schema().json()
-    own = json.dumps(_without_own_types(json.loads(found)), separators=(",", ":"))
-    # As strings timestamps of ORC have all their nanoseconds, and any year.
-    wanted = re.sub(_TIMES, r'"\1":"string"', own) if kind == "orc" else own
-    if json.loads(wanted) != json.loads(found):
-        rows = loader.schema(_struct(wanted)).load(list(files))
+    # Not by `rows.schema`: Python would import the modules of user-defined types in the file.
+    inferred = rows._jdf.schema().json()
+    native = json.dumps(_without_udts(json.loads(inferred)), separators=(",", ":"))
+    # Read as strings, timestamps of ORC keep their nanoseconds and any year.
+    requested = re.sub(_TIMES, r'"\1":"string"', native) if file_format == "orc" else native
+    if json.loads(requested) != json.loads(inferred):
+        rows = loader.schema(_struct_type(requested)).load(list(files))
     selected = []
-    for field in _struct(own):
+    for field in _struct_type(native):
         key = (field.name, type_ddl(field.dataType))
         name = names.setdefault(key, typed_column_name(len(names), field.name, field.dataType))
         selected.append(F.col(quote_identifier(field.name)).alias(name))
     return with_origin(rows, *selected)
 
 
-def _struct(schema: str) -> T.StructType:
+def _struct_type(schema: str) -> T.StructType:
     return T.StructType.fromJson(json.loads(schema))
 
 
-def _without_own_types(schema: Any) -> Any:
-    """Put the types that they are made of in the places of user-defined ones."""
+def _without_udts(schema: Any) -> Any:
+    """Replace user-defined types in the JSON of a schema by their SQL types."""
     if isinstance(schema, list):
-        return [_without_own_types(each) for each in schema]
+        return [_without_udts(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "udt":
-        return _without_own_types(schema["sqlType"])
-    return {key: _without_own_types(value) for key, value in schema.items()}
+        return _without_udts(schema["sqlType"])
+    return {key: _without_udts(value) for key, value in schema.items()}
 
 
 def union_all(parts: Sequence[DataFrame]) -> DataFrame:
     """Return all rows of at least one DataFrame; columns that only some have are null in others."""
-    while len(parts) > 1:  # in pairs, for a chain of a thousand is deeper than Spark can plan
+    while len(parts) > 1:  # in pairs: Spark cannot plan a chain of a thousand unions
         pairs = zip(parts[::2], parts[1::2], strict=False)
         parts = [
             *(a.unionByName(b, allowMissingColumns=True) for a, b in pairs),
@@ -313,8 +313,8 @@ def union_all(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def with_origin(rows: DataFrame, *values: Column) -> DataFrame:
-    """Return some values of each row, with the file that it is from."""
-    # A file may have a column of this name, which F.col would take.
+    """Return some values of each row, with the path and modification time of its file."""
+    # F.col would take a column of this name that the file has.
     file = rows.metadataColumn("_metadata")
     return rows.select(
         *values,

@@ -17,9 +17,9 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
 
 
 def level_change(line: str) -> int:
-    """Return by how many levels of nesting a line of JSON goes down."""
-    signs = [sign[0] for sign in _BRACKETS.finditer(line)]
-    return sum(sign in "[{" for sign in signs) - sum(sign in "]}" for sign in signs)
+    """Return the number of brackets that a line of JSON opens, less those it closes."""
+    brackets = [match[0] for match in _BRACKETS.finditer(line)]
+    return sum(each in "[{" for each in brackets) - sum(each in "]}" for each in brackets)
 
 
 class RecordPaths(NamedTuple):
@@ -34,27 +34,27 @@ class RecordPaths(NamedTuple):
     fields: Mapping[str, Sequence[str]]
 
     def elements(self, text: str) -> list[str] | None:
-        """Return the rows of the documents in a text, each as it is written.
+        """Return the rows of the JSON documents in a text, each as it is written.
 
         Returns:
-            None if the text is not JSON documents, or one has no array at the path.
+            The rows; None if a document is not valid, or has no array at the path.
         """
         rows: list[str] = []
-        at = _skip(text, 0)
+        at = _skip_blanks(text, 0)
         try:
             while at < len(text):
                 end = DECODER.raw_decode(text, at)[1]
                 array = _find(text, at, self.record)
                 if array is None or text[array[0]] != "[":
                     return None
-                fields = self._written_fields(text, at)
+                fields = self._repeated_fields(text, at)
                 rows += [_with_fields(text[a:b], fields) for a, b in _items(text, array[0])]
-                at = _skip(text, end)
+                at = _skip_blanks(text, end)
         except (ValueError, RecursionError):
             return None
         return rows
 
-    def _written_fields(self, text: str, at: int) -> str:
+    def _repeated_fields(self, text: str, at: int) -> str:
         """Return the repeated fields of the document that starts here, as members of an object."""
         spans = ((name, _find(text, at, path)) for name, path in self.fields.items())
         return ",".join(f"{encode_basestring(n)}:{text[s[0] : s[1]]}" for n, s in spans if s)
@@ -63,11 +63,11 @@ class RecordPaths(NamedTuple):
 def _with_fields(element: str, fields: str) -> str:
     if not fields or element[0] != "{":
         return element
-    is_empty = element[_skip(element, 1)] == "}"
+    is_empty = element[_skip_blanks(element, 1)] == "}"
     return f"{{{fields}{'' if is_empty else ','}{element[1:]}"
 
 
-def _skip(text: str, at: int) -> int:
+def _skip_blanks(text: str, at: int) -> int:
     """Return the position after blanks."""
     blanks = _BLANKS.match(text, at)
     return blanks.end() if blanks else at
@@ -77,7 +77,7 @@ def _find(text: str, at: int, path: Sequence[str]) -> tuple[int, int] | None:
     """Return where the value at a path starts and ends; None if the document lacks it.
 
     Args:
-        text: The text, in which the document is valid.
+        text: A text with a valid document.
         at: Where the document starts.
         path: The names of nested fields.
     """
@@ -94,21 +94,21 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
     """Yield the name of each member of the object that starts here, and where its value is."""
     if text[at] != "{":
         return
-    at = _skip(text, at + 1)
+    at = _skip_blanks(text, at + 1)
     while text[at] != "}":
         name, at = DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at) + 1)
+        start = _skip_blanks(text, _skip_blanks(text, at) + 1)
         end = DECODER.raw_decode(text, start)[1]
         yield name, start, end
-        at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
+        at = _skip_blanks(text, end)
+        at = _skip_blanks(text, at + 1) if text[at] == "," else at
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int]]:
     """Yield where each item of the array that starts here is."""
-    at = _skip(text, at + 1)
+    at = _skip_blanks(text, at + 1)
     while text[at] != "]":
         end = DECODER.raw_decode(text, at)[1]
         yield at, end
-        at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
+        at = _skip_blanks(text, end)
+        at = _skip_blanks(text, at + 1) if text[at] == "," else at

@@ -48,7 +48,7 @@ class FileSource:
             report: reports files that are rejected or deferred.
 
         Raises:
-            UsageError: a file is in the place of the landing directory.
+            UsageError: the path of the landing directory is a file.
         """
         self._discovery = Discovery(config, source)
         self.ledger = self._discovery.ledger
@@ -61,7 +61,7 @@ class FileSource:
         try:
             landing.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
-            if landing.exists():  # a scan reports a link that leads nowhere
+            if landing.exists():  # a scan reports a broken link
                 raise UsageError(
                     f"{self.context.name} cannot start: {landing} is a file. Move the file away, "
                     "create the directory, and put the file in it."
@@ -74,24 +74,24 @@ class FileSource:
     def stream(self) -> DataFrame:
         return (
             self.context.spark.readStream.format("delta")
-            # Batches in the ledger have read what is removed before that version.
+            # Commits before that version are removed: batches in the ledger have read them.
             .option("startingVersion", str(delta_log.first_readable_version(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is one batch
             .load(str(self._intake))
         )
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
-        """Return the files queued for a batch, without those that are ingested."""
+        """Return the files queued for a batch, without those already ingested."""
         files = queued_entries(self.context.source.name, queued.collect())
-        with self.context.ledger_lock:  # a poll enqueues first and writes the ledger then
-            entries = [e for each in files if (e := entry_to_ingest(self.ledger, each, number))]
+        with self.context.ledger_lock:  # a poll enqueues first, then writes the ledger
+            entries = [e for file in files if (e := entry_to_ingest(self.ledger, file, number))]
         return FileBatch(self.context, number, files, entries)
 
     def interrupted_batch(self, number: int) -> FileBatch:
         """Return a batch whose rows are in bronze, to record it.
 
-        Its files come from the checkpoint. Without one they are all that were ever enqueued: the
-        rows in bronze show which of them were read.
+        Its files are those that the checkpoint planned. Without that plan they are all files ever
+        enqueued: the rows in bronze show which were read.
         """
         spark, source = self.context.spark, self.context.source.name
         checkpoint = self.context.config.layout.checkpoint(self.context.name)
@@ -117,16 +117,16 @@ class FileSource:
         return not discovery.is_queue_behind(self.context.config.layout, self.context.source.name)
 
     def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
-        """Restart at the beginning of the queue: the ledger knows which files are ingested."""
+        """Restart at the start of the queue: the ledger knows which files are ingested."""
         first = delta_log.first_readable_version(self._intake)
-        beginning = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
+        start_offset = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
         number = max(self.last_in_ledger, last, 0)
-        checkpoints.write_start(self.context.spark, checkpoint, number, beginning)
+        checkpoints.write_start(self.context.spark, checkpoint, number, start_offset)
 
     def sample_batch(self) -> FileBatch:
         waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
-        most = self.context.source.max_files_per_trigger
-        return FileBatch(self.context, -1, [], waiting[:most])
+        limit = self.context.source.max_files_per_trigger
+        return FileBatch(self.context, -1, [], waiting[:limit])
 
     def count_rows(self, number: int) -> int:
         """Count the rows in the files of one batch, as the ledger lists them."""

@@ -1,4 +1,4 @@
-"""The file source type: what works without Spark."""
+"""Files as a source type: the operations that need no Spark."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
 
 
 def scan_files(config: Config, source: SourceConfig) -> SourceScan:
-    """Scan a source's directories, unless bronze has its queue or its ledger to repair."""
+    """Scan a source's directories, unless bronze has to repair its queue or ledger first."""
     discovery = Discovery(config, source)
     rows = ledger.ingested_rows(discovery.ledger.all_versions())
     if is_queue_behind(config.layout, source.name) or pending_work.lacks_entries(
         config, source.name, rows
     ):
-        return SourceScan(has_work=True)  # bronze repairs either, or refuses, before it enqueues
+        return SourceScan(has_work=True)  # bronze repairs them, or raises, before it enqueues
     result = discovery.scan()
     intake = config.layout.intake(source.name)
     is_behind = pending_work.has_input(config, f"bronze.{source.name}", intake)
@@ -55,15 +55,15 @@ def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
-    # A file that is gone and came back has a newer version: the old one is no loss any more.
+    # A file that was gone and came back has a newer version, and is not a loss.
     newest = ledger.Ledger(config.layout, source.name).newest_entries()
     counts = {
         (ledger.VANISHED, "gone without being ingested"): sum(map(is_lost_file, newest)),
         (ledger.PENDING, "not ingested yet"): sum(e.state == ledger.PENDING for e in newest),
     }
     return [
-        f"{counted(files, 'file')} {what} (medallion files --state {state})"
-        for (state, what), files in counts.items()
+        f"{counted(files, 'file')} {problem} (medallion files --state {state})"
+        for (state, problem), files in counts.items()
         if files
     ]
 

@@ -1,13 +1,14 @@
-"""Files that may have crashed the engine, read again in a child process.
+"""Trial reads, in a child process, of files that may have crashed the engine.
 
 While files are read, a marker beside the checkpoint names them. A run that finds a marker does not
 know why the process died: it was killed, the machine was preempted, or a file needs more memory
 than there is. So it reads those files in a child process with its own Java. A file is rejected only
-if the engine crashes twice in a row on this file alone, in a child that parsed a line before. An
-end by a signal does not count, for it may come from outside.
+if the engine crashes twice in a row on this file alone, in a child that had parsed a line before. A
+child killed by a signal proves nothing: the signal may come from outside.
 
-The protocol: the request, pickled, on standard input, which stays open; the child ends with it. On
-standard output a byte once the child is ready, and one more for each group of files it has read.
+Protocol: the parent writes the pickled request to standard input, and keeps it open; the child ends
+when it is closed. The child writes a byte to standard output when it is ready, and one more for
+each group of files that it has read.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ CRASH_REASON = (
 _COMMAND = (sys.executable, "-m", "medallion.ingest.files.trial")
 _TIMEOUT_SECONDS = 600.0  # seconds without progress: a child that hangs proves nothing
 _POLL_SECONDS = 0.2
-_JAVA_SECONDS = 30  # for Java to end after the error that ends it has come to Python
-# Settings of the run's session that decide how much memory a file needs, and what may be used.
-_SAME = ("spark.driver.memory", "spark.jars", "spark.memory.", "spark.sql.")
-_OF_SPARK_SUBMIT = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
-# Signals that come from outside; Java handles some of them, and ends with 128 more.
+_JAVA_SECONDS = 30  # for Java to exit after Python has received its last error
+# Prefixes of the session's settings that decide how much memory a file needs and may use.
+_COPIED_SETTINGS = ("spark.driver.memory", "spark.jars", "spark.memory.", "spark.sql.")
+_GATEWAY_VARIABLES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+# Signals from outside; Java handles some of them, and exits with 128 + the signal's number.
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NO_CRASH = {0, *(-number for number in _SIGNALS), *(128 + number for number in _SIGNALS)}
-# The child's own exit status; any other one but 0 is an error that the batch itself reports.
+# The child's exit status if Java crashed; another one but 0 is an error that the batch reports.
 _JAVA_CRASHED = 3
 
 
 class TrialResult(NamedTuple):
-    """The groups that a child read, and whether the engine crashed on the next one."""
+    """The number of groups that a child read, and whether the engine crashed on the next one."""
 
     groups_read: int
     is_crash: bool
@@ -75,30 +76,30 @@ def find_crashing_files(trial: Trial, paths: Sequence[str]) -> list[str]:
     """
     if not trial([paths]).is_crash:
         return []
-    found: list[str] = []
+    crashing: list[str] = []
     waiting, has_crashed = list(paths), len(paths) == 1  # whether the first file alone has
     while waiting:
         result = trial([[path] for path in waiting])
         if not result.is_crash:
             break
         if has_crashed and result.groups_read == 0:
-            found.append(waiting.pop(0))
+            crashing.append(waiting.pop(0))
             has_crashed = False
         else:
             waiting, has_crashed = waiting[result.groups_read :], True
-    return found
+    return crashing
 
 
 class TrialProcess:
-    """Reads groups of files of one source in a process of its own; see `killers`.
+    """Reads groups of files of one source in a child process; see `find_crashing_files`.
 
     Args:
         spark: the run's session; the child gets its memory, and its master if that is local.
-        columns: the known columns, by which the files' lines are parsed.
-        folder: where the child may write; it is removed.
+        columns: the known columns, to parse the files' lines.
+        folder: a directory for the child's output, which is removed.
 
     Attributes:
-        settings: Spark's settings of the run's session that the child's has as well.
+        settings: the settings of the run's session that the child copies.
     """
 
     def __init__(
@@ -114,11 +115,13 @@ class TrialProcess:
         master = master if master.startswith("local[") else "local[2]"
         self._read = (replace(config, master=master), source, dict(columns), str(folder))
         self._folder = folder
-        self.settings = {k: v for k, v in context.getConf().getAll() if k.startswith(_SAME)}
+        self.settings = {
+            k: v for k, v in context.getConf().getAll() if k.startswith(_COPIED_SETTINGS)
+        }
 
     def __call__(self, groups: Groups) -> TrialResult:
-        """Read some groups; any end but a crash of the engine proves nothing."""
-        environment = {k: v for k, v in os.environ.items() if k not in _OF_SPARK_SUBMIT}
+        """Read groups of files; only a crash of the engine proves something."""
+        environment = {k: v for k, v in os.environ.items() if k not in _GATEWAY_VARIABLES}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         child = subprocess.Popen(
             _COMMAND,
@@ -126,7 +129,7 @@ class TrialProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,  # so that its Java ends with it, and Ctrl-C is ours to pass on
+            start_new_session=True,  # so that its Java is killed too, and Ctrl-C does not reach it
         )
         try:
             steps = _count_steps(child, pickle.dumps((*self._read, self.settings, groups)))
@@ -166,8 +169,8 @@ def _kill_process(child: subprocess.Popen[bytes]) -> None:
 
 def main() -> int:
     """Read the files of the request on standard input; see the module's protocol."""
-    answers = os.dup(1)
-    os.dup2(2, 1)  # Java prints as well
+    progress = os.dup(1)
+    os.dup2(2, 1)  # Java prints to standard output too
     config, source, columns, folder, settings, groups = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_input, daemon=True).start()
     spark = spark_session(config, "medallion trial", more=settings)
@@ -179,9 +182,9 @@ def main() -> int:
                 if paths
                 else spark.sql("SELECT '{}' AS value")
             )
-            # Written as bronze is: with long lines, that takes more memory than to parse them.
+            # Written as bronze is: writing long lines takes more memory than parsing them.
             parse_lines(rows, columns).write.mode("overwrite").parquet(folder)
-            os.write(answers, b".")
+            os.write(progress, b".")
     except Exception:
         try:
             status = java.proc.wait(_JAVA_SECONDS)
@@ -199,31 +202,31 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    # Java has nothing to put in order, and may hang.
+    # Java has nothing to clean up, and may hang at its exit.
     os._exit(main())
 
 
-_MARK = "reading"
+_MARKER = "reading"
 
 
 class ReadAttempts:
-    """The marker of one source's query: the files that are being read."""
+    """The marker of one source's query, which names the files that are being read."""
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark, self._checkpoint = spark, checkpoint
-        self._suspects = set((checkpoints.noted(checkpoint, _MARK) or {"files": []})["files"])
+        self._suspects = set((checkpoints.noted(checkpoint, _MARKER) or {"files": []})["files"])
 
-    def suspects(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return those that an earlier process was reading when it died, each only once."""
-        found = [entry for entry in entries if _version_key(entry) in self._suspects]
-        self._suspects -= set(map(_version_key, found))
-        return found
+    def pop_suspects(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return the files that an earlier process was reading when it died, each only once."""
+        suspects = [entry for entry in entries if _version_key(entry) in self._suspects]
+        self._suspects -= set(map(_version_key, suspects))
+        return suspects
 
     @contextmanager
-    def of(self, entries: Sequence[Entry]) -> Iterator[None]:
+    def marked(self, entries: Sequence[Entry]) -> Iterator[None]:
         """Mark files as being read; the marker stays if Spark dies meanwhile."""
         checkpoints.note(
-            self._checkpoint, _MARK, {"files": [_version_key(entry) for entry in entries]}
+            self._checkpoint, _MARKER, {"files": [_version_key(entry) for entry in entries]}
         )
         try:
             yield
@@ -233,9 +236,9 @@ class ReadAttempts:
                 or signals.is_shutdown_requested()
                 or spark_responds(self._spark)
             ):
-                checkpoints.forget(self._checkpoint, _MARK)
+                checkpoints.forget(self._checkpoint, _MARKER)
             raise
-        checkpoints.forget(self._checkpoint, _MARK)
+        checkpoints.forget(self._checkpoint, _MARKER)
 
 
 def spark_responds(spark: SparkSession) -> bool:

@@ -26,22 +26,22 @@ _NUMBERS = {"byte": "int8", "short": "int16", "integer": "int32", "long": "int64
 _UNSUPPORTED = re.compile(r"\btime(32|64)\[|duration|interval|fixed_size_binary|arrow\.uuid")
 
 
-def count_typed_rows(path: Path, kind: str) -> int:
+def count_typed_rows(path: Path, file_format: str) -> int:
     """Count the rows of a file, by its footer or block by block.
 
     Args:
         path: The file.
-        kind: One of `config.model.TYPED_FORMATS`.
+        file_format: One of `config.model.TYPED_FORMATS`.
 
     Raises:
         OSError: The file is missing, truncated or in another format.
     """
-    with _as_os_error(kind):
-        return _COUNTERS[kind](path)
+    with _as_os_error(file_format):
+        return _COUNTERS[file_format](path)
 
 
 @contextmanager
-def _as_os_error(kind: str) -> Iterator[None]:
+def _as_os_error(file_format: str) -> Iterator[None]:
     try:
         yield
     except ImportError:
@@ -50,16 +50,16 @@ def _as_os_error(kind: str) -> Iterator[None]:
         if getattr(error, "errno", None) is not None:
             raise
         reason = str(error).strip() or type(error).__name__
-        raise OSError(f"truncated, or not {_NAMES[kind]}: {reason}") from error
+        raise OSError(f"truncated, or not {_NAMES[file_format]}: {reason}") from error
 
 
-def unreadable_typed_reason(path: Path, kind: str) -> str | None:
-    """Return why Spark would not read a file correctly, without an error; None if it would."""
+def unreadable_typed_reason(path: Path, file_format: str) -> str | None:
+    """Return why Spark cannot read a file, or misreads it; None if it reads it correctly."""
     try:
-        count_typed_rows(path, kind)
-        if kind != "parquet":
+        count_typed_rows(path, file_format)
+        if file_format != "parquet":
             return None
-        with _as_os_error(kind):
+        with _as_os_error(file_format):
             return _misread_parquet_reason(path)
     except FileNotFoundError:  # the next reader reports it
         return None
@@ -67,14 +67,14 @@ def unreadable_typed_reason(path: Path, kind: str) -> str | None:
         return f"cannot be read: {error_reason(error)}"
 
 
-def column_signature(path: Path, kind: str) -> str:
+def column_signature(path: Path, file_format: str) -> str:
     """Return a string that files share if Spark can read them together.
 
     Raises:
         OSError: As `count_typed_rows` does.
     """
-    with _as_os_error(kind):
-        return _SIGNATURES[kind](path)
+    with _as_os_error(file_format):
+        return _SIGNATURES[file_format](path)
 
 
 def unsupported_columns(path: Path) -> str:
@@ -99,20 +99,20 @@ def _count_parquet_rows(path: Path) -> int:
 
 
 def _parquet_signature(path: Path) -> str:
-    """Return names, types and Spark's own schema, by which a number may be an interval."""
+    """Return names, types and Spark's own schema, in which a number may be an interval."""
     with _open_parquet(path) as file:
-        fields, noted = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
-    return repr([fields.names, list(map(str, fields.types)), noted])
+        fields, spark_schema = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
+    return repr([fields.names, list(map(str, fields.types)), spark_schema])
 
 
 def _misread_parquet_reason(path: Path) -> str | None:
-    """Return why Spark would misread a file without an error; None if it would not."""
+    """Return why Spark misreads a file without an error; None if it does not."""
     with _open_parquet(path) as file:
-        fields, noted = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
-    if other := _differing_field(noted, fields):
+        fields, spark_schema = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
+    if field := _differing_field(spark_schema, fields):
         return (
-            f"its {other} is not as in Spark's schema in the file, by which Spark reads it: write "
-            "the file without the metadata of the one that it was made from"
+            f"its {field} is not as in the Spark schema in its metadata, by which Spark reads it: "
+            "write the file without this metadata"
         )
     for field in fields:
         if str(field.type) == "timestamp[ns]" and _has_nanoseconds(path, field.name):
@@ -123,17 +123,17 @@ def _misread_parquet_reason(path: Path) -> str | None:
     return None
 
 
-def _differing_field(noted: bytes | None, fields: Iterable[Any]) -> str | None:
+def _differing_field(spark_schema: bytes | None, fields: Iterable[Any]) -> str | None:
     """Return the first column or field that differs from Spark's schema, if the file has one."""
     try:
-        schema: Any = json.loads(noted or b"null")
+        schema: Any = json.loads(spark_schema or b"null")
         return _differing_member(schema, fields) if schema else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _differing_member(noted: Any, fields: Iterable[Any]) -> str | None:
-    known: dict[str, Any] = {field["name"]: field["type"] for field in noted["fields"]}
+def _differing_member(spark_schema: Any, fields: Iterable[Any]) -> str | None:
+    known: dict[str, Any] = {field["name"]: field["type"] for field in spark_schema["fields"]}
     for field in fields:  # a column that is missing is null
         if field.name not in known:
             return str(field.name)
@@ -143,19 +143,20 @@ def _differing_member(noted: Any, fields: Iterable[Any]) -> str | None:
     return None
 
 
-def _difference(noted: Any, kind: Any) -> str | None:
-    """Return where within a type it differs from Spark's; "" if the type itself does."""
+def _difference(spark_type: Any, arrow_type: Any) -> str | None:
+    """Return the differing part of a type: "" for the type itself, None if none differs."""
     from pyarrow import types
 
-    if isinstance(noted, str):
-        wanted = _NUMBERS.get(noted) or noted.replace("decimal", "decimal128").replace(",", ", ")
-        is_number = noted in _NUMBERS or noted.startswith("decimal")
-        return "" if is_number and wanted != str(kind) else None
-    if noted["type"] == "struct" and types.is_struct(kind):
-        within = _differing_member(noted, kind)
+    if isinstance(spark_type, str):
+        decimal = spark_type.replace("decimal", "decimal128").replace(",", ", ")
+        wanted = _NUMBERS.get(spark_type) or decimal
+        is_number = spark_type in _NUMBERS or spark_type.startswith("decimal")
+        return "" if is_number and wanted != str(arrow_type) else None
+    if spark_type["type"] == "struct" and types.is_struct(arrow_type):
+        within = _differing_member(spark_type, arrow_type)
         return f".{within}" if within else None
-    if noted["type"] == "array" and types.is_list(kind):
-        return _difference(noted["elementType"], kind.value_type)
+    if spark_type["type"] == "array" and types.is_list(arrow_type):
+        return _difference(spark_type["elementType"], arrow_type.value_type)
     return None
 
 
@@ -198,46 +199,46 @@ def _orc_signature(path: Path) -> str:
 def _count_avro_rows(path: Path) -> int:
     """Count the rows by the number that starts each block.
 
-    Spark takes two blocks without rows for the end of a file (source: its AvroUtils.RowReader), and
-    any reader the end of the file within such a number.
+    Spark takes two empty blocks for the end of a file (source: its AvroUtils.RowReader). Readers
+    accept a file that is truncated within such a number.
     """
-    rows, before = 0, 1
+    rows, previous = 0, 1
     with path.open("rb") as file:
         size = file.seek(0, SEEK_END)
         file.seek(0)
-        _header(file)
-        sync = _exactly(file, 16)
+        _read_header(file)
+        sync = _read_exactly(file, 16)
         while file.tell() < size:
             count, length = _read_number(file), _read_number(file)
             if count < 0 or not 0 <= length <= size - file.tell() - 16:
                 raise EOFError("a block ends too soon")
-            if not (count or before):
-                raise ValueError("it has two blocks without rows in a row, where Spark stops")
+            if not (count or previous):
+                raise ValueError("Spark stops at two consecutive empty blocks")
             file.seek(length, SEEK_CUR)
-            if _exactly(file, 16) != sync:
+            if _read_exactly(file, 16) != sync:
                 raise ValueError("a block does not end where it says")
-            rows, before = rows + count, count
+            rows, previous = rows + count, count
     return rows
 
 
 def _avro_signature(path: Path) -> str:
     """Return the schema as it is written."""
     with path.open("rb") as file:
-        return repr(_header(file)["avro.schema"])
+        return repr(_read_header(file)["avro.schema"])
 
 
-def _header(file: BinaryIO) -> dict[str, bytes]:
+def _read_header(file: BinaryIO) -> dict[str, bytes]:
     """Return the values of the header, by name."""
-    if _exactly(file, 4) != b"Obj\x01":
-        raise ValueError("it has another start")
+    if _read_exactly(file, 4) != b"Obj\x01":
+        raise ValueError("its first bytes are different")
     header = {}
     while entries := _read_number(file):
-        if entries < 0:  # then its length precedes it
+        if entries < 0:  # then the block's length follows
             entries = -entries
             _read_number(file)
         for _ in range(entries):
-            name = _exactly(file, _read_number(file)).decode(errors="replace")
-            header[name] = _exactly(file, _read_number(file))
+            name = _read_exactly(file, _read_number(file)).decode(errors="replace")
+            header[name] = _read_exactly(file, _read_number(file))
     return header
 
 
@@ -245,14 +246,14 @@ def _read_number(file: BinaryIO) -> int:
     """Return a number: seven bits a byte, the lowest first, and the sign in the last bit."""
     number = 0
     for shift in range(0, 70, 7):
-        (byte,) = _exactly(file, 1)
+        (byte,) = _read_exactly(file, 1)
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1)
     raise ValueError("a number does not end")
 
 
-def _exactly(file: BinaryIO, length: int) -> bytes:
+def _read_exactly(file: BinaryIO, length: int) -> bytes:
     data = file.read(length) if length >= 0 else b""
     if len(data) != length:
         raise EOFError("it ends too soon")

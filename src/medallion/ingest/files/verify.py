@@ -28,21 +28,21 @@ from medallion.storage.paths import Layout
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, reject_nan
 
-Key = tuple[str, int]  # a file's path and its modification time: one version of a file
+_VersionKey = tuple[str, int]  # a file's path and its modification time
 
 
 def verify_files(config: Config, source: SourceConfig) -> Verification:
-    """Count the rows of the files of a source, and those in bronze; name the files that differ."""
+    """Count the rows of a source's files again, and report differences from ledger and bronze."""
     layout, name = config.layout, source.name
     entries, bronze = ledger.read_entries(layout, name), _bronze_rows(layout, name)
-    versions: dict[Key, list[Entry]] = defaultdict(list)
+    versions: dict[_VersionKey, list[Entry]] = defaultdict(list)
     for entry in (entry for entry in entries if entry.state in INGESTED_STATES):
-        # Versions of a file may share a time, and are then one to bronze.
+        # Bronze cannot distinguish versions of a file with the same time.
         versions[entry.path, entry.modified_at].append(entry)
     newest = ledger.newest_versions(entries)
     findings, unread = [], 0
     for (path, at), same_time in versions.items():
-        counts = [_count(config, source, each, newest[path].version) for each in same_time]
+        counts = [_count_entry(config, source, each, newest[path].version) for each in same_time]
         unread += sum(count.is_unread for count in counts)
         problems = [f"{path}: {count.problem}" for count in counts if count.problem]
         lines = sum(count.lines for count in counts)
@@ -69,7 +69,7 @@ class _Count(NamedTuple):
     problem: str | None = None
 
 
-def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Count:
+def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _Count:
     """Count the rows of an ingested file.
 
     Args:
@@ -97,67 +97,69 @@ def _count(config: Config, source: SourceConfig, entry: Entry, newest: int) -> _
     return _Count(recorded, problem=problem)
 
 
-def _bronze_rows(layout: Layout, source: str) -> dict[Key, int]:
+def _bronze_rows(layout: Layout, source: str) -> dict[_VersionKey, int]:
     """Return the number of rows that bronze has of each file."""
-    what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
-    table, each = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
-    rows = delta_tables.select_rows(table, what, f"group by {each}")
-    counts: Counter[Key] = Counter()
+    columns = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
+    table, key = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
+    rows = delta_tables.select_rows(table, columns, f"group by {key}")
+    counts: Counter[_VersionKey] = Counter()
     for source_file, at, count in rows:
         counts[strip_member(source_file), at] += int(count)
     return counts
 
 
-# A line of these alone is blank, as in `reader`; Python's `strip` takes away more.
+# A line of only these is blank, as in `reader`; Python's `strip` removes more characters.
 _BLANK = " \t\r\n\v\f"
 _BOMS = re.compile("^(?:\xef\xbb\xbf)+")  # decoded as Latin-1
-_MOST_LEVELS = 999  # Spark's parser goes into no more of them
+_MAX_LEVELS = 999  # the deepest nesting that Spark parses
 _SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
 _NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
 
 
 def count_file_rows(path: Path, source: SourceConfig) -> int:
-    """Rows that bronze should have of a file.
+    """Return the number of rows that bronze should have of a file.
 
     Raises:
-        OSError, EOFError, zlib.error: the file is not there, torn, or spoilt.
+        OSError, EOFError, zlib.error: the file is missing, truncated or corrupt.
     """
     if source.format in TYPED_FORMATS:
         return typed.count_typed_rows(path, source.format)
     if decode.is_decoded(path, source):
         batches = decode.decode_file(path, source)
-        return sum(len(b.corrupt) + sum(_rows_of(v, source) for v in b.values) for b in batches)
-    # Latin-1 gives a text for any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
+        return sum(
+            len(b.corrupt) + sum(_count_decoded_rows(v, source) for v in b.values) for b in batches
+        )
+    # Latin-1 decodes any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
     with io.TextIOWrapper(open_unpacked(path), "latin-1") as lines:
         if source.multi_line:
-            return _items(lines.read())
+            return _count_items(lines.read())
         rows = (row for line in lines if (row := _BOMS.sub("", line)).strip(_BLANK))
         return sum(
-            _objects(line, _NEXT_IN_LINE)
+            _count_objects(line, _NEXT_IN_LINE)
             if source.format == "json" and ("}{" in line or "} {" in line)
             else 1
             for line in rows
         )
 
 
-def _rows_of(value: str, source: SourceConfig) -> int:
+def _count_decoded_rows(value: str, source: SourceConfig) -> int:
     """Return the number of rows that a decoded value becomes."""
     if source.format != "json" or source.record_path:
         return 1
     text = value.encode().decode("latin-1")
-    return _items(text) if source.multi_line else _objects(text, _NEXT_IN_LINE)
+    return _count_items(text) if source.multi_line else _count_objects(text, _NEXT_IN_LINE)
 
 
-def _objects(text: str, is_next: re.Pattern[str]) -> int:
-    """Return how many rows a text has: its objects, of which a broken one takes all the rest.
+def _count_objects(text: str, next_object: re.Pattern[str]) -> int:
+    """Count the rows of a text: its objects, or one row if the text cannot be split.
 
     Args:
         text: a line or document, decoded as Latin-1.
-        is_next: what has to follow an object for the next one to be a row of its own.
+        next_object: matches the start of an object that is a row of its own.
     """
     rows, at = 1, 0
-    while (start := is_next.match(text, at)) and (end := _end_of_object(text, start.end() - 1)):
-        if not is_next.match(text, end):
+    while (start := next_object.match(text, at)) and (end := _end_of_object(text, start.end() - 1)):
+        if not next_object.match(text, end):
             break
         rows, at = rows + 1, end
     return rows if rows == 1 or _is_utf8(text) else 1
@@ -183,31 +185,31 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _items(text: str) -> int:
+def _count_items(text: str) -> int:
     text = _BOMS.sub("", text)
     if not text.strip(_BLANK):
         return 0
-    if (levels := _levels(text)) > _MOST_LEVELS:
-        return _objects(text, _NEXT_IN_DOCUMENT)  # an array is kept as one line that is not JSON
+    if (depth := _nesting_depth(text)) > _MAX_LEVELS:
+        return _count_objects(text, _NEXT_IN_DOCUMENT)  # an array this deep is one corrupt row
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + _MOST_LEVELS)
+    sys.setrecursionlimit(limit + _MAX_LEVELS)
     try:
         decoded = text.encode("latin-1").decode()
-        # A number stays text: Python reads none of more than 4,300 digits.
+        # Numbers stay strings: Python reads none of more than 4,300 digits.
         document = json.loads(decoded, parse_int=str, parse_float=str, parse_constant=reject_nan)
     except ValueError:
-        return _objects(text, _NEXT_IN_DOCUMENT)
+        return _count_objects(text, _NEXT_IN_DOCUMENT)
     finally:
         sys.setrecursionlimit(limit)
     # The array itself is one level more.
-    is_split = isinstance(document, list) and levels <= MAX_SPLIT_LEVELS + 1
+    is_split = isinstance(document, list) and depth <= MAX_SPLIT_LEVELS + 1
     return len(document) if is_split else 1
 
 
-def _levels(text: str) -> int:
+def _nesting_depth(text: str) -> int:
     """Return the nesting depth of a document."""
-    level = most = 0
+    level = deepest = 0
     for sign in _SIGNS.finditer(text):
         level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
-        most = max(most, level)
-    return most
+        deepest = max(deepest, level)
+    return deepest

@@ -110,9 +110,9 @@ def list_partitions(source: SourceConfig, login: Login) -> dict[PartitionKey, Pa
         for part in topic.partitions
     }
 
-    def offsets(which: Any) -> dict[PartitionKey, int]:
+    def offsets(spec: Any) -> dict[PartitionKey, int]:
         futures = client.admin.list_offsets(
-            {TopicPartition(*place): which for place in topic_ids},
+            {TopicPartition(*place): spec for place in topic_ids},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT,
         )
@@ -175,7 +175,7 @@ class _Client:
         self._name, self._servers, self.admin, self._errors = name, servers, admin, errors
 
     def result(self, future: Future[Any], topic: str) -> Any:
-        """Return the result of a request about a topic, or raise its error in plain words."""
+        """Return the result of a request about a topic, or raise `MedallionError`."""
         from confluent_kafka import KafkaError, KafkaException
 
         try:
@@ -187,7 +187,7 @@ class _Client:
                 f"{self._name}: there is no topic {topic} at {self._servers}: create it, or "
                 "correct its name."
             )
-        self.admin.poll(0)  # reports the errors
+        self.admin.poll(0)  # calls `error_cb`
         refused = [e for e in self._errors if e.code() == KafkaError._AUTHENTICATION]
         if refused:
             raise MedallionError(
@@ -212,7 +212,7 @@ def count_waiting(
     partitions: Mapping[PartitionKey, Partition],
     progress: Mapping[PartitionKey, PartitionProgress],
 ) -> int:
-    """Return how many offsets are not ingested yet, including the ends of transactions.
+    """Return how many offsets are not ingested yet, including transaction markers.
 
     Args:
         source: the source.
@@ -233,7 +233,7 @@ def expected_progress(
     progress: Mapping[PartitionKey, PartitionProgress],
     partitions: Mapping[PartitionKey, Partition],
 ) -> dict[PartitionKey, PartitionProgress]:
-    """Return the ledger's rows of the topics that the source reads.
+    """Return the progress of the topics that the source reads.
 
     New partitions of a known topic start at offset 0.
     """

@@ -26,12 +26,12 @@ from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.storage.text import Reporter, counted
 
-_PATIENCE = 60.0  # seconds, for a broker that does not answer within a batch
-_PAUSE = 1.0
+_TIMEOUT_SECONDS = 60.0  # for a broker that does not answer within a batch
+_RETRY_SECONDS = 1.0
 _TEXT = "if(is_valid_utf8({0}), cast({0} as string), decode({0}, 'ISO-8859-1'))"
 _HEADERS = "transform(headers, h -> struct(h.key as key, {} as value))"
-# As in files: bytes that are not UTF-8 are kept, as corrupt. A message without a value is null.
-_JSON = (  # without the frame of a Confluent schema registry: a zero byte, and four of an id
+# As in files, a value that is not UTF-8 is a corrupt row. A message without a value is null.
+_JSON = (  # without the header of Confluent's wire format: a zero byte and a 4-byte id
     "case when startswith(value, X'00') and substr(value, 6, 1) = X'7B' then substr(value, 6)"
     " else coalesce(value, encode('null', 'UTF-8')) end"
 )
@@ -51,7 +51,7 @@ class KafkaSource:
         config: Config,
         source: SourceConfig,
         schema: Schema,
-        say: Reporter,
+        report: Reporter,
     ) -> None:
         self.spark, self.config, self.name = spark, config, source.name
         self.settings, self.kafka = source, broker.kafka_settings(source)
@@ -71,12 +71,12 @@ class KafkaSource:
         is_first_run = not progress and not delta_tables.row_count(self._bronze)
         starts_at_end = is_first_run and self.kafka.starting_offsets == "latest"
         new = []
-        for place, part in partitions.items():
-            before = progress.get(place)
+        for key, part in partitions.items():
+            before = progress.get(key)
             if before is None or before.is_void:
                 start = part.end if starts_at_end else part.first
                 known = before or PartitionProgress(
-                    self.name, *place, None, start, 0, -1, clock.now_micros()
+                    self.name, *key, None, start, 0, -1, clock.now_micros()
                 )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
         topics.write_progress(self.config.layout, new)
@@ -112,7 +112,7 @@ class KafkaSource:
         Raises:
             MedallionError: messages are lost, or no broker answers for a minute.
         """
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
                 self.poll()
@@ -120,7 +120,7 @@ class KafkaSource:
             except UnreachableError:  # brokers restart one after the other
                 if time.monotonic() > until:
                     raise
-                time.sleep(_PAUSE)
+                time.sleep(_RETRY_SECONDS)
 
     def interrupted_batch(self, number: int) -> MessageBatch:
         """Return a batch without its messages: the rows in bronze have their offsets."""
@@ -167,8 +167,8 @@ class KafkaSource:
     def release(self, number: int) -> None:
         """Do nothing: the broker decides how long messages are kept."""
 
-    def read_up_to(self, number: int) -> dict[PartitionKey, int]:
-        """Return the first offsets after a batch by its checkpoint, or nothing if unknown."""
+    def end_offsets(self, number: int) -> dict[PartitionKey, int]:
+        """Return each partition's offset after a batch by the checkpoint; empty if unknown."""
         try:
             documents: Any = checkpoints.source_offsets(self._checkpoint, number)
         except MedallionError:
@@ -197,7 +197,7 @@ def to_bronze_columns(messages: DataFrame, kafka: Kafka) -> DataFrame:
         kafka: the settings of the source.
 
     Returns:
-        `value` (JSON text), then the columns of `storage.table_specs.OF_MESSAGES`.
+        `value` (JSON text), then the columns of `storage.table_specs.MESSAGE_ORIGIN_COLUMNS`.
     """
     columns = {
         "value": _VALUES[kafka.value],
@@ -227,7 +227,7 @@ class MessageBatch(SparkBatch):
         """Record in the ledger how far each partition is ingested."""
         layout, name = self._source.config.layout, self._source.name
         counts = _count_by_partition(layout.table(f"bronze.{name}"), version)
-        ends = self._source.read_up_to(self._number)
+        ends = self._source.end_offsets(self._number)
         known = topics.read_progress(layout, name)
         changed = [
             self._progress(
@@ -252,7 +252,7 @@ class MessageBatch(SparkBatch):
             The new row, or None if the ledger has the batch already.
 
         Raises:
-            UsageError: bronze has offsets of a recreated topic that the ledger does not know.
+            UsageError: the rows start before the ledger's next offset: the ledger is older.
         """
         topic, partition = place
         if before is None:
@@ -277,7 +277,7 @@ class MessageBatch(SparkBatch):
 
 
 class _Counts(NamedTuple):
-    """The rows in bronze of one partition and batch, their first offset, and the next one."""
+    """The rows in bronze of one partition and batch, their first offset, and the one after them."""
 
     rows: int = 0
     corrupt: int = 0

@@ -40,14 +40,14 @@ def _list_partitions(
 
 
 def _scan(config: Config, source: SourceConfig) -> SourceScan:
-    """Ask the broker for unread messages, unless bronze has its ledger to repair.
+    """Ask the broker for unread messages, unless bronze has to repair its ledger first.
 
     Raises:
         MedallionError: the broker does not answer, or messages are lost.
     """
     progress = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
-        return SourceScan(has_work=True)  # bronze repairs the ledger, or refuses
+        return SourceScan(has_work=True)  # bronze repairs the ledger, or raises
     partitions = _list_partitions(config, source, progress)
     # Bronze records where an empty new partition starts, too.
     is_new = not partitions.keys() <= progress.keys()
@@ -81,7 +81,7 @@ def _verify(config: Config, source: SourceConfig) -> Verification:
 
 
 def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
-    """Continue a topic with the first message that it has now, and record the loss in the ledger.
+    """Move a topic to the first message that it still has, and record the loss in the ledger.
 
     The caller holds bronze's lock.
 
@@ -110,9 +110,9 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     last = max(each.batch for each in progress.values())
     expected = broker.expected_progress(source, progress, partitions).values()
     known = [each for each in expected if each.topic == topic]
-    moved = [_moved(each, partitions.get(each.place)) for each in known]
-    # The checkpoint goes first: if the process dies here, the next run refuses again. The other
-    # way round Spark would resume from the checkpoint, and skip messages.
+    moved = [_move_to_available(each, partitions.get(each.place)) for each in known]
+    # The checkpoint goes first: if the process dies here, the next run refuses again. In the
+    # other order Spark would resume from the checkpoint, and skip messages.
     if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
         shutil.rmtree(checkpoint)
     topics.write_progress(layout, [replace(each, batch=last) for each in moved])
@@ -121,15 +121,15 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     return sum(each.lost for each in moved) - sum(each.lost for each in known)
 
 
-def _moved(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
+def _move_to_available(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
     """Return the ledger's row of a partition, moved to the first offset that the broker has."""
     before = replace(before, committed_at=clock.now_micros())
     start = max(before.next_offset, 0)
     recreated = replace(before, made_anew=before.made_anew + 1)
     if now is None:  # if the topic gets this partition again, its messages are new
         return before if before.is_void else replace(recreated, next_offset=-1)
-    is_other = not before.is_void and before.topic_id not in (None, now.topic_id)
-    if is_other or start > now.end:  # the same offsets belong to other messages
+    is_recreated = not before.is_void and before.topic_id not in (None, now.topic_id)
+    if is_recreated or start > now.end:  # the same offsets belong to other messages
         return replace(recreated, topic_id=now.topic_id, next_offset=now.first)
     lost = before.lost + max(now.first - start, 0)
     return replace(before, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)

@@ -18,8 +18,8 @@ from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
-_PATIENCE = 30.0  # seconds without a message
-_CHUNK = 1_000_000  # offsets in memory
+_TIMEOUT_SECONDS = 30.0  # without a message
+_CHUNK_SIZE = 1_000_000  # offsets that are compared at once
 
 
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
@@ -81,10 +81,10 @@ def _compare_ledger(
 
 
 def _select_bronze(
-    config: Config, source: SourceConfig, what: str, rest: str
+    config: Config, source: SourceConfig, columns: str, clauses: str
 ) -> list[tuple[Any, ...]]:
     table = config.layout.table(f"bronze.{source.name}")
-    return delta_tables.select_rows(table, f"_topic, _partition, {what}", rest)
+    return delta_tables.select_rows(table, f"_topic, _partition, {columns}", clauses)
 
 
 def _compare_messages(
@@ -109,7 +109,7 @@ def _compare_messages(
 def _read_offsets(
     config: Config, source: SourceConfig, before: PartitionProgress, first: int
 ) -> Iterator[tuple[set[int], str]]:
-    """Yield the offsets from `first` to the end of the ledger, in chunks.
+    """Yield the broker's offsets from `first` up to the ledger's next offset, in chunks.
 
     Yields:
         The offsets, and as SQL the range that contains no other messages.
@@ -123,12 +123,14 @@ def _read_offsets(
     try:
         consumer.assign([TopicPartition(before.topic, before.partition, first)])
         while first < before.next_offset:
-            message = consumer.poll(_PATIENCE)
+            message = consumer.poll(_TIMEOUT_SECONDS)
             error = message.error() if message else None
             if error and error.code() == KafkaError._PARTITION_EOF:
                 break
             if message is None or error:
-                reason = error.str() if error else f"none arrived for {_PATIENCE:.0f} seconds"
+                reason = (
+                    error.str() if error else f"none arrived for {_TIMEOUT_SECONDS:.0f} seconds"
+                )
                 raise MedallionError(
                     f"topic {before.topic}, partition {before.partition}: no more messages: "
                     f"{reason}."
@@ -137,7 +139,7 @@ def _read_offsets(
             if first > before.next_offset:
                 break
             offsets.add(first - 1)
-            if len(offsets) == _CHUNK:
+            if len(offsets) == _CHUNK_SIZE:
                 yield offsets, f"{start} and {first - 1}"
                 offsets, start = set(), first
     finally:
@@ -150,9 +152,9 @@ def _consumer(config: Config, source: SourceConfig) -> Consumer:
         **broker.client_settings(broker.kafka_settings(source).servers, config.login),
         "group.id": "medallion-audit",
         "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",  # if the broker removes messages meanwhile
+        "auto.offset.reset": "earliest",  # if the broker removes messages in the meantime
         "isolation.level": "read_committed",
-        "enable.partition.eof": True,  # ends of transactions are not messages
+        "enable.partition.eof": True,  # transaction markers are not messages
     }
     try:
         return Consumer(settings)
