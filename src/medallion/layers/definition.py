@@ -149,7 +149,7 @@ class DefinitionPart:
     unknown_column: str = "there is no column {}"
 
     def describe(self, error: AnalysisException) -> str:
-        """Return the message for an error of its SQL, with the file and the position."""
+        """Return the message for Spark's error about its SQL, with the file and the position."""
         parameters = error.getMessageParameters() or {}
         condition, problem = error.getCondition() or "", f"{one_line(str(error))}."
         name = next((parameters[key] for key in _NAMES if key in parameters), "").replace("`", "")
@@ -186,7 +186,7 @@ def invalid_sql_error(
     Args:
         table: the table, as `silver.orders`.
         parts: the parts, each by itself.
-        error: Spark's error for the definition as a whole.
+        error: Spark's error for the complete definition.
     """
     with suppress(MedallionError):
         for part in parts:

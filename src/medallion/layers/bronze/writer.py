@@ -34,7 +34,7 @@ class BronzeWriter:
 
     Attributes:
         source: the source.
-        lines: the rows that Spark read in each batch.
+        lines: number of rows that Spark read, by batch.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class LookupJoin:
         return self._join(rows, self._spark.createDataFrame([], self._ddl))
 
     def join_batch(self, rows: DataFrame, batch: int) -> DataFrame:
-        """Join the rows of a batch to the lookup table, or to its copy if it has written already.
+        """Join a batch to the current lookup table, or to its copy if the batch was interrupted.
 
         Raises:
             MedallionError: the lookup table cannot be read, or is not valid.

@@ -45,7 +45,7 @@ _CHECKED_TIMES = 1000
 
 
 def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
-    """Return the document: the built-in rules, those of both suites, and `late`.
+    """Return the document of rules: the built-in ones, those of both suites, and `late`.
 
     A rule of a suite replaces the built-in rule of the same name.
 
@@ -206,7 +206,7 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
         ).collect()[0]
         if has_times is not False:  # null: there is no value yet
             return
-    text = f" such as {printable(json.dumps(example, ensure_ascii=False))}" if example else ""
+    sample = f" such as {printable(json.dumps(example, ensure_ascii=False))}" if example else ""
     match = _COLUMN.fullmatch(sql.strip())
     names = {fold_case(name): name for name in bronze.columns}
     column = names.get(fold_case(match[1])) if match else None
@@ -217,7 +217,7 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
         remedy = f"or set {setting} for the source and run medallion refresh {table}"
     name = source.event_time
     raise ConfigError(
-        f"The event time {name} of silver.{source.name} is {type_.simpleString()}{text}{origin}. "
+        f"The event time {name} of silver.{source.name} is {type_.simpleString()}{sample}{origin}. "
         f"Convert it to a timestamp in sources.{source.name}.silver.{name}, {remedy}."
     )
 
