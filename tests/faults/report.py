@@ -1,4 +1,4 @@
-"""What was tried and how often, as the table of docs/faults.md."""
+"""The counts of faults and repairs, as the tables of docs/faults.md and docs/fault-sites.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import PROJECT
 
 
 def made_by(seed: int) -> str:
-    """What a page's figures are of: the seed, the commit, the day, the machine and its versions."""
+    """Return the seed, the commit, the day, the machine and its versions, for a page."""
     asked = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
@@ -26,7 +26,7 @@ def made_by(seed: int) -> str:
 
 @dataclass
 class Results:
-    """Counts of a walk. A fault is counted as survived once an undisturbed run came out right."""
+    """Counts of a walk. A fault is survived if the next run without faults has correct tables."""
 
     steps: int = 0
     checks: int = 0
@@ -38,11 +38,11 @@ class Results:
     remedies: Counter[str] = field(default_factory=Counter)
 
     def of_a_world(self) -> Results:
-        """The results of one lakehouse, which knows the writes that were seen in the others."""
+        """Return results for one more lakehouse that share the known writes."""
         return Results(sites=self.sites, killed=self.killed, failed=self.failed)
 
     def add(self, world: Results) -> None:
-        """Put those of one lakehouse to the others'."""
+        """Add the results of one lakehouse."""
         self.steps += world.steps
         self.checks += world.checks
         for ours, its in (
@@ -53,28 +53,28 @@ class Results:
             ours.update(its)
 
     def fault(self, what: str) -> None:
-        """A fault befell the lakehouse."""
+        """Count a fault."""
         self.faults[what] += 1
 
     def settle(self) -> None:
-        """All that happened so far has been made good."""
+        """Count all faults so far as survived."""
         self.survived = Counter(self.faults)
 
     def strike(self, site: str, is_kill: bool) -> None:
-        """A write was kept from happening."""
+        """Count a write that was prevented."""
         (self.killed if is_kill else self.failed)[site] += 1
 
     def sites_of(self, command: str, sites: list[str]) -> None:
-        """The writes that a command made."""
+        """Record the writes of a command."""
         self.sites.setdefault(command, set()).update(sites)
 
     def output(self, sentence: str) -> None:
-        """A run was refused in a sentence that named a command, and the command helped."""
+        """Count a refusal whose message named the command that repaired it."""
         words = sentence.partition("medallion refresh")
         self.remedies["medallion refresh" if words[1] else "medallion run"] += 1
 
     def next_site(self, random: Random, command: str) -> tuple[str | None, int]:
-        """A write to strike at: one of the command's that was hit least; at first any."""
+        """Return the write with the fewest faults, or None, and at which of its calls to fail."""
         known = sorted(self.sites.get(command, ()))
         if not known or random.random() < 0.2:
             return None, random.randint(1, 30)
@@ -83,7 +83,7 @@ class Results:
         return random.choice([site for site in known if hits[site] == least]), random.randint(1, 2)
 
     def lines(self) -> list[str]:
-        """The results in Markdown."""
+        """Return the results in Markdown."""
         rows = [f"| {what} | {n} | {self.survived[what]} |" for what, n in _sorted(self.faults)]
         everywhere = sorted(set[str]().union(*self.sites.values()))
         points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in everywhere]
@@ -97,9 +97,8 @@ class Results:
             "| --- | --- | --- |",
             *rows,
             "",
-            f"Between two writes: {len(everywhere)} places at which the code writes were seen, "
-            f"{len(hit)} of them struck, at {sum(map(bool, map(self.killed.get, everywhere)))} a "
-            "process killed.",
+            f"The code wrote at {len(everywhere)} places. {len(hit)} of them had a fault, "
+            f"{sum(map(bool, map(self.killed.get, everywhere)))} of these a killed process.",
             "",
             "| before this write | killed | failed |",
             "| --- | --- | --- |",
