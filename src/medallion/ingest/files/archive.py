@@ -27,7 +27,7 @@ from medallion.storage.files import FileInfo, file_info, free_path, numbered_pat
 from medallion.storage.paths import REASON_SUFFIX, Layout
 from medallion.storage.text import Reporter, counted, error_reason
 
-_DELETED = Reason(ReasonCode.DELETED, "deleted, as clean_source: delete requires")
+_DELETED = Reason(ReasonCode.DELETED, "deleted, as the source has clean_source: delete")
 
 
 def archive_due_files(

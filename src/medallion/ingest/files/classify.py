@@ -78,7 +78,7 @@ class FileClassifier:
         known = self._ledger.newest(path)
         if known is not None and known.state == PENDING:
             return known.with_state(PENDING, reason)  # keep the size of its file
-        # The known file is still there, unless it was moved: then this is another one.
+        # The entry still applies, unless its file was moved away: then this is another one.
         if known and known.moved_to is None and known.state in (INGESTED, *REFUSED_STATES):
             return known
         return self._pending_entry(path, FileInfo(0, self._now), reason)
@@ -112,7 +112,7 @@ class FileClassifier:
         return known.state in (VANISHED, ARCHIVED)  # it was gone and is back
 
     def _overwrite_reason(self, earlier: Entry, entry: Entry) -> Reason | None:
-        """Return why a file is rejected, given an earlier one of its path that is in bronze."""
+        """Return why to reject a file whose path was ingested before; None to ingest it again."""
         if earlier.state == ARCHIVED and self._is_same_file(earlier, entry):
             return _SAME_FILE
         if self._source.allow_overwrites:

@@ -227,7 +227,7 @@ _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 
 
 def too_long_reason(path: Path, source: SourceConfig) -> str | None:
-    """Return which line is longer than `max_line_bytes`, in a file that Spark reads; None if none.
+    """Return which line of a file is longer than `max_line_bytes`; None if none is.
 
     Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
     without an error.

@@ -123,7 +123,7 @@ class Discovery:
         return [entry for entry in entries.values() if is_ready(entry)]
 
     def _unread_entries(self) -> set[tuple[str, int]]:
-        """Return path and version of pending files that bronze will never read.
+        """Return path and version of the pending files that are not in the queue any more.
 
         This happens if bronze skipped a file that had changed and has changed back since, or if a
         corrupt commit of the queue was removed.
@@ -201,7 +201,7 @@ def create_queue(table: Path) -> None:
 def is_queue_behind(layout: Layout, source: str) -> bool:
     """Return whether bronze's checkpoint is ahead of the queue, or belongs to another table.
 
-    Then a corrupt commit or the table was removed: bronze would skip newly enqueued files.
+    If so, a corrupt commit or the table was removed, and bronze would skip new files.
 
     Raises:
         MedallionError: the checkpoint is corrupt.
