@@ -8,7 +8,7 @@ class MedallionError(Exception):
 
 
 class UnreachableError(MedallionError):
-    """Another program does not answer, perhaps only for a while."""
+    """An external service does not answer; a later run may succeed."""
 
 
 class UsageError(MedallionError):
@@ -21,7 +21,7 @@ class ConfigError(UsageError):
     """A setting is missing, unknown or invalid; the message names the key.
 
     Args:
-        message: the message.
+        message: the text for the user.
         key: the path of the key in pipeline.yaml, such as `sources.event.keys`.
     """
 
@@ -39,7 +39,7 @@ ITEM_ERRORS = (MedallionError, OSError)
 
 
 def error_message(error: Exception) -> str:
-    """Return an error as one sentence, with the file that the system refused."""
-    if isinstance(error, OSError) and error.strerror:  # a full disk has no file name
+    """Return the message of an error; for an OSError, the file and the reason."""
+    if isinstance(error, OSError) and error.strerror:  # for a full disk, filename is None
         return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}."
     return str(error)

@@ -70,7 +70,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (
             ("sources", "event", "silver"),
             {"event_at": "ts", "device": "concat(id, `_Ingested_at`)", "action": "action"},
-            ["sources.event.keys names 'device'", "computed from _Ingested_at", "no duplicate"],
+            ["sources.event.keys names 'device'", "computed from _Ingested_at", "duplicates would"],
         ),
         (
             ("sources", "event", "format"),
@@ -138,7 +138,11 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (("sources", "event", "folders"), ["x", "s3://b/k"], ["s3://b/k", "not supported"]),
         (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "name a local path"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
-        (("sources", "event", "folders"), ["landing"], ["landing/event is in", "read completely"]),
+        (
+            ("sources", "event", "folders"),
+            ["landing"],
+            ["landing/event is in", "whose subfolders"],
+        ),
         (("sources", "event", "folders"), ["a", "a/b"], ["event.folders", "a/b is in"]),
         (("sources", "event", "folders"), ["landing/activity"], ["may read the same files"]),
         (("sources", "event", "partition_columns"), ["a", "a"], ["event.partition_columns"]),
@@ -229,7 +233,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (
             ("sources", "event", "enrich"),
             {**LOOKED_UP, "columns": {"action": "string"}},
-            ["sources.event.enrich.columns", "'action'", "silver has already"],
+            ["sources.event.enrich.columns", "'action'", "silver already has"],
         ),
         (
             ("sources", "event", "enrich"),
@@ -278,7 +282,7 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
             "select 'silver.event' as name -- from silver.event",
             "t.sql, which reads no silver table",
         ),
-        ("select 1 from silver.evnt", "reads silver.evnt; there are silver.activity, silver.event"),
+        ("select 1 from silver.evnt", "reads silver.evnt, but there are only"),
     ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=words):

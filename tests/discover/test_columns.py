@@ -13,7 +13,7 @@ from medallion.ingest.parsing.names import column_name
 
 
 def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:
-    return {column.name: column for column in columns.columns_of(rows, has_types)[0]}
+    return {column.name: column for column in columns.infer_columns(rows, has_types)[0]}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_fields_of_small_structs_are_columns() -> None:
         {"a": {"b c": {"d": 1}, "e": [1]}, "f": None},
         {"a": None, "f": None},
     ]
-    (d, e), empty = columns.columns_of(rows, has_types=True)
+    (d, e), empty = columns.infer_columns(rows, has_types=True)
     assert (d.name, d.sql, d.type) == ("a_b_c_d", "a.b_c.d", "long")
     assert (e.name, e.type, empty) == ("a_e", "array", ["f"])
     wide = {"a": {f"x{n}": n for n in range(50)}}
@@ -82,7 +82,7 @@ NOON = datetime(2026, 5, 1, 12)
 )
 def test_time_formats(field: str, value: object, hint: str) -> None:
     (column,) = found([{field: value}]).values()
-    how = columns.time_format(column)
+    how = columns.detect_time_format(column)
     assert how
     assert (how.hint, how.times) == (hint, [NOON])
 
@@ -92,23 +92,23 @@ def test_time_formats(field: str, value: object, hint: str) -> None:
 )
 def test_values_that_are_no_times(value: object) -> None:
     (column,) = found([{"size": value}]).values()
-    assert columns.time_format(column) is None
+    assert columns.detect_time_format(column) is None
 
 
 def test_day_and_month_in_doubt() -> None:
-    how = columns.time_format(found([{"d": "01/05/2026"}])["d"])
+    how = columns.detect_time_format(found([{"d": "01/05/2026"}])["d"])
     assert how
     assert (how.hint, how.other) == ("timestamp 'dd/MM/yyyy'", "timestamp 'MM/dd/yyyy'")
-    how = columns.time_format(found([{"d": "01/05/2026"}, {"d": "01/13/2026"}])["d"])
+    how = columns.detect_time_format(found([{"d": "01/05/2026"}, {"d": "01/13/2026"}])["d"])
     assert how
     assert (how.hint, how.other) == ("timestamp 'MM/dd/yyyy'", "")
 
 
 def test_one_odd_value_among_times() -> None:
     rows = [{"at": "2026-05-01"}] * 5 + [{"at": "n/a"}]
-    how = columns.time_format(found(rows)["at"])
+    how = columns.detect_time_format(found(rows)["at"])
     assert how
-    assert how.reason == "ISO 8601 but for 1"
+    assert how.reason == "ISO 8601, except 1"
 
 
 def test_order_of_event_times() -> None:

@@ -70,7 +70,7 @@ def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixtur
     assert (folder / "lake/landing/new/a.json").read_bytes() == (folder / "a.json").read_bytes()
     assert load().sources["new"].keys == ("id", "at")
     assert main.main(command) == 2
-    assert "has a source new already" in capsys.readouterr().err
+    assert "already has a source new" in capsys.readouterr().err
     assert main.main(["add", "New", *command[2:]]) == 2
 
 
@@ -97,7 +97,7 @@ def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:
     assert main.main(["add", "new", str(file)]) == 0
     source = load().sources["new"]
     assert (source.event_time, source.silver["ingested_at"]) == ("ingested_at", "_ingested_at")
-    assert "# no time of their own: the time of ingestion" in conf.read_text()
+    assert "# no event time found: the time of ingestion" in conf.read_text()
 
 
 def test_partitions_are_columns(conf: Path) -> None:
@@ -135,5 +135,5 @@ def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(gzip.compress(b"{}"))
     inputs = input_files([str(tmp_path / "a.json")])
     assert copy_to_landing(inputs, tmp_path / "lake") == [tmp_path / "lake/a.json.gz"]
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         copy_to_landing(inputs, tmp_path / "lake")

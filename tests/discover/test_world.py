@@ -73,7 +73,7 @@ def test_entry_of_a_sample(name: str, tmp_path: Path) -> None:
     assert source.times[0][1].reason == time
     assert source.key_names[: len(keys)] == keys
 
-    entry.prepare(config, source, entry.entries_of(source, config))()
+    entry.prepare_write(config, source, entry.new_entries(source, config))()
     text = (conf / "pipeline.yaml").read_text()
     assert [line for line in PIPELINE.splitlines() if line not in text.splitlines()] == ["gold: {}"]
     loaded = load(environ, tmp_path)

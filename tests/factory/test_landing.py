@@ -165,7 +165,7 @@ def test_a_lost_state_overwrites_no_file(tmp_path: Path) -> None:
     before = landed(tmp_path)
     state_path(tmp_path).unlink()
     for seed in (7, 8):
-        with pytest.raises(UsageError, match="exists already"):
+        with pytest.raises(UsageError, match="already exists"):
             factory(tmp_path, seed=seed).land()
     assert landed(tmp_path) == before
 

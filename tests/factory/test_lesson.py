@@ -88,7 +88,7 @@ def test_load_overwrites_no_file(root: Path) -> None:
     mine = root / "landing/event/file1.json"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    with pytest.raises(UsageError, match=r"file1\.json exists already"):
+    with pytest.raises(UsageError, match=r"file1\.json already exists"):
         DataFactory(root / "landing", given=SAMPLE).load(source="event")
     assert mine.read_text() == "mine"
 

@@ -133,7 +133,7 @@ def test_query_before_the_first_run(tmp_path: Path) -> None:
     (tmp_path / "gold" / "x" / "_delta_log").mkdir(parents=True)  # begun, nothing committed
     with pytest.raises(UsageError, match=r"no table gold\.x "):
         query(str(tmp_path), "SELECT * FROM gold.x")
-    with pytest.raises(UsageError, match="no nightly has run yet"):
+    with pytest.raises(UsageError, match="no nightly run yet"):
         query(str(tmp_path / "gold" / "x"), "SELECT * FROM gold.device_counts")
     with pytest.raises(UsageError, match=r"no lakehouse at .*/nowhere"):
         query(str(tmp_path / "nowhere"), "SELECT 1")

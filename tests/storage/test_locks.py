@@ -85,7 +85,7 @@ def test_lock_layers_refuses_a_disk_without_locks(
 
     monkeypatch.setattr(fcntl, "flock", refused)
     message = (
-        r"silver/\.lock cannot be locked \(No locks available\), and two runs at once could lose"
+        r"silver/\.lock cannot be locked \(No locks available\), and concurrent runs could lose"
     )
     with pytest.raises(UsageError, match=message), locks.lock_layers(layout, ["silver"], "nightly"):
         pass

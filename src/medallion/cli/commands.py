@@ -1,4 +1,4 @@
-"""The commands: one function each, which is named as on the command line and returns the status.
+"""One function for each command, with the command's name; it returns the exit status.
 
 Each function imports what its command needs, so that commands without Spark start at once.
 """
@@ -42,7 +42,11 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.factory import sample
 
-    given = [f"--{name}" for name, it in options.made_up.items() if getattr(options, name) != it]
+    given = [
+        f"--{name}"
+        for name, default in options.generator_options.items()
+        if getattr(options, name) != default
+    ]
     if given:
         raise UsageError(f"--sample lands the sample files as they are: leave {given[0]} out.")
     files = sample.land(config)
@@ -61,8 +65,8 @@ def add(config: Config, options: argparse.Namespace) -> int:
     entry.require_new_name(config, options.name)
     inputs = files.input_files(options.paths)
     source = entry.inspect_files(options.name, inputs)
-    entries = entry.entries_of(source, config)
-    write = entry.prepare(config, source, entries)
+    entries = entry.new_entries(source, config)
+    write = entry.prepare_write(config, source, entries)
     landed: Sequence[Path] = ()
     if options.land and not options.dry_run:
         landed = files.copy_to_landing(inputs, config.layout.landing(source.name))
@@ -90,7 +94,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
     if options.layer not in layers_in_use(config):
         file = config.conf_dir / "pipeline.yaml"
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
-    query.trigger_options(options.trigger)  # an invalid one is refused before Spark starts
+    query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
     layers = [options.layer]
     pending_work.refuse_blocked_gold(config, layers)
     ends = options.trigger == query.AVAILABLE_NOW
@@ -156,8 +160,8 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         outcome, messages = _run_layers(config, options, messages), []
     try:
         outcome.files = ledger_files.find_attention(config)
-    except ITEM_ERRORS as fault:
-        outcome.add_error(error_message(fault))
+    except ITEM_ERRORS as error:
+        outcome.add_error(error_message(error))
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
         messages.append(f"{waiting} not ingested yet: medallion files --state pending")
@@ -234,7 +238,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect.audit import run_audit
 
-    result = run_audit(_existing(config, options), options.deep, _reporter(True))
+    result = run_audit(_with_existing_root(config, options), options.deep, _reporter(True))
     return _present(
         options, render_runs.audit_json, render_runs.audit_text, result, result.is_balanced
     )
@@ -244,7 +248,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import report_json, write_report
     from medallion.inspect.catalog import take_overview
 
-    overview = take_overview(_existing(config, options))
+    overview = take_overview(_with_existing_root(config, options))
     page = write_report(overview, Path(options.output or config.layout.report))
     print_result(to_json({**report_json(overview), "page": page}) if options.json else page)
     for line in overview.unreadable:
@@ -288,7 +292,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
         options,
         render_tables.maintenance_json,
         render_tables.maintenance_text,
-        maintenance.maintain_unlocked_layers(_existing(config, options)),
+        maintenance.maintain_unlocked_layers(_with_existing_root(config, options)),
     )
 
 
@@ -296,7 +300,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect import ledger_files, status
 
-    statuses = status.query_statuses(_existing(config, options))
+    statuses = status.query_statuses(_with_existing_root(config, options))
     try:
         files = ledger_files.find_attention(config)
     except ITEM_ERRORS:  # the queries of the sources report it
@@ -319,10 +323,12 @@ def files(config: Config, options: argparse.Namespace) -> int:
             raise UsageError(
                 "--dismiss has its own pattern: leave the other pattern and --state out."
             )
-        entries = dismiss_files(_existing(config, options), options.dismiss, options.source)
+        entries = dismiss_files(
+            _with_existing_root(config, options), options.dismiss, options.source
+        )
         return _present(options, render_tables.files_json, render_tables.files_text, entries)
     entries = ledger_files.find_files(
-        _existing(config, options), options.pattern, options.source, options.state
+        _with_existing_root(config, options), options.pattern, options.source, options.state
     )
     return _present(options, render_tables.files_json, render_tables.files_text, entries)
 
@@ -335,7 +341,7 @@ def schema(config: Config, options: argparse.Namespace) -> int:
         options,
         render_tables.schema_json,
         render_tables.schema_text,
-        catalog.schema_versions(_existing(config, options), options.source),
+        catalog.schema_versions(_with_existing_root(config, options), options.source),
     )
 
 
@@ -353,14 +359,14 @@ def _present(
         to_document: returns the JSON document of the result.
         to_text: returns the lines for a terminal.
         result: the result of the command.
-        is_good: whether the exit status is 0, or 1.
+        is_good: True for exit status 0, False for 1.
     """
     print_result(to_json(to_document(result)) if options.json else to_text(result))
     return 0 if is_good else 1
 
 
-def _existing(config: Config, options: argparse.Namespace) -> Config:
-    """Refuse a missing root, which may be misspelled; print the root of a read-only command."""
+def _with_existing_root(config: Config, options: argparse.Namespace) -> Config:
+    """Require an existing root, print it unless `--json` is set, and return the configuration."""
     config.layout.require_root()
     if not options.json:
         print_result(f"lakehouse {config.layout.root}")

@@ -25,7 +25,7 @@ _SOURCE = "its name in pipeline.yaml, such as event"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 the data failed a check, 2 wrong use.
 
-    An unexpected error is 70: one line, and the stack trace with `--debug`.
+    After an unexpected error it is 70; `--debug` prints the stack trace.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
@@ -68,7 +68,7 @@ def _report_unexpected(error: Exception, debug: bool) -> int:
 
 
 def _print_error(line: str, debug: bool = False) -> None:
-    """Print an error, below its stack trace if `debug` is set."""
+    """Print an error, after its stack trace if `debug` is set."""
     trace = traceback.format_exc().splitlines() if debug else []
     for each in (*trace, line):
         print_message(each, sys.stderr)
@@ -212,5 +212,7 @@ def _add_land(land: argparse.ArgumentParser) -> None:
     land.add_argument(
         "--sample", action="store_true", help="land the sample files, once, instead of new ones"
     )
-    made_up = ("source", "batches", "files", "rows", "seed", "dirty")
-    land.set_defaults(made_up={name: land.get_default(name) for name in made_up})
+    generator_options = ("source", "batches", "files", "rows", "seed", "dirty")
+    land.set_defaults(
+        generator_options={name: land.get_default(name) for name in generator_options}
+    )

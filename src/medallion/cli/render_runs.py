@@ -100,13 +100,13 @@ def _has_nothing_landed(outcome: Outcome) -> bool:
 
 
 def _nightly_verdict(outcome: Outcome) -> str:
-    """Return one line that says `balanced` only if the run ends without an error."""
+    """Return one line, which is `balanced` only if the run has no errors."""
     if not outcome.is_counted or accounting.unbalanced(outcome.balances):
         return "NOT BALANCED"
     if not outcome.is_good:
         return "the rows that were read add up, but the run has failed: see the errors"
-    but = attention_summary(outcome.files)
-    return f"balanced, but {but}:" if but else "balanced"
+    exceptions = attention_summary(outcome.files)
+    return f"balanced, but {exceptions}:" if exceptions else "balanced"
 
 
 def _failure_line(failure: Failure) -> str:
@@ -146,14 +146,14 @@ def audit_lines(audit: Audit) -> list[str]:
 
 
 def balance_verdict(audit: Audit) -> str:
-    """Return one line: `balanced` alone only if nothing needs the user's attention."""
+    """Return one line, which is just `balanced` only if nothing needs the user's attention."""
     if not audit.is_balanced:
         return "NOT BALANCED"
-    but = [f"{', '.join(audit.unchecked)} could not be checked"] if audit.unchecked else []
+    exceptions = [f"{', '.join(audit.unchecked)} could not be checked"] if audit.unchecked else []
     if audit.failed:
-        but.append(f"the last run of {', '.join(audit.failed)} failed (medallion status)")
-    but += filter(None, [attention_summary(audit.files)])
-    return f"balanced, but {'; '.join(but)}" if but else "balanced"
+        exceptions.append(f"the last run of {', '.join(audit.failed)} failed (medallion status)")
+    exceptions += filter(None, [attention_summary(audit.files)])
+    return f"balanced, but {'; '.join(exceptions)}" if exceptions else "balanced"
 
 
 def balance_table(balances: Mapping[str, Balance]) -> list[str]:
@@ -163,7 +163,7 @@ def balance_table(balances: Mapping[str, Balance]) -> list[str]:
 
 
 def attention_json(files: Attention) -> dict[str, Any]:
-    """Return the first ten files of each group that has some, and the number of the others."""
+    """Return the first ten files of each group with files, and the number of the others."""
     groups = {
         "rejected": files.rejected,
         "waiting": files.waiting,
@@ -186,7 +186,7 @@ def _attention_file(entry: Entry) -> dict[str, Any]:
 
 
 def attention_errors(files: Attention) -> list[str]:
-    """Return lines for the files because of which this run ends with status 1."""
+    """Return lines for files and folders that make this run end with status 1."""
     lines = _group_lines(files, lambda entry: entry.reported_at is None)
     if lines:
         lines.append(f"{_DISMISS}; until then each run names them")
@@ -194,7 +194,7 @@ def attention_errors(files: Attention) -> list[str]:
 
 
 def attention_warnings(files: Attention) -> list[str]:
-    """Return lines for the files because of which an earlier run ended with status 1."""
+    """Return lines for files that an earlier run has reported with status 1."""
     lines = _group_lines(files, lambda entry: entry.reported_at is not None)
     return [*lines, _DISMISS] if lines else []
 

@@ -122,7 +122,7 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
     """Return the figures as a table with a line for each figure and a column for each source."""
-    columns = [_flattened(document) for document in landed_json(landed).values()]
+    columns = [_flatten(document) for document in landed_json(landed).values()]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
     return "\n".join(aligned_table(("figure", *landed), rows))
@@ -134,7 +134,7 @@ def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
     Args:
         root: the root of the lakehouse.
         files: numbers of files by source.
-        is_read: True if some source of the configuration reads the sample.
+        is_read: True if a source of the configuration reads the sample.
     """
     from medallion.factory.plan import SOURCE_NAMES
 
@@ -147,8 +147,8 @@ def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
     return f"the sample is JSON lines of {names}, which no source here reads: none landed"
 
 
-def _flattened(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return one figure for each part of a nested one, such as `invalid_by_rule.missing_x`."""
+def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return nested figures under dotted names, such as `invalid_by_rule.missing_x`."""
     flat: dict[str, int] = {}
     for name, value in document.items():
         if isinstance(value, dict):

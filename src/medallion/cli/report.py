@@ -32,7 +32,7 @@ td, th { border-bottom: 1px solid #ddd; padding: .15em .8em .15em 0; text-align:
 .key { display: inline-block; height: .8em; margin: 0 .3em 0 1em; width: .8em }
 .bad { color: #b22 }
 """
-_PARTS = ("silver", "quarantined", "duplicate", "waiting")
+_FLOW_PARTS = ("silver", "quarantined", "duplicate", "waiting")
 _WIDEST = 20  # em
 
 
@@ -63,9 +63,9 @@ def write_report(overview: Overview, page: Path) -> str:
     Raises:
         UsageError: it cannot be written.
     """
-    path = resolved_path(page)  # a link, such as /dev/stdout, would be replaced
+    path = resolved_path(page)  # an atomic write replaces a link such as /dev/stdout
     try:
-        if path.exists() and not path.is_file():  # so would a device
+        if path.exists() and not path.is_file():  # or a device
             raise ValueError("not a regular file")
         small_files.write_atomic(path, report_html(overview))
     except (OSError, ValueError) as error:
@@ -76,62 +76,62 @@ def write_report(overview: Overview, page: Path) -> str:
 
 def report_html(overview: Overview) -> str:
     """Return the page as HTML."""
-    verdict = _text(render_runs.balance_verdict(overview.audit))
+    verdict = _escaped(render_runs.balance_verdict(overview.audit))
     body = [
-        f"<h1>medallion: {_text(overview.root)}</h1>",
+        f"<h1>medallion: {_escaped(overview.root)}</h1>",
         f"<p>{clock.format_time(overview.made_at)}, "
         f"<b class={'good' if overview.audit.is_balanced else 'bad'}>{verdict}</b></p>",
         *_paragraphs(overview.unreadable),
         "<h2>Gold</h2>",
-        *map(_gold, overview.gold),
+        *map(_gold_table, overview.gold),
         "<h2>Where the rows went</h2>",
-        *_flow(overview),
+        *_flow_section(overview),
         "<h2>Quality</h2>",
-        *_quality(overview),
+        *_quality_section(overview),
         "<h2>Runs, the newest first</h2>",
-        _runs(overview),
+        _runs_table(overview),
     ]
     head = f'<meta charset="utf-8"><title>medallion</title><style>{_STYLE}</style>'
     return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n" + "\n".join(body) + "\n"
 
 
-def _gold(table: FirstRows) -> str:
+def _gold_table(table: FirstRows) -> str:
     """Return a table with a bar for each value of the last numeric column."""
     if table.unreadable:
-        return f"<h3>{_text(table.table)}: cannot be read</h3>"
+        return f"<h3>{_escaped(table.table)}: cannot be read</h3>"
     shown = len(table.first.rows)
     some = f", the first {shown}" if shown < table.rows else ""
-    title = f"<h3>{_text(table.table)}: {counted(table.rows, 'row')}{some}</h3>"
+    title = f"<h3>{_escaped(table.table)}: {counted(table.rows, 'row')}{some}</h3>"
     columns = list(zip(*table.first.rows, strict=True))
     measure = next((column for column in reversed(columns) if any(map(_is_number, column))), None)
     bars = _bars(measure) if measure else None
-    return title + _table(table.first.columns, table.first.rows, bars)
+    return title + _html_table(table.first.columns, table.first.rows, bars)
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _flow(overview: Overview) -> list[str]:
-    keys = "".join(f'<span class="key {part}"></span>{part}' for part in _PARTS)
+def _flow_section(overview: Overview) -> list[str]:
+    keys = "".join(f'<span class="key {part}"></span>{part}' for part in _FLOW_PARTS)
     lines = [f"<p>{keys}</p>"]
     for name, balance in overview.audit.balances.items():
         lines += [
-            f"<h3>{_text(name)}: {counted(balance.landed_lines, 'line')} landed</h3>",
-            _parts(balance),
+            f"<h3>{_escaped(name)}: {counted(balance.landed_lines, 'line')} landed</h3>",
+            _flow_bar(balance),
         ]
     rows = [(name, *asdict(balance).values()) for name, balance in overview.audit.balances.items()]
-    lines.append(_table(("source", *Balance.__dataclass_fields__), rows))
+    lines.append(_html_table(("source", *Balance.__dataclass_fields__), rows))
     audit_lines = render_runs.audit_lines(overview.audit)
     return [*lines, *_paragraphs(line for line in audit_lines if line not in overview.unreadable)]
 
 
 def _paragraphs(lines: Iterable[str]) -> list[str]:
-    return [f"<p class=bad>{_text(line)}</p>" for line in lines]
+    return [f"<p class=bad>{_escaped(line)}</p>" for line in lines]
 
 
-def _parts(balance: Balance) -> str:
-    rows = {part: getattr(balance, f"{part}_rows") for part in _PARTS}
+def _flow_bar(balance: Balance) -> str:
+    rows = {part: getattr(balance, f"{part}_rows") for part in _FLOW_PARTS}
     bars = (
         f'<div class={part} style="flex-grow:{count}" title="{part}: {count:,}"></div>'
         for part, count in rows.items()
@@ -140,51 +140,53 @@ def _parts(balance: Balance) -> str:
     return f"<div class=flow>{''.join(bars)}</div>"
 
 
-def _quality(overview: Overview) -> list[str]:
+def _quality_section(overview: Overview) -> list[str]:
     gates = [(name, g.state, g.failed or "", g.version) for name, g in overview.gates.items()]
-    lines = [_table(("gate of", "state", "failed", "version"), sorted(gates))]
+    lines = [_html_table(("gate of", "state", "failed", "version"), sorted(gates))]
     for source, rules in overview.broken.items():
         if rules:
-            title = f"<h3>{_text(source)}: rows of quarantine by the rule that they break</h3>"
-            lines.append(title + _table(("rule", "rows"), rules.items(), _bars(rules.values())))
+            title = f"<h3>{_escaped(source)}: quarantined rows by the rule that they break</h3>"
+            lines.append(
+                title + _html_table(("rule", "rows"), rules.items(), _bars(rules.values()))
+            )
     return lines
 
 
-def _runs(overview: Overview) -> str:
+def _runs_table(overview: Overview) -> str:
     rows = [
         {**asdict(run), "started_at": clock.format_time(run.started_at)} for run in overview.runs
     ]
     columns = list(rows[0]) if rows else []
-    return _table(
+    return _html_table(
         columns, [list(row.values()) for row in rows], _bars(r.seconds for r in overview.runs)
     )
 
 
 def _bars(numbers: Iterable[Any]) -> list[str]:
-    """Return a bar for each number; those for infinities and other values are empty."""
+    """Return a bar for each number; the bar is empty for infinities and other values."""
     known = [float(n) if _is_number(n) and isfinite(n) else 0 for n in numbers]
     most = max(known, default=0) or 1
     widths = (max(number, 0) / most * _WIDEST for number in known)
     return [f'<span class=bar style="width:{width:.2f}em"></span>' for width in widths]
 
 
-def _table(
+def _html_table(
     columns: Iterable[str], rows: Iterable[Sequence[Any]], bars: Sequence[str] | None = None
 ) -> str:
-    """Return an HTML table; `bars` become a last column without a name."""
-    head = "".join(f"<th>{_text(name)}" for name in columns) + ("<th>" if bars else "")
+    """Return an HTML table; `bars` are its last column, without a name."""
+    head = "".join(f"<th>{_escaped(name)}" for name in columns) + ("<th>" if bars else "")
     lines = [
-        "<tr>" + "".join(map(_cell, row)) + (f"<td>{bars[at]}" if bars else "")
+        "<tr>" + "".join(map(_table_cell, row)) + (f"<td>{bars[at]}" if bars else "")
         for at, row in enumerate(rows)
     ]
     return f"<table><tr>{head}\n" + "\n".join(lines) + "</table>" if lines else "<p>none yet</p>"
 
 
-def _cell(value: Any) -> str:
+def _table_cell(value: Any) -> str:
     shown = "" if value is None else cell_text(value)
-    return f"<td{' class=n' if _is_number(value) else ''}>{_text(shown)}"
+    return f"<td{' class=n' if _is_number(value) else ''}>{_escaped(shown)}"
 
 
-def _text(value: Any) -> str:
+def _escaped(value: Any) -> str:
     """Escape text from files, which must not act as HTML or control characters."""
     return escape(printable(str(value)))

@@ -1,7 +1,7 @@
-"""The only way to standard output and standard error, and how values are printed.
+"""Printing to standard output and standard error, and the formats of values.
 
-File names and values come from whoever lands files. Control characters in them could move the
-cursor, change colours or forge a line, so everything printed here is made visible first.
+File names and values come from the writers of files. Control characters in them could move the
+cursor, change colours or forge a line, so they are escaped here. All output goes through here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def print_result(text: str, file: TextIO | None = None) -> None:
     file = file or sys.stdout
     if file is None:  # closed by the caller (>&-)
         return
-    text = _encodable(visible_lines(text), file.encoding or "utf-8")
+    text = _encodable(printable_lines(text), file.encoding or "utf-8")
     try:
-        with _write_errors():
+        with _translate_write_errors():
             print(text, file=file, flush=True)
     except BrokenPipeError:
-        _discard(file)
+        _redirect_to_null(file)
 
 
 def print_message(text: str, file: TextIO | None = None) -> None:
@@ -50,7 +50,7 @@ def print_message(text: str, file: TextIO | None = None) -> None:
 def write_lines(lines: Iterable[str]) -> None:
     """Write lines that end with their own line breaks to standard output.
 
-    A terminal gets them made visible, a file byte for byte as UTF-8, whatever the locale.
+    A terminal gets them escaped; a file gets the exact bytes in UTF-8, whatever the locale.
 
     Raises:
         UsageError: the lines cannot be written.
@@ -59,26 +59,28 @@ def write_lines(lines: Iterable[str]) -> None:
     if sys.stdout is None:
         return
     if sys.stdout.isatty():
-        code = sys.stdout.encoding
-        lines = (_encodable(visible_lines(line.rstrip("\r\n")), code) + "\n" for line in lines)
+        encoding = sys.stdout.encoding
+        lines = (
+            _encodable(printable_lines(line.rstrip("\r\n")), encoding) + "\n" for line in lines
+        )
     elif isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    with _write_errors():
+    with _translate_write_errors():
         sys.stdout.writelines(lines)
         sys.stdout.flush()
 
 
 def flush_output() -> None:
-    """Flush both outputs, and discard what cannot be written: Python would fail at its exit."""
+    """Flush both outputs, and discard unwritable output, on which Python would fail at exit."""
     for file in filter(None, (sys.stdout, sys.stderr)):
         try:
             file.flush()
         except OSError:
-            _discard(file)
+            _redirect_to_null(file)
 
 
-def visible_lines(text: str) -> str:
-    """Return a text of several lines with each line made visible."""
+def printable_lines(text: str) -> str:
+    """Return a string with the control characters of each line escaped."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -91,7 +93,7 @@ def to_json(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of a row as JSON can hold it; times without a zone are UTC."""
+    """Return a value of a row as a JSON value; times without a zone are UTC."""
     match value:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -112,7 +114,7 @@ def json_value(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """Return a value of a row as the text of a table's cell."""
+    """Return a value of a row as the string of a table's cell."""
     simple = value if isinstance(value, str) else json_value(value)
     return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
 
@@ -123,7 +125,7 @@ def iso_utc(micros: int | None) -> str | None:
 
 
 def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Return the lines of an aligned table, one for each row; numbers stand to the right."""
+    """Return the lines of an aligned table, one for each row; numbers are right-aligned."""
     rows = list(rows)
     padded = []
     for at, name in enumerate(columns):
@@ -139,7 +141,7 @@ def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list
 
 
 def _encodable(text: str, encoding: str) -> str:
-    """Replace characters that the terminal's encoding lacks by JSON escapes."""
+    """Return a string with JSON escapes for characters that the encoding lacks."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -152,7 +154,7 @@ def _json_escape(character: str) -> str:
 
 
 @contextmanager
-def _write_errors() -> Iterator[None]:
+def _translate_write_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -161,5 +163,5 @@ def _write_errors() -> Iterator[None]:
         raise UsageError(f"the output cannot be written: {error_reason(error)}.") from None
 
 
-def _discard(file: TextIO) -> None:
+def _redirect_to_null(file: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

@@ -32,7 +32,7 @@ def read_yaml(file: Path) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(
-            f"{file}: no such file; set MEDALLION_CONF to the folder that holds pipeline.yaml."
+            f"{file}: no such file; set MEDALLION_CONF to the folder of pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
@@ -42,8 +42,8 @@ def read_yaml(file: Path) -> Any:
         line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
     except Exception as error:  # ruamel.yaml raises many types, e.g. for unclosed brackets
         problem = str(error)
-    place = "" if line is None else f" line {line + 1}"
-    raise ConfigError(f"{file}{place}: not readable as YAML ({problem}).")
+    location = "" if line is None else f" line {line + 1}"
+    raise ConfigError(f"{file}{location}: not readable as YAML ({problem}).")
 
 
 def config_error(file: Path, path: str, problem: str) -> ConfigError:
@@ -54,9 +54,9 @@ def config_error(file: Path, path: str, problem: str) -> ConfigError:
         path: the path of the key, such as `sources.event.keys`.
         problem: what is wrong, as the rest of a sentence that starts with the path.
     """
-    found = position(file, path)
-    place = f" line {found[0]}" if found else ""
-    return ConfigError(f"{file}{place}: {path or 'the document'} {problem}.", path)
+    line_column = position(file, path)
+    location = f" line {line_column[0]}" if line_column else ""
+    return ConfigError(f"{file}{location}: {path or 'the document'} {problem}.", path)
 
 
 def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
@@ -64,8 +64,8 @@ def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
 
     Args:
         file: a YAML file.
-        path: the path of the key. If it is not there, the last mapping that encloses it counts.
-        word: a word of the key's value to point at; if the value lacks it, its start counts.
+        path: the path of the key. If it is missing, the innermost mapping around it is used.
+        word: a word in the key's value to point at; if it is missing, the value's start.
     """
     try:
         text = _read_text(file)
@@ -115,14 +115,14 @@ class Node:
         return Node({k: v for k, v in self.value.items() if k != key}, self.file, self.path)
 
     def allow_only(self, *known: str) -> None:
-        """Raise ConfigError for a key that is not among these."""
+        """Raise ConfigError for a key that is not in `known`."""
         for key in self.value:
             if key not in known:
                 hint = did_you_mean(key, known)
                 self.fail(key, f"is not a known key{hint}; known here: {', '.join(known)}")
 
     def children(self, key: str) -> dict[str, Node]:
-        """Return the mappings below a key by the names of tables."""
+        """Return the mappings below a key by their names, which must be table names."""
         node = self.child(key)
         for name in node.value:
             if not TABLE_NAME.fullmatch(name):
@@ -159,7 +159,7 @@ class Node:
             self.fail(key, f"must be {expected}, not {value!r}")
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
-        """Return one of some words; the first is the default."""
+        """Return the value of a key, one of `choices`; the first is the default."""
         return self.get(key, one_of(choices), f"one of {', '.join(choices)}", choices[0])
 
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:

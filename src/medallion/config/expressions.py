@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
-# A string in either quotes; after r, backslashes are literal. It works with any flags.
+# A string in either quotes; after r, backslashes are literal. Regex flags do not matter.
 STRING = r"""(?:\b[rR]'[^']*'|\b[rR]"[^"]*"|'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*")"""
 COMMENT = r"(?:--[^\n]*|/\*[\s\S]*?\*/)"
 _QUOTED_NAME = r"`[^`]*`"
@@ -65,7 +65,7 @@ def column_names(sql: str) -> list[str]:
     signs = [match[0] for match in tokens] + [""]
     names: dict[str, None] = {}
     variables: set[str] = set()
-    type_depth, depth = None, 0  # inside of `AS type`, until the bracket around it ends
+    type_depth, depth = None, 0  # type_depth is set after AS, until the bracket around it ends
     for index, match in enumerate(tokens):
         sign, name = match[0], match["word"] or match["quoted"]
         depth += (sign in "([") - (sign in ")]")
@@ -84,7 +84,7 @@ def column_names(sql: str) -> list[str]:
 
 
 def _is_column(word: str, following: str) -> bool:
-    """Return whether a word is a column, by itself and the sign that follows it."""
+    """Return True if a word is a column, judging by the token that follows it."""
     is_literal = following[:1] in ("'", '"')  # date'2026-05-01'
     return following != "(" and not is_literal and word.lower() not in _KEYWORDS
 
@@ -98,7 +98,7 @@ def _lambda_variables(before: list[str]) -> set[str]:
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like a misspelled one, or None if none is like it."""
+    """Return the name that is most like a misspelled one, or None if none is similar."""
     by_case = {each.lower(): each for each in names}
     matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.7)
     return by_case[matches[0]] if matches else None

@@ -37,11 +37,11 @@ _FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
 _CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
-_WINDOW = (
+_WINDOW_EXPECTED = (
     "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
     f"of {_CALENDAR}"
 )
-_AGGREGATE = (
+_AGGREGATE_KEYS = (
     "source",
     "window",
     "slide",
@@ -65,53 +65,53 @@ def parse_gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) ->
         conf_dir: the folder to which the file of a query is relative.
     """
     if "sql" in node.value:
-        return _by_sql(name, node, sources, conf_dir)
+        return _parse_statement(name, node, sources, conf_dir)
     if "join" in node.value:
-        return _by_join(name, node, sources)
-    node.allow_only(*_AGGREGATE, "join", "sql")
-    source = _source(node, "source", sources)
-    definition = _aggregate(node, sources[source])
+        return _parse_join(name, node, sources)
+    node.allow_only(*_AGGREGATE_KEYS, "join", "sql")
+    source = _silver_source(node, "source", sources)
+    definition = _parse_aggregate(node, sources[source])
     modes = OUTPUT_MODES if definition.session is None else OUTPUT_MODES[:1]
-    return _table(name, (source,), definition, node, modes)
+    return _gold_table(name, (source,), definition, node, modes)
 
 
-def _table(
+def _gold_table(
     name: str, sources: tuple[str, ...], definition: Definition, node: Node, modes: Sequence[str]
 ) -> GoldTable:
     mode = cast(OutputMode, node.choice("output_mode", modes))
     return GoldTable(name, sources, definition, mode, parse_outputs(node, mode))
 
 
-def _source(node: Node, key: str, sources: Sources) -> str:
-    silver = node.get(key, values.text, "a silver table")
+def _silver_source(node: Node, key: str, sources: Sources) -> str:
+    silver = node.get(key, values.non_blank_string, "a silver table")
     layer, _, source = silver.partition(".")
     if layer != "silver" or source not in sources:
-        node.fail(key, f"must be one of {_tables(sources)}, not {silver}")
+        node.fail(key, f"must be one of {_silver_tables(sources)}, not {silver}")
     return source
 
 
-def _tables(sources: Sources) -> str:
+def _silver_tables(sources: Sources) -> str:
     return ", ".join(f"silver.{source}" for source in sources)
 
 
-def _refuse_unknown(node: Node, key: str, column: str, source: SourceConfig) -> None:
+def _refuse_unknown_column(node: Node, key: str, column: str, source: SourceConfig) -> None:
     if column not in source.columns:
         hint = did_you_mean(column, source.columns)
         node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}{hint}")
 
 
-def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
+def _parse_aggregate(node: Node, source: SourceConfig) -> Aggregate:
     slide, start, session = (
         node.optional(key, values.duration, _DURATION) for key in ("slide", "start", "session")
     )
-    window = node.optional("window", _window, _WINDOW)
-    zone = node.get("time_zone", _time_zone, "a time zone such as 'Europe/Berlin'", UTC)
+    window = node.optional("window", _parse_window, _WINDOW_EXPECTED)
+    zone = node.get("time_zone", _parse_time_zone, "a time zone such as 'Europe/Berlin'", UTC)
     ends = WINDOW if window or session else ()
-    group_by = node.get("group_by", values.texts, "a list of silver columns", [])
+    group_by = node.get("group_by", values.string_list, "a list of silver columns", [])
     for column in group_by:
-        _refuse_unknown(node, "group_by", column, source)
+        _refuse_unknown_column(node, "group_by", column, source)
         if [*group_by, *ends].count(column) > 1:
-            node.fail("group_by", f"names {column!r}, which the table would then have twice")
+            node.fail("group_by", f"names {column!r}, which would be in the table twice")
     for column in ends if window else ():
         if column in source.columns:
             node.fail(
@@ -136,19 +136,19 @@ def _aggregate(node: Node, source: SourceConfig) -> Aggregate:
     return aggregate
 
 
-def _window(value: Any) -> Duration:
+def _parse_window(value: Any) -> Duration:
     """Return a duration, or one unit of the calendar with its shortest length."""
-    string = values.text(value).strip()
+    string = values.non_blank_string(value).strip()
     match = re.fullmatch(r"([0-9]+) *(week|month|quarter|year)s?", string)
     if match and match[1] != "1":
-        raise ValueError  # it is not clear when the first of several starts
+        raise ValueError  # `2 weeks` has no obvious start
     if match:
         return Duration(CALENDAR_DAYS[match[2]] * 86_400, f"1 {match[2]}")
     return Duration.parse(string)
 
 
-def _time_zone(value: Any) -> str:
-    if values.text(value) not in available_timezones():
+def _parse_time_zone(value: Any) -> str:
+    if values.non_blank_string(value) not in available_timezones():
         raise ValueError
     return str(value)
 
@@ -174,14 +174,14 @@ def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
 
 
 # Strings and comments are left as they are.
-_SILVER = re.compile(
+_SILVER_TABLE = re.compile(
     rf"{STRING}|{COMMENT}|(?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?", re.IGNORECASE
 )
 
 
-def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+def _parse_statement(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
     node.allow_only("sql", "output_mode", "publish")
-    file = conf_dir / node.get("sql", values.text, "a file of SQL")
+    file = conf_dir / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -194,50 +194,52 @@ def _by_sql(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTabl
         if source is None:
             return match[0]
         if source not in sources:
-            known = _tables(sources)
-            node.fail("sql", f"names {file}, which reads silver.{source}; there are {known}")
+            known = _silver_tables(sources)
+            node.fail(
+                "sql", f"names {file}, which reads silver.{source}, but there are only {known}"
+            )
         named[source] = None
         return f"silver_{source}"
 
-    sql = _SILVER.sub(view, text).strip().rstrip(";")
+    sql = _SILVER_TABLE.sub(view, text).strip().rstrip(";")
     if not named:
         node.fail("sql", f"names {file}, which reads no silver table, such as silver.event")
-    return _table(name, tuple(named), Statement(file, sql), node, ("complete", "append"))
+    return _gold_table(name, tuple(named), Statement(file, sql), node, ("complete", "append"))
 
 
-def _by_join(name: str, node: Node, sources: Sources) -> GoldTable:
+def _parse_join(name: str, node: Node, sources: Sources) -> GoldTable:
     node.allow_only("source", "where", "join", "columns", "output_mode", "publish")
-    first = _source(node, "source", sources)
+    first = _silver_source(node, "source", sources)
     join = node.child("join")
     join.allow_only("with", "on", "within", "kind", "condition")
-    second = _source(join, "with", sources)
+    second = _silver_source(join, "with", sources)
     if first == second:
         join.fail("with", f"must be a table other than silver.{first}")
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
     for one, two in on.items():
-        _refuse_unknown(join, "on", one, sources[first])
-        _refuse_unknown(join, "on", two, sources[second])
+        _refuse_unknown_column(join, "on", one, sources[first])
+        _refuse_unknown_column(join, "on", two, sources[second])
     sql = "a condition in Spark SQL"
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
         within=join.get("within", values.duration, _DURATION),
-        where=node.optional("where", values.text, sql),
-        condition=join.optional("condition", values.text, sql),
+        where=node.optional("where", values.non_blank_string, sql),
+        condition=join.optional("condition", values.non_blank_string, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
-    return _table(name, (first, second), definition, node, ("append",))
+    return _gold_table(name, (first, second), definition, node, ("append",))
 
 
 def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
-    """Return the outputs of a table by `files` and `kafka`; `mode` is its output mode."""
+    """Parse `publish` of a table with this output mode: its outputs by `files` and `kafka`."""
     if "publish" not in node.value:
         return {}
     if mode == "complete":
         node.fail(
             "publish",
-            "needs output_mode update or append, in which a batch writes what changed: complete "
-            "rewrites the whole table",
+            "needs output_mode update or append, in which a batch writes only changes: complete "
+            "rewrites the table",
         )
     entry = node.child("publish")
     entry.allow_only("files", "kafka")
@@ -262,8 +264,8 @@ def refuse_shared_topics(
 ) -> None:
     """Raise ConfigError if a topic has two outputs, or is both published to and read.
 
-    Readers could not tell two tables of a topic apart, and a source that reads results of its own
-    rows never ends.
+    Readers could not separate two tables in one topic, and a source that reads results of its own
+    rows would never end.
 
     Args:
         document: the document of pipeline.yaml.
@@ -273,8 +275,8 @@ def refuse_shared_topics(
     used = {key: (kafka.servers, kafka.topics) for key, kafka in read.items()}
     for key, output in written.items():
         for other, (servers, topics) in used.items():
-            # One common server is enough: it belongs to one cluster.
-            if output.topic in topics and _names(servers) & _names(output.servers):
+            # One common server is enough: then both name the same cluster.
+            if output.topic in topics and _lower_names(servers) & _lower_names(output.servers):
                 document.fail(
                     f"{key}.topic",
                     f"is {output.topic}, as in {other}: give the output a topic that no other "
@@ -283,5 +285,5 @@ def refuse_shared_topics(
         used[key] = (output.servers, (output.topic,))
 
 
-def _names(servers: Iterable[str]) -> set[str]:
+def _lower_names(servers: Iterable[str]) -> set[str]:
     return {server.lower() for server in servers}

@@ -1,6 +1,6 @@
 """The configuration, from `conf/pipeline.yaml`, `.env` and the environment.
 
-The environment wins over `.env`, and `.env` over the defaults.
+The environment overrides `.env`, and `.env` overrides the defaults.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def load_with_errors(
     with errors.collecting():
         if _uses_kafka(document, sources, gold):
             login = kafka_login(environ, dotenv)
-    most = None
+    max_queries = None
     with errors.collecting():
-        most = document.optional(_QUERIES, values.count, "a whole number above 0")
-    return Config(conf_dir, master, layout, sources, gold, maintain, login, most), errors
+        max_queries = document.optional(_QUERIES, values.count, "a whole number above 0")
+    return Config(conf_dir, master, layout, sources, gold, maintain, login, max_queries), errors
 
 
 class Errors(list[ConfigError]):
@@ -118,7 +118,7 @@ class Errors(list[ConfigError]):
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Collect the error of a part of the configuration."""
+        """Collect the ConfigError of the `with` block."""
         try:
             yield
         except ConfigError as error:
@@ -143,21 +143,21 @@ class Errors(list[ConfigError]):
     def _parse(self, name: str, node: Node, parse: Callable[[str, Node], T | None]) -> T | None:
         """Return an entry, or None if it has an error.
 
-        The wrong key is left out, and the rest is parsed again, as long as errors are independent.
+        The entry is parsed again without each invalid key, to collect its other errors.
         """
-        wrong: set[str] = set()
+        invalid_keys: set[str] = set()
         while True:
             try:
                 entry = parse(name, node)
-                return None if wrong else entry
+                return None if invalid_keys else entry
             except ConfigError as error:
                 key = error.key.removeprefix(f"{node.path}.").split(".")[0]
-                if key in wrong:  # it is required
+                if key in invalid_keys:  # the entry is invalid without it
                     return None
                 self.append(error)
                 if key not in node.value or key == "format":  # `format` decides on other keys
                     return None
-                wrong.add(key)
+                invalid_keys.add(key)
                 node = node.without(key)
 
 
@@ -212,7 +212,7 @@ def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
 
 
 def _master(value: str) -> str | None:
-    """Return the Spark master; an unknown one would end in a stack trace of Java."""
+    """Return the valid Spark master; for an invalid one Spark prints a Java stack trace."""
     master = value.strip()
     if master and not _MASTER.fullmatch(master):
         raise ConfigError(
@@ -252,7 +252,7 @@ def parse_maintenance(node: Node) -> Maintenance:
     node.allow_only(*(field.name for field in fields(Maintenance)))
     duration, size = values.DURATION, "a size such as '128 MiB'"
     retention = node.get("retention", values.duration, duration, table_specs.RETENTION)
-    if retention.seconds < 3600:  # a query of a user may take as long
+    if retention.seconds < 3600:  # a user's query may take that long
         node.fail("retention", "must be at least 1 hour")
     return Maintenance(
         retention=retention,
@@ -280,10 +280,10 @@ def read_dotenv(file: Path) -> dict[str, str]:
         if binding.error or (key and value is None):
             written = binding.original.string  # it starts with the blank lines before
             line = binding.original.line + len(written) - len(written.lstrip("\n"))
-            # The message does not repeat the line: it may be a password.
+            # The message leaves the line out: it may be a password.
             raise ConfigError(
                 f"{file} line {line}: must be KEY=value; put a value that contains ' in \", and "
-                "the other way round."
+                "vice versa."
             )
         if key == "MEDALLION_CONF":
             raise ConfigError(
@@ -303,7 +303,7 @@ def read_dotenv(file: Path) -> dict[str, str]:
 
 
 def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
-    """Return the login for Kafka's brokers; the environment wins over `.env`.
+    """Return the login for Kafka's brokers; the environment overrides `.env`.
 
     Raises:
         ConfigError: a variable is invalid; the message never has the password.

@@ -98,7 +98,8 @@ IGNORED_NAMES = (
     *("*.crc", "Thumbs.db", "~lock*", "~$*"),
 )
 UTC = "UTC"
-CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}  # of the shortest
+# The shortest length of each unit.
+CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,9 @@ class ReaderOptions:
 
     Attributes:
         delimiter: The character between two fields, or `tab`; `sep` is another name of this key.
-        header: By default each file has a header, and a file whose header looks like data waits.
-            `true`: the first row is the header without a check. `false`: there is no header, and
-            the columns are those of `schema` in order.
+        header: By default each file has a header, and a file whose header looks like data stays
+            pending. `true`: the first row is the header without a check. `false`: there is no
+            header, and the columns are those of `schema` in order.
         quote: The character around fields; empty if fields are never quoted.
         escape: The character before a quote within a field; by default quotes are doubled.
         encoding: The encoding of the files, such as `latin-1`, `windows-1252` or `utf-16`.
@@ -156,7 +157,7 @@ class SourceConfig:
             formats, which give a `timestamp`: `timestamp_seconds`, `timestamp_millis`,
             `timestamp_micros` and `timestamp_nanos` for numbers since 1970, and
             `timestamp 'dd.MM.yyyy HH:mm'` for strings of a pattern of Spark (UTC if it has no
-            zone). Files that were ingested before keep their rows.
+            zone). Rows that were ingested before stay unchanged.
         schema_evolution: What happens to new fields: `addNewColumns` adds columns, `rescue` and
             `none` keep them in `_rescued_data`, `failOnNewColumns` stops the source.
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
@@ -168,14 +169,14 @@ class SourceConfig:
             from `_ingested_at` or `_source_modified_at` cannot be a key.
         watermark: How long silver remembers keys, in event time. Older rows are late.
         max_future: How far an event time may be after the time of ingestion. The built-in rules
-            `future_event_time` and `missing_event_time` quarantine later and missing ones: one
-            wrong time would make all later rows late.
+            `future_event_time` and `missing_event_time` quarantine rows with a later or missing
+            event time: one wrong time would make all later rows late.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: What happens to a row with a value that did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
         format: The format of the files, or the system that is read instead of files. It cannot
             change once files are ingested.
-        multi_line: `true`: JSON documents, one or several in a file, in place of lines. It cannot
+        multi_line: `true`: JSON documents, one or several in a file, instead of lines. It cannot
             change once files are ingested.
         pattern: The names of the files to ingest.
         folders: More folders beside `landing/<name>/`: absolute paths, or relative to the root.
@@ -241,7 +242,7 @@ class SourceConfig:
 
     @property
     def headerless_columns(self) -> tuple[str, ...]:
-        """Return the columns of a CSV file without a header, in order."""
+        """The columns of a CSV file without a header, in order."""
         return tuple(c for c in self.schema or () if c not in self.partition_columns)
 
     @property
@@ -405,8 +406,8 @@ class Maintenance:
     def properties(self, spec: TableSpec) -> dict[str, str]:
         """Return the properties of a Delta table under this policy."""
         # Two days more, for the time between two nightly runs.
-        known_days = 2 + math.ceil(self.retention.seconds / 86400)
-        return spec.properties(self.retention.text, known_days)
+        tombstone_days = 2 + math.ceil(self.retention.seconds / 86400)
+        return spec.properties(self.retention.text, tombstone_days)
 
 
 @dataclass(frozen=True)
@@ -460,11 +461,13 @@ class Config:
             UsageError: there is no source of that name.
         """
         if name not in self.sources:
-            raise UsageError(f"there is no source {name}; there are {', '.join(self.sources)}.")
+            raise UsageError(
+                f"there is no source {name}; the sources are {', '.join(self.sources)}."
+            )
         return self.sources[name]
 
     def spec(self, table: str) -> TableSpec:
-        """Return how a table is stored: its layout, and the columns with statistics."""
+        """Return the storage settings of a table."""
         layer, _, name = table.partition(".")
         if layer == "silver" and name in self.sources:  # its rows are queried by time
             times = (self.sources[name].event_time, INGESTED_AT)

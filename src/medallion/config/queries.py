@@ -42,7 +42,7 @@ def layers_in_use(config: Config) -> tuple[str, ...]:
 
 
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
-    """Return the queries of some layers; each follows those whose tables it reads."""
+    """Return the queries of some layers; each comes after the queries whose tables it reads."""
     result = []
     for name in config.sources:
         result.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))

@@ -42,9 +42,9 @@ _FILE_KEYS = (
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
     "record_path", "record_fields", "ignore", "partition_columns",
 )  # fmt: skip
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # s3://bucket, and its like
-_DELIMITER = "one character such as ';' or \"\\t\" (or tab), and no letter, digit or quote"
-_SIGN = "one character that is no letter or digit"
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
+_DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
+_SIGN = "one character that is not a letter or digit"
 _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
@@ -54,36 +54,38 @@ _BOOLEAN, _DURATION = "true or false", values.DURATION
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     file_format = node.choice("format", FORMATS)
-    node.allow_only(*_keys(file_format))
+    node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
-        schema=node.get("schema", _schema, f"infer, or {_COLUMNS}", "infer"),
+        schema=node.get("schema", _parse_schema, f"infer, or {_COLUMNS}", "infer"),
         hints=node.optional("hints", values.schema_of, _COLUMNS) or {},
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
-        lookup=_lookup(node),
-        event_time=node.get("event_time", values.text, "the name of a silver column"),
-        keys=node.get("keys", values.texts, "a list of silver columns"),
+        lookup=_parse_lookup(node),
+        event_time=node.get("event_time", values.non_blank_string, "the name of a silver column"),
+        keys=node.get("keys", values.string_list, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
         max_future=node.get("max_future", values.duration, _DURATION, "1 day"),
         late=node.choice("late", LATE),
         on_rescued=node.choice("on_rescued", ON_RESCUED),
         format=file_format,
-        multi_line=node.get("multi_line", values.truth, _BOOLEAN, False),
+        multi_line=node.get("multi_line", values.boolean, _BOOLEAN, False),
         pattern=node.get("pattern", values.pattern, _NAMES, "*"),
-        folders=node.get("folders", values.texts, "a list of folders", []),
-        allow_overwrites=node.get("allow_overwrites", values.truth, _BOOLEAN, False),
+        folders=node.get("folders", values.string_list, "a list of folders", []),
+        allow_overwrites=node.get("allow_overwrites", values.boolean, _BOOLEAN, False),
         quiet_period=node.optional("quiet_period", values.duration, _DURATION),
         clean_source=node.choice("clean_source", CLEANING),
         clean_after=node.optional("clean_after", values.duration, _DURATION),
-        max_line_bytes=_size(node, "max_line_bytes", "16 MiB"),
+        max_line_bytes=_get_size(node, "max_line_bytes", "16 MiB"),
         max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
-        max_bytes_per_trigger=_size(node, "max_bytes_per_trigger", "1 GiB"),
+        max_bytes_per_trigger=_get_size(node, "max_bytes_per_trigger", "1 GiB"),
         stream=parse_stream_format(node, file_format),
-        options=_options(node, file_format),
+        options=_parse_options(node, file_format),
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
-        record_fields=node.get("record_fields", _paths, f"a list, each {_FIELD_PATH}", []),
-        ignore=node.get("ignore", values.texts, "a list of globs of names", list(IGNORED_NAMES)),
+        record_fields=node.get("record_fields", _parse_paths, f"a list, each {_FIELD_PATH}", []),
+        ignore=node.get(
+            "ignore", values.string_list, "a list of globs of names", list(IGNORED_NAMES)
+        ),
         partition_columns=node.optional(
             "partition_columns", _strings_like(_PARTITION), "a list of columns such as [date, hour]"
         )
@@ -103,11 +105,13 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         )
     for one, other in permutations(source.folders_in(layout), 2):
         if resolved_path(other).is_relative_to(resolved_path(one)):
-            node.fail("folders", f"{other} is in {one} (or a link to it), which is read completely")
+            node.fail(
+                "folders", f"{other} is in {one} (or a link to it), whose subfolders are read too"
+            )
     return source
 
 
-def _options(source: Node, file_format: str) -> ReaderOptions:
+def _parse_options(source: Node, file_format: str) -> ReaderOptions:
     if "options" not in source.value or file_format in STREAM_KEYS:
         return ReaderOptions()
     if file_format in TYPED_FORMATS:
@@ -119,11 +123,11 @@ def _options(source: Node, file_format: str) -> ReaderOptions:
     key = "sep" if "sep" in node.value else "delimiter"
     options = ReaderOptions(
         delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
-        header=node.optional("header", values.truth, _BOOLEAN),
+        header=node.optional("header", values.boolean, _BOOLEAN),
         quote=node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"'),
-        escape=node.optional("escape", values.sign, _SIGN),
+        escape=node.optional("escape", values.csv_character, _SIGN),
         encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
-        comment=node.optional("comment", values.sign, _SIGN),
+        comment=node.optional("comment", values.csv_character, _SIGN),
         null_value=node.optional("nullValue", values.string, "a string"),
     )
     signs = {key: options.delimiter, "quote": options.quote, "comment": options.comment}
@@ -133,15 +137,15 @@ def _options(source: Node, file_format: str) -> ReaderOptions:
     return options
 
 
-def _paths(value: Any) -> tuple[str, ...]:
-    """Return different paths of fields."""
-    paths = tuple(map(values.field_path, values.texts(value)))
+def _parse_paths(value: Any) -> tuple[str, ...]:
+    """Return a list of field paths, each once."""
+    paths = tuple(map(values.field_path, values.string_list(value)))
     if len(set(paths)) < len(paths):
         raise ValueError
     return paths
 
 
-def _keys(file_format: str) -> list[str]:
+def _known_keys(file_format: str) -> list[str]:
     """Return the known keys of a source with this format."""
     known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")] + ["enrich"]
     if file_format in STREAM_KEYS:
@@ -149,23 +153,23 @@ def _keys(file_format: str) -> list[str]:
     return known
 
 
-def _size(node: Node, key: str, default: str) -> int:
+def _get_size(node: Node, key: str, default: str) -> int:
     return node.get(key, values.size, f"a size such as '{default}'", default)
 
 
-def _schema(value: Any) -> Mapping[str, str] | None:
+def _parse_schema(value: Any) -> Mapping[str, str] | None:
     return None if value == "infer" else values.schema_of(value)
 
 
-def _lookup(source: Node) -> LookupConfig | None:
+def _parse_lookup(source: Node) -> LookupConfig | None:
     key = _lookup_key(source)
     if key not in source.value:
         return None
     node = source.child(key)
     node.allow_only(*(field.name for field in fields(LookupConfig)))
     return LookupConfig(
-        file=node.get("file", values.text, "a CSV file or the folder of a Delta table"),
-        on=node.get("on", values.text, "the name of a silver column"),
+        file=node.get("file", values.non_blank_string, "a CSV file or the folder of a Delta table"),
+        on=node.get("on", values.non_blank_string, "the name of a silver column"),
         columns=node.get("columns", values.typed_columns, f"snake_case {_COLUMNS}"),
     )
 
@@ -208,14 +212,14 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
             if named.count(column) > 1:
                 node.fail(key, f"names {column!r} twice")
     for column in source.keys:
-        # Rows without a time of their own may use the time of their arrival.
+        # The event time is exempt: rows without one use the time of their arrival.
         if column != source.event_time and (
             arrival := expressions.arrival_column(source.silver[column])
         ):
             node.fail(
                 "keys",
                 f"names {column!r}, which is computed from {arrival}: it changes when the same row "
-                "arrives again, so that no duplicate would be source",
+                "arrives again, so duplicates would not be found",
             )
     if lookup := source.lookup:
         key = _lookup_key(node)
@@ -223,7 +227,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
             node.fail(f"{key}.on", f"names {lookup.on!r}, which is not a column of silver")
         for column in lookup.columns:
             if column in source.silver:
-                node.fail(f"{key}.columns", f"names {column!r}, which silver has already")
+                node.fail(f"{key}.columns", f"names {column!r}, which silver already has")
     if source.event_time not in source.keys:
         # Spark would never evict the state of a deduplication without it.
         node.fail("keys", f"must contain the event time {source.event_time!r}")
@@ -242,14 +246,14 @@ def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
                 )
     if is_text and "schema_evolution" in node.value:
         node.fail(
-            "schema_evolution", "is for new fields, and a row of text only has the column value"
+            "schema_evolution", "is for new fields, but rows of text only have the column value"
         )
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
-    """Raise ConfigError if two sources may read the same file, which either would move away.
+    """Raise ConfigError if two sources may read the same file, which one would then move away.
 
-    They may if their folders and their patterns overlap.
+    This is possible if both their folders and their patterns overlap.
 
     Args:
         document: the document of pipeline.yaml.
@@ -263,7 +267,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
         ):
             document.fail(
                 f"sources.{other.name}",
-                f"may read the same files as {one.name}, which one would move away from the other: "
+                f"may read the same files as {one.name}, and move them away before it reads them: "
                 "give each its own folders, or patterns with different starts or ends",
             )
 
@@ -276,19 +280,19 @@ def parse_stream_format(node: Node, name: str) -> Kafka | Rate | Socket | None:
             topics=node.get("topics", _strings_like(_TOPIC), "a list of different topics"),
             value=node.choice("value", _VALUES),
             starting_offsets=node.choice("starting_offsets", _OFFSETS),
-            max_messages_per_trigger=_count(node, "max_messages_per_trigger", 1_000_000),
+            max_messages_per_trigger=_get_count(node, "max_messages_per_trigger", 1_000_000),
         )
     if name == "rate":
-        return Rate(_count(node, "rows_per_second", 10))
+        return Rate(_get_count(node, "rows_per_second", 10))
     if name == "socket":
         return Socket(
-            host=node.get("host", values.text, "a host name", "localhost"),
-            port=node.get("port", _port, "a port number"),
+            host=node.get("host", values.non_blank_string, "a host name", "localhost"),
+            port=node.get("port", _parse_port, "a port number"),
         )
     return None
 
 
-def _count(node: Node, key: str, default: int) -> int:
+def _get_count(node: Node, key: str, default: int) -> int:
     return node.get(key, values.count, "a whole number above 0", default)
 
 
@@ -298,8 +302,8 @@ def parse_servers(node: Node) -> tuple[str, ...]:
 
 
 def topic_name(value: Any) -> str:
-    """Return a valid name of a topic."""
-    if not _TOPIC.fullmatch(name := values.text(value)):
+    """Return a valid topic name."""
+    if not _TOPIC.fullmatch(name := values.non_blank_string(value)):
         raise ValueError
     return name
 
@@ -308,7 +312,7 @@ def _strings_like(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
     """Return a function that accepts a list of different strings that match a pattern."""
 
     def convert(value: Any) -> tuple[str, ...]:
-        strings = values.texts(value)
+        strings = values.string_list(value)
         is_unique = len(set(strings)) == len(strings)
         if not strings or not is_unique or not all(map(pattern.fullmatch, strings)):
             raise ValueError
@@ -317,7 +321,7 @@ def _strings_like(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
     return convert
 
 
-def _port(value: Any) -> int:
+def _parse_port(value: Any) -> int:
     if values.count(value) > 65535:
         raise ValueError
     return int(value)

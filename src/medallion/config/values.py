@@ -73,9 +73,9 @@ class Duration:
 
 
 def fold_case(name: str) -> str:
-    """Return a key that is equal for names of the same column in Spark.
+    """Return a key that is equal for names that Spark takes for the same column.
 
-    Spark compares letter by letter: dotted and dotless i are equal.
+    Spark compares character by character: dotted and dotless i are equal.
     """
     upper = (letter.upper() for letter in name)
     # The upper case of some letters has two letters in Python, and one in Java.
@@ -91,7 +91,7 @@ class InvalidColumnError(ValueError):
         self.name, self.problem = name, problem
 
 
-def text(value: Any) -> str:
+def non_blank_string(value: Any) -> str:
     """Return a string that is neither blank nor unprintable."""
     if not _is_text(value):
         raise ValueError
@@ -103,27 +103,27 @@ def _is_text(value: Any) -> bool:
 
 
 def pattern(value: Any) -> str:
-    """Return a glob of visible file names, without directories and {a,b}."""
-    if set(text(value)) & set("/{") or value[0] in "._":
+    """Return a glob of visible file names; it has no / and no {a,b}."""
+    if set(non_blank_string(value)) & set("/{") or value[0] in "._":
         raise ValueError
     return str(value)
 
 
-def texts(value: Any) -> tuple[str, ...]:
+def string_list(value: Any) -> tuple[str, ...]:
     """Return a list of strings."""
     if not isinstance(value, list):
         raise TypeError
-    return tuple(text(v) for v in value)
+    return tuple(non_blank_string(v) for v in value)
 
 
 def columns_of(value: Any) -> Mapping[str, str]:
-    """Return a mapping of columns to strings."""
+    """Return a mapping of columns to strings, which is not empty."""
     if not isinstance(value, dict) or not value:
         raise ValueError
     for name, string in value.items():
         if not _is_text(string):
             raise InvalidColumnError(str(name), f"must be a string, not {string!r}")
-    return {text(name): string for name, string in value.items()}
+    return {non_blank_string(name): string for name, string in value.items()}
 
 
 def named_columns(value: Any) -> Mapping[str, str]:
@@ -173,10 +173,9 @@ def _time_pattern_problem(pattern: str) -> str | None:
         longest = _PATTERN_LETTERS.get(run[1], 0)
         if len(run[0]) > longest:
             known = "".join(_PATTERN_LETTERS)
-            return (
-                f"has {run[0]!r} in its pattern {pattern!r}: letters are {known}, others stand in "
-                f"quotes, and {run[1]!r} stands at most {longest} times in a row"
-            )
+            quote_rule = f"put letters other than {known} in quotes"
+            rule = f"{run[1]!r} can repeat at most {longest} times" if longest else quote_rule
+            return f"has {run[0]!r} in its pattern {pattern!r}: {rule}"
     if not {"y"} <= set(letters) or not set(letters) & {"d", "D"}:
         return f"has no year and day in its pattern {pattern!r}, such as 'dd.MM.yyyy HH:mm'"
     return None
@@ -184,7 +183,7 @@ def _time_pattern_problem(pattern: str) -> str | None:
 
 def duration(value: Any) -> Duration:
     """Return a duration such as `10 minutes`."""
-    return Duration.parse(text(value))
+    return Duration.parse(non_blank_string(value))
 
 
 def count(value: Any) -> int:
@@ -196,7 +195,7 @@ def count(value: Any) -> int:
 
 def size(value: Any) -> int:
     """Return the bytes of a size such as `1 GiB`."""
-    match = re.fullmatch(r"([1-9]\d{0,6}) (KiB|MiB|GiB)", text(value))
+    match = re.fullmatch(r"([1-9]\d{0,6}) (KiB|MiB|GiB)", non_blank_string(value))
     if not match:
         raise ValueError
     return int(match[1]) * BYTES[match[2]]
@@ -212,7 +211,7 @@ def delimiter(value: Any) -> str:
     return character
 
 
-def sign(value: Any) -> str:
+def csv_character(value: Any) -> str:
     """Return a single character with a meaning in CSV, such as a quote."""
     if not isinstance(value, str) or len(value) != 1 or not value.isascii():
         raise ValueError
@@ -223,7 +222,7 @@ def sign(value: Any) -> str:
 
 def quote(value: Any) -> str:
     """Return the character around fields of CSV; "" if there is none."""
-    return "" if value == "" else sign(value)
+    return "" if value == "" else csv_character(value)
 
 
 def string(value: Any) -> str:
@@ -236,7 +235,7 @@ def string(value: Any) -> str:
 def encoding(value: Any) -> str:
     """Return Python's name of a text encoding."""
     try:
-        name = codecs.lookup(text(value)).name
+        name = codecs.lookup(non_blank_string(value)).name
         "a".encode(name)  # LookupError if it does not encode text
     except LookupError:
         raise ValueError from None
@@ -245,12 +244,12 @@ def encoding(value: Any) -> str:
 
 def field_path(value: Any) -> str:
     """Return a dotted path of fields."""
-    if not all(text(value).split(".")):
+    if not all(non_blank_string(value).split(".")):
         raise ValueError
     return str(value)
 
 
-def truth(value: Any) -> bool:
+def boolean(value: Any) -> bool:
     """Return a boolean."""
     if not isinstance(value, bool):
         raise ValueError
@@ -277,7 +276,7 @@ def matches_pattern(name: str, pattern: str) -> bool:
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Return False if no name fits both patterns, as far as their starts and ends show.
+    """Return False if the starts or ends of two patterns show that no name fits both.
 
     Character classes are not compared: `[a-m]*` and `[n-z]*` may overlap.
     """

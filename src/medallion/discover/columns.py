@@ -19,7 +19,7 @@ _TIME_NAME = re.compile(
 )
 _KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
-# Java's patterns of times with Python's. `dd/MM` and `MM/dd` may both fit.
+# Java's date patterns with Python's. `dd/MM` and `MM/dd` may both fit.
 _DATES = {
     "dd.MM.yyyy": "%d.%m.%Y",
     "dd/MM/yyyy": "%d/%m/%Y",
@@ -35,11 +35,11 @@ _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """How values are times.
+    """How a column's values encode times.
 
     Attributes:
         hint: the type for `hints`; "" if bronze infers a timestamp.
-        reason: the reason, for the user.
+        reason: why it fits, for the user.
         times: the values in UTC.
         other: another hint that fits as well.
     """
@@ -57,7 +57,7 @@ class Column:
     Attributes:
         path: the names of the field and of the structs around it.
         name: the column's name in silver.
-        type: its type in bronze, roughly.
+        type: its approximate type in bronze.
         values: its values in the sample that are not null.
     """
 
@@ -79,7 +79,7 @@ class Column:
 
 
 def bronze_name(name: str) -> str:
-    """Return the name of a field in bronze, as `ingest` replaces odd characters by `_`."""
+    """Return a field's name in bronze, where `_` replaces special characters as in `ingest`."""
     return re.sub(r"[\s,;{}()=`'\"\\.<>:?*]", "_", name)
 
 
@@ -90,12 +90,12 @@ def silver_name(path: Sequence[str]) -> str:
     return (name if name[:1].isalpha() else f"c_{name}")[:90]
 
 
-def columns_of(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list[str]]:
+def infer_columns(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list[str]]:
     """Return the columns, and the fields that are null in all rows.
 
     Args:
         rows: the rows.
-        has_types: strings are strings; in CSV they may be numbers.
+        has_types: False if strings may be values of other types, as in CSV.
     """
     columns, empty = list[Column](), list[str]()
     names = {"window_start", "window_end", "ingested_at"}  # columns of gold, and the event time
@@ -107,7 +107,7 @@ def columns_of(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list
         while name in names:
             name, number = f"{silver_name(path)}_{number}", number + 1
         names.add(name)
-        columns.append(Column(path, name, _type_of(values, has_types), values))
+        columns.append(Column(path, name, _infer_type(values, has_types), values))
     return columns, empty
 
 
@@ -128,10 +128,10 @@ def _leaves(
 
 def is_value(text: str) -> bool:
     """Return True if a string is a number or a time, which names of columns rarely are."""
-    return bool(_NUMBER.fullmatch(text) or _ISO.fullmatch(text) or _by_pattern([text]))
+    return bool(_NUMBER.fullmatch(text) or _ISO.fullmatch(text) or _match_date_pattern([text]))
 
 
-def _type_of(values: Sequence[Any], has_types: bool) -> str:
+def _infer_type(values: Sequence[Any], has_types: bool) -> str:
     def all_match(pattern: str) -> bool:
         return not has_types and all(re.fullmatch(pattern, str(value)) for value in values)
 
@@ -147,15 +147,17 @@ def _type_of(values: Sequence[Any], has_types: bool) -> str:
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
 
 
-def time_format(column: Column) -> TimeFormat | None:
-    """Return how a column's values are times; None if they are not."""
+def detect_time_format(column: Column) -> TimeFormat | None:
+    """Return how a column's values encode times; None if they do not."""
     values = column.values
-    times = [time for value in values if (time := _from_iso(str(value)))]
-    odd = len(values) - len(times)
-    if odd * 20 <= len(values) or (odd == 1 and len(values) >= 5):  # bronze infers a timestamp
-        return TimeFormat("", f"ISO 8601{f' but for {odd}' if odd else ''}", times)
+    times = [time for value in values if (time := _parse_iso(str(value)))]
+    not_iso = len(values) - len(times)
+    if not_iso * 20 <= len(values) or (
+        not_iso == 1 and len(values) >= 5
+    ):  # bronze infers a timestamp
+        return TimeFormat("", f"ISO 8601{f', except {not_iso}' if not_iso else ''}", times)
     if not _TIME_NAME.search(column.words):
-        return _by_pattern([str(value) for value in values])
+        return _match_date_pattern([str(value) for value in values])
     if column.type in ("long", "double"):
         numbers = [float(value) for value in values]
         for unit, factor in _EPOCHS.items():
@@ -164,10 +166,10 @@ def time_format(column: Column) -> TimeFormat | None:
                     datetime.fromtimestamp(n / factor, UTC).replace(tzinfo=None) for n in numbers
                 ]
                 return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
-    return _by_pattern([str(value) for value in values])
+    return _match_date_pattern([str(value) for value in values])
 
 
-def _from_iso(value: str) -> datetime | None:
+def _parse_iso(value: str) -> datetime | None:
     if not _ISO.fullmatch(value):
         return None
     text = re.sub(r"[.,](\d{1,6})\d*", lambda match: f".{match[1]:0<6}", value).replace(" Z", "Z")
@@ -178,7 +180,7 @@ def _from_iso(value: str) -> datetime | None:
     return (time.astimezone(UTC) if time.tzinfo else time).replace(tzinfo=None)
 
 
-def _by_pattern(values: list[str]) -> TimeFormat | None:
+def _match_date_pattern(values: list[str]) -> TimeFormat | None:
     fitting = []
     for java, python in _DATES.items():
         for clock, python_clock in _CLOCKS.items():
@@ -206,20 +208,23 @@ def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, 
     """
 
     def rank(candidate: tuple[Column, TimeFormat]) -> tuple[bool, bool, bool, int]:
-        column, how = candidate
+        column, time_format = candidate
         is_named = bool(_TIME_NAME.search(column.words))
-        has_clock = any(time.hour or time.minute for time in how.times)
+        has_clock = any(time.hour or time.minute for time in time_format.times)
         is_change = bool(_CHANGE_NAME.search(column.words))
         return not is_named, is_change, not has_clock, len(column.path)
 
-    usual = (column for column in columns if len(column.values) * 20 >= rows * 19)
-    return sorted(((c, how) for c in usual if (how := time_format(c))), key=rank)
+    mostly_filled = (column for column in columns if len(column.values) * 20 >= rows * 19)
+    return sorted(
+        ((c, time_format) for c in mostly_filled if (time_format := detect_time_format(c))),
+        key=rank,
+    )
 
 
 def key_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, ...]]:
     """Return columns, or pairs of columns, that identify a row of the sample, the best first.
 
-    One of them must be named like a key: other values are unique in a sample by chance.
+    One of them must be named like a key: other columns may be unique in a sample by chance.
 
     Args:
         columns: all columns.

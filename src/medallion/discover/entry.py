@@ -1,4 +1,4 @@
-"""A new source's entry for pipeline.yaml, where comments and all other lines are kept."""
+"""A new source's entry, added to pipeline.yaml without changing its other lines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
 from medallion.storage.text import counted, printable
 
-_INSPECTED = 20  # files
-_PLAIN = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
-_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
-_TIMES = {
+_MAX_INSPECTED = 20  # files
+_PLAIN_SCALAR = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
+_YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
+_TIME_SQL = {
     "timestamp_seconds": "timestamp_seconds(try_cast({} as double))",
     "timestamp_millis": "timestamp_millis(try_cast({} as bigint))",
     "timestamp_micros": "timestamp_micros(try_cast({} as bigint))",
@@ -38,12 +38,12 @@ _TIMES = {
 
 @dataclass(frozen=True)
 class NewSource:
-    """What the files of a new source contain.
+    """A new source, as inferred from its files.
 
     Attributes:
         name: the source.
-        files: all its files.
-        description: format, settings, sampled rows, and what could not be decided.
+        files: its files.
+        description: format, settings, sampled rows, and open choices.
         columns: the columns of silver.
         empty: fields that are null in all rows.
         times: candidates for the event time, the best first.
@@ -65,7 +65,7 @@ class NewSource:
 
     @property
     def key_names(self) -> list[str]:
-        """The silver columns of the keys; without a candidate all that have a value in each row."""
+        """The silver columns of the keys; without a candidate, all without nulls."""
         rows = len(self.description.rows)
         complete = [c for c in self.columns if len(c.values) == rows]
         scalars = [c for c in complete if c.type not in ("struct", "array")]
@@ -74,25 +74,25 @@ class NewSource:
 
 
 def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
-    """Return what files contain.
+    """Infer a new source from its files.
 
     Raises:
         UsageError: a file cannot be read, or has another format than the first.
     """
     rows: list[dict[str, Any]] = []
-    found = [(file, describe_file(file.path)) for file in files[:_INSPECTED]]
-    first = found[0][1]
-    for file, each in found:
-        if _shape(each) != _shape(first):
+    descriptions = [(file, describe_file(file.path)) for file in files[:_MAX_INSPECTED]]
+    first = descriptions[0][1]
+    for file, each in descriptions:
+        if _format_summary(each) != _format_summary(first):
+            one, other = _format_summary(first), _format_summary(each)
             raise UsageError(
-                f"{files[0].path} is {_shape(first)}, and {file.path} is {_shape(each)}: add them "
-                "as two sources."
+                f"{files[0].path} is {one}, and {file.path} is {other}: add them as two sources."
             )
         rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS - len(rows)]]
     settings = dict(first.settings)
     if files[0].partitions:
         settings["partition_columns"] = list(files[0].partitions)
-    columns, empty = _columns.columns_of(rows, first.format != "csv")
+    columns, empty = _columns.infer_columns(rows, first.format != "csv")
     if "schema" in settings:  # of files without a header
         types = {column.path[0]: column.type for column in columns}
         settings["schema"] = {name: types.get(name, "string") for name in settings["schema"]}
@@ -105,26 +105,28 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     return NewSource(name, files, description, columns, empty, times, keys)
 
 
-def _shape(found: Description) -> str:
-    options = {k: v for k, v in found.settings.get("options", {}).items() if k != "nullValue"}
-    return " ".join([found.format, *_lines({**found.settings, "options": options})])
+def _format_summary(description: Description) -> str:
+    options = {k: v for k, v in description.settings.get("options", {}).items() if k != "nullValue"}
+    return " ".join(
+        [description.format, *_yaml_lines({**description.settings, "options": options})]
+    )
 
 
 def source_entry(source: NewSource) -> list[str]:
     """Return the lines of the source's entry below `sources`."""
-    found, rows = source.description, len(source.description.rows)
+    description, rows = source.description, len(source.description.rows)
     names = ", ".join(file.path.name for file in source.files[:3])
     comments = [f"medallion add, from {counted(len(source.files), 'file')}: {names}"]
-    comments += [*found.reasons, *(f"choose: {choice}" for choice in found.choices)]
+    comments += [*description.reasons, *(f"choose: {choice}" for choice in description.choices)]
     silver = [_silver_line(column, source) for column in source.columns]
     if source.times:
-        (_, how), *others = source.times
-        time_reason = f"{how.reason}, {min(how.times)} to {max(how.times)}"
+        (_, time_format), *others = source.times
+        time_reason = f"{time_format.reason}, {min(time_format.times)} to {max(time_format.times)}"
         if others:
             time_reason += f"; or {', '.join(column.name for column, _ in others[:5])}"
     else:
         silver.append("ingested_at: _ingested_at")
-        time_reason = "no time of their own: the time of ingestion, so duplicates are not found"
+        time_reason = "no event time found: the time of ingestion, so duplicates are not found"
     if source.empty:
         silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
     key_reason = (
@@ -133,21 +135,21 @@ def source_entry(source: NewSource) -> list[str]:
     if source.keys:
         names, *more = (" and ".join(c.name for c in each) for each in source.keys[:4])
         key_reason = f"{names}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
-    lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {found.format}"]
-    lines += [*_lines(found.settings), "silver:", *(f"  {line}" for line in silver)]
+    lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {description.format}"]
+    lines += [*_yaml_lines(description.settings), "silver:", *(f"  {line}" for line in silver)]
     lines += [f"event_time: {source.event_time} # {time_reason}"]
     lines += [f"keys: [{', '.join(source.key_names)}] # {key_reason}", "watermark: 1 hour"]
     return [f"{source.name}:", *(f"  {line}" for line in lines)]
 
 
 def _silver_line(column: Column, source: NewSource) -> str:
-    how = next((how for each, how in source.times if each is column), None)
+    time_format = next((time_format for each, time_format in source.times if each is column), None)
     sql = column.sql
-    if how and how.hint:
-        pattern = how.hint.removeprefix("timestamp ")
+    if time_format and time_format.hint:
+        pattern = time_format.hint.removeprefix("timestamp ")
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
-        sql = _TIMES.get(how.hint, default).format(sql)
-    return f"{column.name}: {_scalar(sql)} # {column.type}: {', '.join(examples(column))}"
+        sql = _TIME_SQL.get(time_format.hint, default).format(sql)
+    return f"{column.name}: {_yaml_scalar(sql)} # {column.type}: {', '.join(examples(column))}"
 
 
 def examples(column: Column) -> list[str]:
@@ -157,13 +159,13 @@ def examples(column: Column) -> list[str]:
     return list(dict.fromkeys(short))[:3]
 
 
-def entries_of(source: NewSource, config: Config) -> dict[str, list[str]]:
+def new_entries(source: NewSource, config: Config) -> dict[str, list[str]]:
     """Return the lines of the new entries by their top-level keys."""
     return {"sources": source_entry(source), "gold": gold_entry(source, config.gold)}
 
 
 def gold_entry(source: NewSource, tables: Collection[str]) -> list[str]:
-    """Return the lines of a table of row counts below `gold`, whose name is not among `tables`."""
+    """Return the lines of a table of row counts below `gold`; its name is not in `tables`."""
     times = source.times[0][1].times if source.times else []
     is_long = bool(times) and max(times) - min(times) > timedelta(days=14)
     unit = "day" if is_long else "hour"
@@ -175,21 +177,25 @@ def gold_entry(source: NewSource, tables: Collection[str]) -> list[str]:
     return [f"{name}:", *(f"  {line}" for line in settings)]
 
 
-def _lines(settings: Mapping[str, Any]) -> list[str]:
+def _yaml_lines(settings: Mapping[str, Any]) -> list[str]:
     """Return the lines of a mapping in YAML."""
     lines = []
     for key, value in settings.items():
         if isinstance(value, dict):
-            lines += [f"{key}:", *(f"  {line}" for line in _lines(value))] if value else []
+            lines += [f"{key}:", *(f"  {line}" for line in _yaml_lines(value))] if value else []
         elif isinstance(value, list):
-            lines.append(f"{key}: [{', '.join(map(_scalar, value))}]")
+            lines.append(f"{key}: [{', '.join(map(_yaml_scalar, value))}]")
         else:
-            lines.append(f"{_scalar(key)}: {_scalar(value)}")
+            lines.append(f"{_yaml_scalar(key)}: {_yaml_scalar(value)}")
     return lines
 
 
-def _scalar(value: Any) -> str:
-    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+def _yaml_scalar(value: Any) -> str:
+    is_plain = (
+        isinstance(value, str)
+        and _PLAIN_SCALAR.fullmatch(value)
+        and value.lower() not in _YAML_WORDS
+    )
     return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
 
 
@@ -204,7 +210,7 @@ def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
         document: Any = YAML().load(text) or {}
         lines = text.splitlines()
         if document.get(key) and document[key].fa.flow_style():
-            raise UsageError(f"{key} of pipeline.yaml is in braces: write it in lines first.")
+            raise UsageError(f"{key} of pipeline.yaml is in braces: write it as a block first.")
         if document.get(key):
             starts = sorted(document.lc.key(other)[0] for other in document)
             end = next((at for at in starts if at > document.lc.key(key)[0]), len(lines))
@@ -222,16 +228,16 @@ def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
 
 
 def require_new_name(config: Config, name: str) -> None:
-    """Raise UsageError if no source can get this name."""
+    """Raise UsageError if a name is invalid, or another source has it."""
     if not TABLE_NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name: use lower-case letters, digits and _, a letter first."
+            f"{name!r} is not a valid name: use lower-case letters, digits and _, a letter first."
         )
     if name in config.sources:
-        raise UsageError(f"pipeline.yaml has a source {name} already: choose another name.")
+        raise UsageError(f"pipeline.yaml already has a source {name}: choose another name.")
 
 
-def prepare(
+def prepare_write(
     config: Config, source: NewSource, entries: Mapping[str, Sequence[str]]
 ) -> Callable[[], None]:
     """Return a function that writes new entries to pipeline.yaml.
@@ -242,7 +248,7 @@ def prepare(
         entries: what `entries_of` returns for it.
 
     Raises:
-        ConfigError: the file would not be valid.
+        ConfigError: the new file would be invalid.
     """
     name, file = source.name, (config.conf_dir / "pipeline.yaml").resolve()
     text = add_entries(file.read_text(encoding="utf-8"), entries)
@@ -257,21 +263,23 @@ def prepare(
 
 
 def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return what was found and decided, for `--json`."""
-    found = source.description
+    """Return the findings, decisions and entries for `--json`."""
+    description = source.description
     return {
         "source": source.name,
         "files": [str(file.path) for file in source.files],
-        "format": found.format,
-        "settings": found.settings,
-        "sampled_rows": len(found.rows),
-        "reasons": found.reasons,
+        "format": description.format,
+        "settings": description.settings,
+        "sampled_rows": len(description.rows),
+        "reasons": description.reasons,
         "columns": [
             {"name": c.name, "field": list(c.path), "type": c.type, "examples": examples(c)}
             for c in source.columns
         ],
-        "event_times": [{"column": c.name, "format": how.reason} for c, how in source.times],
+        "event_times": [
+            {"column": c.name, "format": time_format.reason} for c, time_format in source.times
+        ],
         "keys": [[column.name for column in each] for each in source.keys],
-        "choices": found.choices,
+        "choices": description.choices,
         "entries": {key: "\n".join(lines) for key, lines in entries.items()},
     }

@@ -1,4 +1,4 @@
-"""The files of a new source, and the start of each without compression."""
+"""The files of a new source: finding, sampling and copying them to landing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Sample:
-    """The start of a file: unpacked bytes, and the suffix of its compression or ""."""
+    """The start of a file, decompressed; `codec` is the suffix of its compression or ""."""
 
     data: bytes
     codec: str
@@ -62,14 +62,14 @@ def input_files(paths: Iterable[str]) -> list[InputFile]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            found = [InputFile(each, each.relative_to(path)) for each in sorted(path.rglob("*"))]
+            inputs = [InputFile(each, each.relative_to(path)) for each in sorted(path.rglob("*"))]
         else:
             names = [given] if path.exists() else sorted(glob(given, recursive=True))  # noqa: PTH207
-            found = [InputFile(Path(name), Path(Path(name).name)) for name in names]
-        found = [file for file in found if file.path.is_file() and _is_visible(file.target)]
-        if not found:
+            inputs = [InputFile(Path(name), Path(Path(name).name)) for name in names]
+        inputs = [file for file in inputs if file.path.is_file() and _is_visible(file.target)]
+        if not inputs:
             raise UsageError(f"{given}: no such file, or a folder without files to ingest.")
-        files |= {file.path: file for file in found}
+        files |= {file.path: file for file in inputs}
     return list(files.values())
 
 
@@ -79,7 +79,7 @@ def _is_visible(target: Path) -> bool:
 
 
 def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
-    """Return the first bytes of a file without its compression; of a zip archive, of one member.
+    """Return the decompressed start of a file; of a zip archive, that of its first member.
 
     Raises:
         UsageError: the file is empty, or its compressed data is corrupt.
@@ -116,10 +116,10 @@ def _unpack(path: Path, codec: str, size: int) -> bytes:
 def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[StoragePath]:
     """Copy files into a landing directory, and return their new paths.
 
-    A compressed file gets the suffix of its compression, by which sources know it.
+    A compressed file gets the suffix of its compression, which sources need to read it.
 
     Raises:
-        UsageError: a file of that name is there already.
+        UsageError: a file of that name already exists there; no file is copied.
     """
     targets: dict[Path, StoragePath] = {}
     for file in files:
@@ -127,7 +127,7 @@ def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[Storage
         suffix = "" if file.path.suffix.lower() == codec else codec
         targets[file.path] = StoragePath(directory / f"{file.target}{suffix}")
     if existing := [target for target in targets.values() if target.exists()]:
-        raise UsageError(f"{existing[0]} exists already: no file was copied.")
+        raise UsageError(f"{existing[0]} already exists: no file was copied.")
     for path, target in targets.items():
         target.write_atomic(path.read_bytes())
     return list(targets.values())

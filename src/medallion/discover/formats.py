@@ -20,7 +20,7 @@ from medallion.errors import UsageError
 
 MAX_ROWS = 2000
 _TYPED = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
-_DOCUMENT_BYTES = 64 << 20  # a JSON document can only be parsed completely
+_DOCUMENT_BYTES = 64 << 20  # a JSON document can only be parsed as one
 _DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
@@ -29,14 +29,14 @@ _BLANK = re.compile(r"\s*")
 
 @dataclass(frozen=True)
 class Description:
-    """What a file contains.
+    """The format, settings and first rows of a file.
 
     Attributes:
         format: the source's format.
         rows: the first rows.
         settings: further keys of the source, such as `options` and `record_path`.
-        reasons: the reasons, for the user.
-        choices: what could not be decided.
+        reasons: the reasons of the decisions, for the user.
+        choices: the decisions left to the user.
     """
 
     format: str
@@ -47,7 +47,7 @@ class Description:
 
 
 def describe_file(path: Path) -> Description:
-    """Return what a file contains.
+    """Return the format, settings and first rows of a file.
 
     Raises:
         UsageError: the file has no format that can be ingested, or no rows.
@@ -64,8 +64,8 @@ def describe_file(path: Path) -> Description:
     if sample.codec:
         description.reasons.append(f"compressed as {sample.codec[1:]}, by its first bytes")
         if path.suffix.lower() != sample.codec:
-            name = f"names that end with {sample.codec}, as compressed files must have"
-            description.choices.append(f"{name}: --land adds it")
+            advice = f"rename files to end with {sample.codec}, as compressed files must"
+            description.choices.append(f"{advice}, or use --land, which does")
     return description
 
 
@@ -73,14 +73,14 @@ def _describe_text(sample: Sample, path: Path) -> Description:
     text, encoding = _decode(sample.data, path)
     description = None
     if text.lstrip()[:1] in ("{", "["):
-        description = _json_lines(text, sample.is_complete)
+        description = _describe_json_lines(text, sample.is_complete)
         if description is None:
             text, _ = _decode(read_sample(path, _DOCUMENT_BYTES).data, path)
-            description = _json_documents(text)
-    description = description or _csv(text, sample.is_complete, path)
+            description = _describe_json_documents(text)
+    description = description or _describe_csv(text, sample.is_complete, path)
     if description is None:
         rows: list[Row] = [{"value": line} for line in text.splitlines() if line.strip()]
-        reason = "its lines are neither JSON nor of CSV"
+        reason = "its lines are neither JSON nor CSV"
         description = Description("text", rows[:MAX_ROWS], reasons=[reason])
     if encoding != "utf-8":
         description.settings.setdefault("options", {})["encoding"] = encoding
@@ -107,31 +107,35 @@ def _decode(data: bytes, path: Path) -> tuple[str, str]:
         return data.decode(name, "replace"), "windows-1252" if name == "cp1252" else name
 
 
-def _json_lines(text: str, is_complete: bool) -> Description | None:
-    """Return a description if nearly all lines are JSON objects; one line may be a document."""
+def _describe_json_lines(text: str, is_complete: bool) -> Description | None:
+    """Return a description if nearly all lines are JSON objects, and not one document."""
     lines = [line for line in text.splitlines() if line.strip()]
     lines = lines[: MAX_ROWS if is_complete else -1][:MAX_ROWS]
     rows = [row for line in lines for row in islice(_json_values(line), 1) if isinstance(row, dict)]
-    if not rows or len(rows) * 10 < len(lines) * 9 or (len(lines) == 1 and any(_arrays(rows[0]))):
+    if (
+        not rows
+        or len(rows) * 10 < len(lines) * 9
+        or (len(lines) == 1 and any(_object_arrays(rows[0])))
+    ):
         return None
     if len(list(_json_values(lines[0]))) > 1:
         return None
     return Description("json", rows, reasons=["each line is a JSON object"])
 
 
-def _json_documents(text: str) -> Description | None:
+def _describe_json_documents(text: str) -> Description | None:
     documents = list(_json_values(text))
     if len(documents) == 1 and isinstance(documents[0], dict):
-        return _json_document(documents[0])
+        return _describe_json_document(documents[0])
     records = [row for each in documents for row in (each if isinstance(each, list) else [each])]
     rows = [row for row in records[:MAX_ROWS] if isinstance(row, dict)]
     reasons = ["JSON documents of several lines, or a JSON array"]
     return Description("json", rows, {"multi_line": True}, reasons) if rows else None
 
 
-def _json_document(document: Row) -> Description:
+def _describe_json_document(document: Row) -> Description:
     """Return the description of one JSON object; the elements of an array in it are the rows."""
-    arrays = sorted(_arrays(document), key=lambda each: -len(each[1]))
+    arrays = sorted(_object_arrays(document), key=lambda each: -len(each[1]))
     if not arrays:
         return Description("json", [document], {"multi_line": True}, ["one JSON object"])
     (path, rows), *others = arrays
@@ -140,11 +144,11 @@ def _json_document(document: Row) -> Description:
     return Description("json", rows[:MAX_ROWS], {"record_path": path}, [reason], choices)
 
 
-def _arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:
+def _object_arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:
     """Yield the arrays of objects in an object, with their dotted paths."""
     for name, item in value.items():
         if isinstance(item, dict):
-            yield from _arrays(item, f"{path}{name}.")
+            yield from _object_arrays(item, f"{path}{name}.")
         elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
             yield f"{path}{name}", item
 
@@ -160,7 +164,7 @@ def _json_values(text: str) -> Iterator[Any]:
         yield value
 
 
-def _csv(text: str, is_complete: bool, path: Path) -> Description | None:
+def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | None:
     """Return the description of CSV; None if no delimiter gives rows of one length."""
     from clevercsv import Error, Sniffer  # right on decimal commas without header, unlike csv's
 
@@ -187,11 +191,11 @@ def _csv(text: str, is_complete: bool, path: Path) -> Description | None:
     if quote != '"':
         options["quote"] = quote
     reason = f"{count} of {len(rows)} rows have {width} fields between {_DELIMITERS[delimiter]}"
-    return _with_header([row for row in rows if len(row) == width], options, reason)
+    return _describe_csv_rows([row for row in rows if len(row) == width], options, reason)
 
 
-def _with_header(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
-    """Return the description of CSV rows, after a look for the header and for a word for null.
+def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
+    """Return the description of CSV rows, with their header and word for null.
 
     Args:
         rows: rows of equal length; the first may be the header.

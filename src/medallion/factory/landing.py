@@ -48,7 +48,7 @@ class DataFactory:
             source: only this source; None for all.
 
         Returns:
-            The landed lines by source.
+            The figures of each source.
 
         Raises:
             UsageError: an argument is invalid, or another process lands there.
@@ -68,7 +68,11 @@ class DataFactory:
         return landed
 
     def load(self, continuous: bool = False, *, source: str | None = None) -> dict[str, Landed]:
-        """Land the next file of each source in `given`, or all that are left; {} at the end.
+        """Land the next file of each source in `given`; return {} if none is left.
+
+        Args:
+            continuous: land all files that are left.
+            source: only this source; None for all.
 
         Raises:
             UsageError: there is no such directory, file or source, or another file has its name.
@@ -96,7 +100,7 @@ class DataFactory:
         for file in batch_files(plan, progress.done):
             lines, figures = file_lines(file)
             path = self._landing / source / file.name
-            # An interrupted run has landed the files before, which may be ingested and gone.
+            # An interrupted run has landed the first files, which may be archived since.
             if file.number > progress.files and not path.exists():
                 state.save(source, replace(progress, started=plan, files=file.number - 1))
                 path.write_atomic("\n".join(lines) + "\n")
@@ -112,7 +116,7 @@ class DataFactory:
         path = self._landing / source / batch_files(plan, None)[0].name
         if path.exists():
             raise UsageError(
-                f"{path} exists already, but the data factory's state does not know it: restore "
+                f"{path} already exists, but is not in the data factory's state: restore "
                 "the state, or land on a new root."
             )
         return plan

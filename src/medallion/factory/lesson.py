@@ -25,7 +25,7 @@ class CleanedUp:
     removed: tuple[Path, ...] = ()
 
     def __str__(self) -> str:
-        """Return one line for each of the two that is not empty."""
+        """Return a line for each list that is not empty."""
         parts = {"stopped": self.stopped, "removed": self.removed}
         lines = [f"{name}: {', '.join(map(str, each))}" for name, each in parts.items() if each]
         return "\n".join(lines) or "nothing to clean up"
@@ -52,12 +52,12 @@ def given_files(directory: Path, source: str | None) -> dict[str, list[Path]]:
 def land_given(
     landing: StoragePath, files: Mapping[str, list[Path]], everything: bool
 ) -> dict[str, Landed]:
-    """Land the next of the given files of each source.
+    """Land the next given file of each source.
 
     Args:
         landing: the landing zone.
         files: all given files by source.
-        everything: land all that are left.
+        everything: land all files that are left.
 
     Raises:
         UsageError: the landing zone has another file of that name.
@@ -71,7 +71,7 @@ def land_given(
             content, path = file.read_bytes(), landing / source / file.name
             if path.exists() and path.read_bytes() != content:
                 raise UsageError(
-                    f"{path} exists already, and was not landed from {file.parent}: move it away, "
+                    f"{path} already exists, and was not landed from {file.parent}: move it away, "
                     "or land on a new root."
                 )
             path.write_atomic(content)
@@ -86,7 +86,7 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
     """Stop the streams below a lesson's root, and delete what the lesson wrote there.
 
     Raises:
-        UsageError: nothing is deleted, for the reasons that `DataFactory.clean_up` lists.
+        UsageError: see `DataFactory.clean_up`. Nothing is deleted then.
     """
     layout = Layout(landing.parent)
     state = StateFile(layout.root)
@@ -94,8 +94,8 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
         return CleanedUp()
     if not (state.directory / _MARK).exists():
         raise UsageError(
-            f"{layout.root} had files before the first load() of a data factory, so that it is not "
-            "a lesson's: clean_up() deletes nothing there."
+            f"{layout.root} had files before the first load() of a data factory, so it does not "
+            "belong to a lesson: clean_up() deletes nothing there."
         )
     with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
         zones = (landing, layout.archive(""), layout.rejected(""))
@@ -104,7 +104,7 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
                 f"{other[0]} is not the lesson's: move it away, or delete {layout.root} yourself."
             )
         stopped = _stop_streams(layout.root, timeout)
-        # The mark goes last: an interrupted clean-up can be repeated.
+        # The mark is deleted last, so that an interrupted clean-up can be repeated.
         directories = [landing, *layout.internal_directories()]
         directories.sort(key=lambda directory: directory == state.directory)
         for directory in directories:

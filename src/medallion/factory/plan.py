@@ -19,10 +19,10 @@ from medallion.errors import UsageError
 from medallion.storage.paths import StoragePath
 
 HOUR = 3600
-# Start of every factory's calendar: 8,000 batches are in the past.
+# Event time of every factory's first batch; 8,000 batches fit before today.
 FIRST_START = int(datetime(2024, 1, 1, 6, tzinfo=UTC).timestamp())
 SHORTEST_SPAN = 55 * 60  # seconds of a small batch; a large one covers more, by its source's rate
-LONGEST_JITTER = 5 * 60  # of a row from its place in time, far below a watermark of an hour
+LONGEST_JITTER = 5 * 60  # of a row's event time, far below a watermark of an hour
 QUIET = 2 * HOUR  # between two batches, at least
 HEAD = 100  # rows at the start of a file without defects, so that they can be repeated
 RATES = {"activity": 2000, "event": 200}  # maximum rows per second
@@ -69,7 +69,7 @@ class FilePlan:
 
     @property
     def rows(self) -> int:
-        """Number of lines without blank ones."""
+        """Number of lines, not counting blank ones."""
         each, left = divmod(self.batch.rows, self.batch.files)
         return each + (self.number <= left)
 
@@ -155,12 +155,15 @@ class Landed:
         return {**asdict(self), **{name: getattr(self, name) for name in expected}}
 
 
-GENERATOR = 2  # raised by every change that gives a plan other bytes
+GENERATOR = 2  # increase it if a change gives a plan other bytes
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a source has come: `files` of its started batch, and the `given` files, landed."""
+    """The last complete batch of a source, and the started one if it was interrupted.
+
+    `files` of the started batch have landed. `given` names the files that `load` has landed.
+    """
 
     done: BatchPlan | None = None
     started: BatchPlan | None = None

@@ -31,7 +31,7 @@ YEAR_2099 = 4_070_908_800
 class Fault:
     """A rule of the pipeline, and the bad values by which a row breaks it and no other.
 
-    Without values the row is dated 2099. Without a field it is the time, whichever the row has.
+    Without values the event time is 2099. Without a field the row's time field is used.
     """
 
     rule: str
@@ -53,7 +53,7 @@ class Fault:
         return {**row, field: value}, [self.rule, *([f"rescued_{field}"] if is_rescued else [])]
 
 
-def _malformed(line: str, random: Random) -> str:
+def _make_malformed(line: str, random: Random) -> str:
     """Return a string that is not one JSON object."""
     return random.choice(
         (
@@ -74,7 +74,7 @@ USERS = "abcdefghi"
 MOVES = ("stand", "sit", "null", "bike", "walk", "stairsup", "stairsdown")
 SWINGS = dict(zip(MOVES, (0.05, 0.05, 0.05, 2.0, 2.0, 8.0, 8.0), strict=True))  # of the axes
 PACES = (0, 2, 3, 4, 4, 4, 4, 5, 5, 5, 6, 6, 7, 8, 10, 14)  # ms between two recordings
-STRETCH = 200  # maximum number of recordings in a row of one device
+STRETCH = 200  # maximum number of consecutive recordings of one device
 ACTIVITY_JITTER_MS = 90_000
 
 
@@ -175,12 +175,12 @@ def _event_lines(plan: FilePlan, count: int) -> list[str]:
     return lines
 
 
-def _late(row: Row, plan: FilePlan, random: Random, ordinal: int) -> Row:
+def _make_late(row: Row, plan: FilePlan, random: Random, ordinal: int) -> Row:
     """Return a row that is more than an hour older than the previous batch.
 
     Args:
-        row: a recording, which is dated 2 to 26 hours before it, or an event, in whose place comes
-            a new one, 65 to 110 minutes before it.
+        row: a recording, which gets a time 2 to 26 hours before that batch; or an event, which a
+            new one replaces, 65 to 110 minutes before that batch.
         plan: the file.
         random: the file's generator.
         ordinal: number of the file's defect.
@@ -195,8 +195,8 @@ def _late(row: Row, plan: FilePlan, random: Random, ordinal: int) -> Row:
     return {"id": phone, "action": row["action"].lower(), "ts": clock_text(second)}
 
 
-def _repeated(line: str, random: Random) -> str:
-    """Return a line again; some events with their action capitalized."""
+def _duplicate_of(line: str, random: Random) -> str:
+    """Return a duplicate of a line; some events have their action capitalized."""
     if line.startswith('{"Recorded_At"') or random.random() < 0.7:
         return line
     row = json.loads(line)
@@ -230,7 +230,7 @@ SHARES = {
     "invalid": 0.010,
     "unknown_fields": 0.005,
     "late": 0.005,
-    "same_file": 0.006,  # duplicates, by where their first row is
+    "same_file": 0.006,  # duplicates, by where their original is
     "earlier_batch": 0.004,
     "blank_lines": 0.002,
 }
@@ -239,7 +239,7 @@ DEFECTS = ("malformed", "invalid", "unknown_fields", "late")
 
 
 def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
-    """Return a file's lines and their figures. Some items contain several lines."""
+    """Return a file's lines and their figures. An item may contain several lines."""
     clean_lines = CLEAN_LINES[plan.batch.source]
     if not plan.batch.dirty:
         return clean_lines(plan, plan.rows), Landed(files=1, lines=plan.rows)
@@ -265,7 +265,7 @@ def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
 
 
 def _defect_counts(plan: FilePlan, random: Random) -> Counter[str]:
-    """Return how many lines have each defect. A share of 2.3 lines is 2, or by chance 3."""
+    """Return how many lines have each defect; 2.3 lines are randomly 2 or 3."""
     counts = Counter(
         {name: int(plan.rows * share + random.random()) for name, share in SHARES.items()}
     )
@@ -300,7 +300,7 @@ def _add_defects(
     missing = ["malformed_line", *(fault.rule for fault in faults if fault.values)]
     for ordinal, (defect, at) in enumerate(zip(defects, places, strict=True)):
         if defect == "malformed":
-            lines[at] = _malformed(lines[at], random)
+            lines[at] = _make_malformed(lines[at], random)
             quarantine.update(missing)
             continue
         row = json.loads(lines[at])
@@ -311,7 +311,7 @@ def _add_defects(
         elif defect == "unknown_fields":
             row.update([random.choice(EXTRA_FIELDS)])
         else:
-            row = _late(row, plan, random, ordinal)
+            row = _make_late(row, plan, random, ordinal)
         lines[at] = json.dumps(row, separators=separators)
     return set(places), invalid, quarantine
 
@@ -324,7 +324,7 @@ def _duplicates(
     Args:
         lines: the file's lines.
         plan: the file.
-        counts: how many duplicates have their first row where.
+        counts: how many duplicates have their original in the file or an earlier batch.
         changed: lines with a defect, which are not repeated.
         random: the file's generator.
     """
@@ -335,11 +335,11 @@ def _duplicates(
         if at in changed or not _has_identity(lines[at]):
             at = 0
         target = min(len(lines) - 1, at + random.randrange(near))
-        after[target].append(_repeated(lines[at], random))
+        after[target].append(_duplicate_of(lines[at], random))
     if counts["earlier_batch"] and plan.previous is not None:
         file = FilePlan(plan.previous, None, 1 + random.randrange(plan.previous.files))
         clean = CLEAN_LINES[plan.batch.source](file, file.head)
         head = [line for line in clean if _has_identity(line)]
         for _ in range(counts["earlier_batch"]):
-            after[random.randrange(len(lines))].append(_repeated(random.choice(head), random))
+            after[random.randrange(len(lines))].append(_duplicate_of(random.choice(head), random))
     return after

@@ -1,4 +1,4 @@
-"""The sample files, landed once, and whether a source reads what the factory lands."""
+"""Landing of the sample files, and checks that a source reads them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILES = Path(__file__).with_name("sample_files")
 
 
 def land(config: Config) -> dict[str, int]:
-    """Copy the sample into landing unless the root was ever filled; return the files by source.
+    """Copy the sample into landing if nothing else ever landed; return the files by source.
 
-    A landing that was interrupted is completed.
+    An interrupted landing is completed.
     """
     files = {config.layout.landing(s) / f.name: f for s, fs in read_by(config).items() for f in fs}
     if _has_other_files(config, files):
@@ -41,7 +41,7 @@ def read_by(config: Config) -> dict[str, list[Path]]:
 
 
 def refuse_unread(sources: Mapping[str, SourceConfig], source: str | None) -> None:
-    """Raise UsageError if no source reads the files that would land, of one source or of all."""
+    """Raise UsageError unless sources read the generated files of `source`, or of all if None."""
     files = {n: batch_files(BatchPlan(n, 1, 1, False, 1, 1), None)[0].name for n in SOURCE_NAMES}
     read = [name for name, file in files.items() if _is_read(sources, name, file)]
     if unread := [n for n in SOURCE_NAMES if n not in read and source in (None, n)]:

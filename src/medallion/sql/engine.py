@@ -28,7 +28,7 @@ Rows = Iterator[tuple[Any, ...]]
 
 _SETTINGS = {
     "datafusion.catalog.information_schema": "true",
-    # Names of bronze, such as Recorded_At, need no quotes then.
+    # Then bronze's names, such as Recorded_At, need no quotes.
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
 _BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")
@@ -61,20 +61,22 @@ def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
         return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(known)])
     # Only the named tables are opened, unless the statement is about tables in general.
     names = set(known) if parsed.asks_about_tables else parsed.tables
-    engine = _engine(names, known)
+    engine = _open_engine(names, known)
     tables_hint = f"the tables are {', '.join(sorted(known))}"
-    empty_hint = "no nightly has run yet: run medallion nightly"
-    rows = _rows(engine, parsed.sql, f"under {root}; {tables_hint if known else empty_hint}")
+    empty_hint = "no nightly run yet: start one with medallion nightly"
+    rows = _stream_batches(
+        engine, parsed.sql, f"under {root}; {tables_hint if known else empty_hint}"
+    )
     return next(rows), rows
 
 
-def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
+def _stream_batches(engine: QueryBuilder, sql: str, hint: str) -> Rows:
     """Yield the column names, then the rows; raise UsageError for errors of the engine."""
     try:
         reader = engine.execute(sql)
         yield tuple(reader.schema.names)
         for batch in reader:
-            yield from zip(*(_values(column) for column in batch.columns), strict=True)
+            yield from zip(*(_python_values(column) for column in batch.columns), strict=True)
     except MemoryError:
         raise
     except Exception as error:  # also between rows, for example of a cast
@@ -86,35 +88,35 @@ def _rows(engine: QueryBuilder, sql: str, hint: str) -> Rows:
 
 
 def _missing_table(text: str) -> str | None:
-    """Return the table that a statement names and that does not exist: the engine has no code."""
+    """Return the missing table that a message names: the engine has no error code for it."""
     match = re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", text)
     return match[1] if match else None
 
 
-def _values(column: Array) -> list[Any]:
+def _python_values(column: Array) -> list[Any]:
     """Return a column as Python values, or as strings if Python has no such type."""
     from arro3.core import DataType  # imported late, for --help
 
     if not DataType.is_interval(column.type):
         with suppress(ValueError, OverflowError):  # a time beyond the year 9999
             values = list(column.to_pylist())
-            return list(map(_with_maps, values)) if "Map(" in str(column.type) else values
+            return list(map(_maps_as_dicts, values)) if "Map(" in str(column.type) else values
     return list(column.cast(DataType.utf8()).to_pylist())
 
 
-def _with_maps(value: Any) -> Any:
+def _maps_as_dicts(value: Any) -> Any:
     """Return a value with dictionaries in place of arro3's lists of pairs."""
     if isinstance(value, dict):
-        return {name: _with_maps(item) for name, item in value.items()}
+        return {name: _maps_as_dicts(item) for name, item in value.items()}
     if not isinstance(value, list):
         return value
     if value and all(isinstance(item, tuple) for item in value):
-        with suppress(TypeError):  # structs, as keys, are dictionaries
-            return {key: _with_maps(item) for key, item in value}
-    return list(map(_with_maps, value))
+        with suppress(TypeError):  # keys that are structs are dictionaries
+            return {key: _maps_as_dicts(item) for key, item in value}
+    return list(map(_maps_as_dicts, value))
 
 
-def _engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
+def _open_engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
     """Return an engine with those tables of `names` that exist.
 
     Raises:
@@ -126,7 +128,7 @@ def _engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder
     paths = {name.lower(): path for name, path in tables.items()}
     for name in sorted(name for name in names if name.lower() in paths):
         path = paths[name.lower()]
-        if not delta_tables.table_exists(path):  # its first commit is still under way
+        if not delta_tables.table_exists(path):  # its first commit is not complete yet
             continue
         schema, table = ('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()

@@ -18,8 +18,8 @@ class Statement:
     Attributes:
         sql: the statement for the engine.
         tables: every `layer.name` in it, as it is spelled; `alias.column` may be among them.
-        lists_tables: whether it is SHOW TABLES.
-        asks_about_tables: whether it is another SHOW, or reads the information schema.
+        lists_tables: True for SHOW TABLES.
+        asks_about_tables: True for any SHOW, and if it reads the information schema.
     """
 
     sql: str
@@ -34,13 +34,13 @@ def parse_read_only(statement: str) -> Statement:
     Raises:
         UsageError: it is empty, has several statements, could write, or is too long.
     """
-    tokens = _tokens(statement)
-    sql = _read_only(statement, tokens)
-    _refuse_long(tokens)
+    tokens = _tokenize(statement)
+    sql = _require_read_only(statement, tokens)
+    _refuse_long_chains(tokens)
     words = [token.name.lower() for token in tokens]
     return Statement(
         sql,
-        frozenset(_mentioned(tokens)),
+        frozenset(_table_names(tokens)),
         lists_tables=words == ["show", "tables"],
         asks_about_tables=words[0] == "show" or "information_schema" in words,
     )
@@ -48,7 +48,7 @@ def parse_read_only(statement: str) -> Statement:
 
 class _Token(NamedTuple):
     text: str
-    name: str  # the identifier, without quotes, or nothing
+    name: str  # the identifier without quotes, or ""
     start: int
 
 
@@ -61,7 +61,7 @@ _TOKEN = re.compile(
     |.""",
     re.VERBOSE | re.DOTALL,
 )
-# Otherwise the engine may read it as a part of the name before it.
+# Before $tag$: after other characters the engine may read it as part of a name.
 _BEFORE_TAG = re.compile(r"(?:^|[\s(,=<>|+*/-])\Z")
 _READS = {"SELECT", "WITH", "VALUES"}
 _DESCRIBES = {"DESCRIBE", "DESC"}
@@ -69,11 +69,11 @@ _OPTIONS = {"ANALYZE", "VERBOSE", "FORMAT"}  # of EXPLAIN
 _WRITES = {"INSERT", "UPDATE", "DELETE", "MERGE", "COPY"}
 # The engine recurses over a chain of these: 1,250 of UNION ALL, or 4,000 of +, overflow its stack
 # and end the process. It limits brackets itself.
-_CHAINING = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT", *"+-*/%|"))
-_MOST_CHAINING = 1000
+_CHAIN_OPERATORS = frozenset(("AND", "OR", "UNION", "EXCEPT", "INTERSECT", *"+-*/%|"))
+_MAX_CHAINED = 1000
 
 
-def _tokens(statement: str) -> list[_Token]:
+def _tokenize(statement: str) -> list[_Token]:
     """Split a statement into words, names, literals and signs, without comments and blanks."""
     tokens = []
     for match in _TOKEN.finditer(statement):
@@ -89,7 +89,7 @@ def _tokens(statement: str) -> list[_Token]:
     return tokens
 
 
-def _read_only(statement: str, tokens: list[_Token]) -> str:
+def _require_read_only(statement: str, tokens: list[_Token]) -> str:
     """Return the statement without a final `;`; refuse one that could write.
 
     The engine runs one statement per call. COPY writes files, also behind EXPLAIN ANALYZE.
@@ -102,7 +102,7 @@ def _read_only(statement: str, tokens: list[_Token]) -> str:
     if ";" in words:
         raise UsageError("one statement at a time: there is a ; between two of them")
     at = _after_explain(words)
-    if refused := _writing(words, at):
+    if refused := _writing_words(words, at):
         raise UsageError(f"only SELECT, SHOW, DESCRIBE and EXPLAIN are supported, not {refused}")
     body = statement[tokens[at].start : tokens[-1].start + len(tokens[-1].text)]
     return " ".join([*words[:at], body])
@@ -116,9 +116,9 @@ def _after_explain(words: list[str]) -> int:
     return at
 
 
-def _writing(words: list[str], at: int) -> str | None:
+def _writing_words(words: list[str], at: int) -> str | None:
     """Return the words of a statement that may write, or None if it only reads."""
-    first = words[at] if at < len(words) else "EXPLAIN of nothing"
+    first = words[at] if at < len(words) else "EXPLAIN without a statement"
     if first not in _READS and (at > 0 or first not in {"(", "SHOW", *_DESCRIBES}):
         return first
     if first in _DESCRIBES and {*words[1:2]} & {*_OPTIONS, *_WRITES}:
@@ -129,19 +129,19 @@ def _writing(words: list[str], at: int) -> str | None:
     return None
 
 
-def _refuse_long(tokens: list[_Token]) -> None:
-    """Raise UsageError for a statement that may overflow the engine's stack."""
+def _refuse_long_chains(tokens: list[_Token]) -> None:
+    """Raise UsageError if a statement may overflow the engine's stack."""
     words = [token.text.upper() for token in tokens]
-    chaining = (word in _CHAINING and before not in "(," for before, word in pairwise(words))
-    count = sum(chaining) - words.count("BETWEEN")  # which has an AND
-    if count > _MOST_CHAINING:
+    chaining = (word in _CHAIN_OPERATORS and before not in "(," for before, word in pairwise(words))
+    count = sum(chaining) - words.count("BETWEEN")  # its AND does not chain
+    if count > _MAX_CHAINED:
         raise UsageError(
             f"the statement has {count:,} operators such as AND, OR, UNION and +, and more than "
-            f"{_MOST_CHAINING:,} may crash the engine: write x IN (a, b) for many ORs, or split it"
+            f"{_MAX_CHAINED:,} may crash the engine: write x IN (a, b) for many ORs, or split it"
         )
 
 
-def _mentioned(tokens: list[_Token]) -> set[str]:
+def _table_names(tokens: list[_Token]) -> set[str]:
     """Return every `layer.name` of a statement as spelled there, also `alias.column`."""
     triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return {

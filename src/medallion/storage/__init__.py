@@ -1,1 +1,1 @@
-"""What lies under the root: folders, columns, Delta tables as files, locks and small files."""
+"""Storage below the root: paths, Delta tables without Spark, locks and atomic writes."""

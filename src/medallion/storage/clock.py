@@ -1,4 +1,4 @@
-"""Times as the records have them: microseconds since 1970."""
+"""Recorded times: microseconds since 1970, in UTC."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 
 def now_micros() -> int:
-    """Return the current time."""
+    """Return the current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def format_time(micros: int) -> str:
-    """Return a time for users, to the second, as SQL shows it: 2018-03-02T10:02:33Z."""
+    """Format a recorded time to the second, as SQL shows it: 2018-03-02T10:02:33Z."""
     return f"{datetime.fromtimestamp(micros // 1_000_000, UTC).replace(tzinfo=None).isoformat()}Z"

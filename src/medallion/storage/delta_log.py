@@ -1,8 +1,8 @@
 """A Delta table's log, read commit by commit in the format of its protocol.
 
-Every commit of a query carries a transaction: the query's id (the application) and the number of
-the batch. Functions that need commits which the log no longer has raise FileNotFoundError, unless
-they say otherwise.
+Each commit of a streaming query has a transaction, Delta's `txn` action: the application (the
+query's id) and the number of the batch. Functions raise FileNotFoundError if the log no longer has
+a commit that they need, unless documented otherwise.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from urllib.parse import unquote
 
 Actions = list[dict[str, Any]]
-_FEED = "delta.enableChangeDataFeed"
+_FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 
 def committed_version(table: Path, application: str, transaction: int) -> int | None:
-    """Return the version that has a transaction of an application; None if there is none."""
+    """Return the version that committed an application's transaction; None if there is none."""
     for version, number, _ in _transactions(table, application):
         if number <= transaction:
             return version if number == transaction else None
@@ -26,7 +26,7 @@ def committed_version(table: Path, application: str, transaction: int) -> int | 
 
 
 def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int]]:
-    """Yield version and number of transactions after one, of all applications, newest first."""
+    """Yield version and number of each transaction above `transaction`, newest first."""
     for version, number, _ in _transactions(table):
         if number <= transaction:
             return
@@ -34,23 +34,23 @@ def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int
 
 
 def rows_by_transaction(table: Path, application: str | None, first: int) -> dict[int, int]:
-    """Return the rows that each transaction added.
+    """Return the number of added rows by transaction.
 
     Args:
         table: its directory.
         application: only transactions of this application; None for all.
-        first: the first transaction.
+        first: the lowest transaction to return.
     """
     rows = dict[int, int]()
     for _, number, actions in _transactions(table, application):
         if number < first:
             break
-        rows.setdefault(number, _row_count(actions))  # the newest of that number
+        rows.setdefault(number, _row_count(actions))  # only the newest commit of a number counts
     return rows
 
 
 def newest_transaction(table: Path, application: str | None = None) -> int:
-    """Return the number of the last transaction, of an application or of any; -1 if none."""
+    """Return the last transaction, of one application or of any; -1 if there is none."""
     return next((number for _, number, _ in _transactions(table, application)), -1)
 
 
@@ -62,21 +62,25 @@ def newest_application(table: Path) -> str | None:
 
 
 def rows_added(table: Path, first: int, last: int) -> int | None:
-    """Return the rows that versions `first` to `last` added; None if the log lacks one of them."""
+    """Return how many rows versions `first` to `last` added; None if the log lacks one."""
     try:
-        return sum(_row_count(_actions(table, version)) for version in range(first, last + 1))
+        return sum(_row_count(_read_actions(table, version)) for version in range(first, last + 1))
     except FileNotFoundError:
         return None
 
 
 def added_files(table: Path, first: int, last: int) -> list[Path]:
-    """Return the data files with rows that versions `first` to `last` added."""
+    """Return the data files of new rows that versions `first` to `last` added."""
     versions = range(first, last + 1)
-    return [table / unquote(add["path"]) for v in versions for add in _added(_actions(table, v))]
+    return [
+        table / unquote(add["path"])
+        for v in versions
+        for add in _added_actions(_read_actions(table, v))
+    ]
 
 
 def are_readable(table: Path, versions: Iterable[int]) -> bool:
-    """Return True if the rows that these versions added can still be read version by version."""
+    """Return True if the log and the files of the rows that these versions added still exist."""
     try:
         return all(file.exists() for v in versions for file in added_files(table, v, v))
     except FileNotFoundError:
@@ -84,28 +88,32 @@ def are_readable(table: Path, versions: Iterable[int]) -> bool:
 
 
 def first_readable_version(table: Path) -> int:
-    """Return the first version from which on all added rows can be read version by version.
+    """Return the oldest version from which a stream can read all versions up to the newest.
 
-    It is the version after the newest if not even that one can. A commit stays in the log after its
-    files were compacted and removed.
+    It is the version after the newest if even the newest cannot be read. A commit stays in the log
+    after its files were compacted and removed.
     """
-    first = _newest(table) + 1
+    first = _newest_version(table) + 1
     while first > 0 and are_readable(table, [first - 1]):
         first -= 1
     return first
 
 
 def commit_time(table: Path, version: int) -> float:
-    """Return when a version was committed, in seconds since 1970; a copied file may be newer."""
+    """Return when a version was committed, in seconds since 1970."""
     file = commit_file(table, version)
-    infos = (a["commitInfo"] for a in _parse(file.read_text("utf-8")) if "commitInfo" in a)
+    infos = (a["commitInfo"] for a in _parse_actions(file.read_text("utf-8")) if "commitInfo" in a)
+    # A copied log has newer file times.
     return min((file.stat().st_mtime, *(float(info["timestamp"]) / 1000 for info in infos)))
 
 
 def has_changes(table: Path, first: int) -> bool:
     """Return True if a version from `first` on changed rows, or is no longer in the log."""
     try:
-        return any(_changed(_actions(table, v)) for v in range(first, _newest(table) + 1))
+        return any(
+            _changed_files(_read_actions(table, v))
+            for v in range(first, _newest_version(table) + 1)
+        )
     except FileNotFoundError:
         return True
 
@@ -113,12 +121,16 @@ def has_changes(table: Path, first: int) -> bool:
 def has_complete_change_feed(table: Path, first: int) -> bool:
     """Return True if the changes of all versions from `first` on can still be read."""
     try:
-        for version in range(first, _newest(table) + 1):
-            actions = _actions(table, version)
-            feeds = [a["metaData"]["configuration"].get(_FEED) for a in actions if "metaData" in a]
+        for version in range(first, _newest_version(table) + 1):
+            actions = _read_actions(table, version)
+            feeds = [
+                a["metaData"]["configuration"].get(_FEED_PROPERTY)
+                for a in actions
+                if "metaData" in a
+            ]
             if any(feed != "true" for feed in feeds):
                 return False
-            if not all((table / unquote(path)).exists() for path in _changed(actions)):
+            if not all((table / unquote(path)).exists() for path in _changed_files(actions)):
                 return False
     except FileNotFoundError:
         return False
@@ -126,29 +138,29 @@ def has_complete_change_feed(table: Path, first: int) -> bool:
 
 
 def has_more_changes(table: Path, version: int, files: int) -> bool:
-    """Return True if a version has more files of changes than the first `files`.
+    """Return True if a version has more than `files` files of changes.
 
-    They are those of its feed or, in a commit without one, the files that it adds or removes
-    (DeltaSourceCDCSupport in Delta's source). True if the log lacks the version.
+    These are the files of its change data feed or, without one, the files that it adds or removes
+    (DeltaSourceCDCSupport in Delta's source). Also True if the log lacks the version.
     """
     try:
-        return files < len(_changed(_actions(table, version)))
+        return files < len(_changed_files(_read_actions(table, version)))
     except FileNotFoundError:
         return True
 
 
 def commit_files(table: Path) -> dict[int, Path]:
-    """Return the commits in a table's log by version."""
+    """Return the commit files in a table's log by version."""
     files = (table / "_delta_log").glob("*.json")
     return {int(file.stem): file for file in files if file.stem.isdigit()}
 
 
 def commit_file(table: Path, version: int) -> Path:
-    """Return the path of a version's commit."""
+    """Return the path of a version's commit file."""
     return table / "_delta_log" / f"{version:020}.json"
 
 
-def _changed(actions: Actions) -> list[str]:
+def _changed_files(actions: Actions) -> list[str]:
     """Return the files that contain a commit's changes."""
     feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
     data = (action.get("add") or action.get("remove") or {} for action in actions)
@@ -159,35 +171,35 @@ def _transactions(
     table: Path, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:
     """Yield version, number and actions of each transaction, newest first."""
-    for version in range(_newest(table), -1, -1):
+    for version in range(_newest_version(table), -1, -1):
         try:
             content = commit_file(table, version).read_text(encoding="utf-8")
         except FileNotFoundError:
             return
         if '"txn"' in content:
-            actions = _parse(content)
+            actions = _parse_actions(content)
             for txn in (action["txn"] for action in actions if "txn" in action):
                 if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
 
 
-def _newest(table: Path) -> int:
+def _newest_version(table: Path) -> int:
     return max(commit_files(table), default=-1)
 
 
-def _actions(table: Path, version: int) -> Actions:
-    return _parse(commit_file(table, version).read_text(encoding="utf-8"))
+def _read_actions(table: Path, version: int) -> Actions:
+    return _parse_actions(commit_file(table, version).read_text(encoding="utf-8"))
 
 
-def _parse(content: str) -> Actions:
+def _parse_actions(content: str) -> Actions:
     return [json.loads(line) for line in content.split("\n") if line]
 
 
-def _added(actions: Actions) -> list[dict[str, Any]]:
+def _added_actions(actions: Actions) -> list[dict[str, Any]]:
     """Return the added files whose rows are new: compaction only rewrites rows."""
     adds = (action["add"] for action in actions if "add" in action)
     return [add for add in adds if add["dataChange"]]
 
 
 def _row_count(actions: Actions) -> int:
-    return sum(int(json.loads(add["stats"])["numRecords"]) for add in _added(actions))
+    return sum(int(json.loads(add["stats"])["numRecords"]) for add in _added_actions(actions))

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, QueryBuilder
 
 
-# The metrics of added rows of a merge, of Spark's append, and of delta-rs. A merge's numOutputRows
-# includes rows that it only copied.
-_INSERTED = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
-_UPDATED = "numTargetRowsUpdated"
+# Commit metrics of added rows: of a merge, of Spark's append, of delta-rs. A merge also has
+# numOutputRows, which includes copied rows.
+_INSERTED_METRICS = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
+_UPDATED_METRIC = "numTargetRowsUpdated"
 
 
 def create_table(table: Path, schema_json: str, properties: Mapping[str, str]) -> None:
@@ -74,16 +74,16 @@ def open_table(table: Path) -> DeltaTable:
     Raises:
         MedallionError: it cannot be read; the message names the corrupt file and what to do.
     """
-    return _opened(table, frozenset(_log(table)))
+    return _cached_table(table, frozenset(_log_files(table)))
 
 
 @lru_cache(maxsize=64)  # a nightly run opens each table ten times, for 5 ms each
-def _opened(table: Path, _: frozenset[Hashable]) -> DeltaTable:
+def _cached_table(table: Path, _: frozenset[Hashable]) -> DeltaTable:
     return open_for_write(table)
 
 
-def _log(table: Path) -> Iterator[Hashable]:
-    """Yield what distinguishes this state of a table's log from every other."""
+def _log_files(table: Path) -> Iterator[Hashable]:
+    """Yield the identity of each file in a table's log; any commit changes the set."""
     with suppress(FileNotFoundError), os.scandir(table / "_delta_log") as files:
         for file in files:
             with suppress(FileNotFoundError):  # a writer has just renamed it
@@ -92,7 +92,7 @@ def _log(table: Path) -> Iterator[Hashable]:
 
 
 def open_for_write(table: Path) -> DeltaTable:
-    """Return a table object of its own for a writer, whose commits update it.
+    """Return an uncached table object, which a writer's commits update.
 
     Raises:
         MedallionError: as `open_table`.
@@ -156,7 +156,7 @@ def select_rows(
 ) -> list[tuple[Any, ...]]:
     """Return rows of a table by SQL; none if there is no table.
 
-    Users query by `sql.engine`.
+    It is for internal queries: users' statements run in `sql.engine`.
 
     Args:
         table: its directory; its name in SQL is `rows`.
@@ -178,7 +178,7 @@ def select_rows(
 def select_added_rows(
     table: Path, version: int | None, what: str, rest: str = ""
 ) -> list[tuple[Any, ...]]:
-    """Return rows by SQL of those that one version added; none if the version is None.
+    """Run SQL over the rows that one version added; return no rows if the version is None.
 
     Args:
         table: its directory.
@@ -223,27 +223,31 @@ def _execute(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tupl
 def drop_empty_table(table: Path, schema: str) -> None:
     """Delete a table without rows whose columns are not those of the schema."""
     is_empty = table_exists(table) and not row_count(table)
-    if is_empty and _types(open_table(table).schema().to_json()) != _types(schema):
+    if is_empty and _column_types(open_table(table).schema().to_json()) != _column_types(schema):
         shutil.rmtree(table)
 
 
-def _types(schema: str) -> dict[str, Any]:
+def _column_types(schema: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
 
 
 def row_count(table: Path) -> int:
-    """Return the rows of a table; 0 if there is none."""
+    """Return the number of rows of a table; 0 if there is no table."""
     return opened_row_count(table, open_table(table)) if table_exists(table) else 0
 
 
 def opened_row_count(table: Path, delta: DeltaTable) -> int:
-    """Return the rows of an open table: by its log, or from its files if the log has no counts.
+    """Return the number of rows of an open table.
 
-    Other writers may leave counts out, or delete rows by deletion vectors.
+    The log has it, unless another writer left counts out or used deletion vectors.
     """
     counts = delta.get_add_actions().column("num_records").to_pylist()
-    is_marked = "deletionVectors" in (delta.protocol().reader_features or ())
-    return int(select_rows(table, "count(*)")[0][0] if is_marked or None in counts else sum(counts))
+    has_deletion_vectors = "deletionVectors" in (delta.protocol().reader_features or ())
+    return int(
+        select_rows(table, "count(*)")[0][0]
+        if has_deletion_vectors or None in counts
+        else sum(counts)
+    )
 
 
 def column_names(table: Path) -> set[str]:
@@ -254,7 +258,7 @@ def column_names(table: Path) -> set[str]:
 
 
 def rows_written(table: Path, after: int, until: int | None = None) -> int:
-    """Return the rows that commits added or updated, as their writers counted them.
+    """Return how many rows commits added or updated, by their metrics.
 
     Args:
         table: its directory.
@@ -268,19 +272,19 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
     for commit in delta.history(max(delta.version() - after, 0)):
         if after < commit["version"] <= (delta.version() if until is None else until):
             metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
-            total += next((int(metrics[name]) for name in _INSERTED if name in metrics), 0)
-            total += int(metrics.get(_UPDATED, 0))
+            total += next((int(metrics[name]) for name in _INSERTED_METRICS if name in metrics), 0)
+            total += int(metrics.get(_UPDATED_METRIC, 0))
     return total
 
 
 def set_missing_properties(table: Path, properties: Mapping[str, str]) -> None:
-    """Set those of these properties that a table lacks, or has with another value."""
+    """Set the properties that a table lacks or has with another value."""
     if missing := properties_to_set(table, properties):
         open_for_write(table).alter.set_table_properties(missing)
 
 
 def properties_to_set(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of these properties that a table lacks, or has with another value."""
+    """Return the properties that a table lacks or has with another value."""
     current = open_table(table).metadata().configuration
     return {key: value for key, value in properties.items() if current.get(key) != value}
 
@@ -307,7 +311,7 @@ def _unreadable_table_error(table: Path, error: Exception | None = None) -> Meda
 
     Args:
         table: its directory.
-        error: the reader's error, for damage that is not found here.
+        error: the reader's error, reported if no file of the log is corrupt.
     """
     layer = table.parent.name
     name = f"{layer}.{table.name}".removeprefix("_intake.")

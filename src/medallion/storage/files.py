@@ -1,4 +1,4 @@
-"""File operations on a disk that survive a crash: atomic writes, checked moves, file locks."""
+"""Crash-safe file operations: atomic writes, checked moves, file locks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def info_from_stat(status: os.stat_result) -> FileInfo:
 
 
 def temporary_path(file: Path) -> Path:
-    """Return the path at which a file is written first; Spark and discovery ignore such names."""
+    """Return the path at which a file is written first; Spark and file listing ignore its name."""
     return file.with_name(f".{file.name}.tmp")
 
 
@@ -74,7 +74,7 @@ def write_atomic(file: Path, data: str | bytes) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's content, or a directory's names, would survive a power failure."""
+    """Wait until a file's content or a directory's entries are on disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -111,7 +111,7 @@ def free_path(path: Path) -> Path:
 
 
 def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
-    """Rename a file, then check under its new name that it is the expected one.
+    """Rename a file, then check that the renamed file is the expected one.
 
     Args:
         path: the file.
@@ -119,8 +119,8 @@ def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
         expected: the file's state when it was seen last.
 
     Returns:
-        False if another file had replaced it. That one is renamed back, to a numbered name if yet
-        another file has arrived meanwhile.
+        False if another file had replaced it. That one is renamed back, to a numbered name if the
+        path is in use again.
 
     Raises:
         OSError: the file cannot be moved, and stays.
@@ -141,7 +141,7 @@ def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
 
 
 def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:
-    # Hidden, as a copy that is interrupted must not look like a file that was moved.
+    # Hidden, because an interrupted copy must not look like a moved file.
     with TemporaryDirectory(prefix=".", dir=target.parent) as hidden:
         copy = Path(hidden, "copy")
         shutil.copy2(path, copy)
@@ -158,12 +158,12 @@ def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:
 
 
 def delete_unchanged(path: Path, expected: FileInfo) -> bool:
-    """Delete a file. Return False if another file had replaced it; that one stays.
+    """Delete a file; return False and keep the file if another one had replaced it.
 
     Raises:
         OSError: the file cannot be deleted, and stays.
     """
-    # One name per file: a run that was killed here may have left another one.
+    # The time makes the name unique: a killed run may have left such a file.
     hidden = path.with_name(f"._deleted.{expected.modified_at}")
     if not move_file(path, hidden, expected):
         return False
@@ -183,7 +183,7 @@ def try_flock(file: IO[str], operation: int) -> bool:
     """Return True if the file is locked now, False if another process holds it.
 
     Raises:
-        UsageError: the file system has no locks, as some network file systems.
+        UsageError: the file system does not support locks, like some network file systems.
     """
     try:
         fcntl.flock(file, operation)
@@ -191,8 +191,8 @@ def try_flock(file: IO[str], operation: int) -> bool:
         return False
     except OSError as error:
         raise UsageError(
-            f"{file.name} cannot be locked ({error_reason(error)}), and two runs at once could "
-            "lose rows: put the lakehouse on a disk that has locks."
+            f"{file.name} cannot be locked ({error_reason(error)}), and concurrent runs could "
+            "lose rows: put the lakehouse on a disk that supports locks."
         ) from None
     return True
 

@@ -64,7 +64,7 @@ def is_held_here(layout: Layout, layer: str) -> bool:
 def _locked_file(path: Path) -> Iterator[IO[str] | None]:
     """Yield the locked file, or None if another process holds it for half a second.
 
-    A process that asks for the holder has the lock for a moment only.
+    A single attempt could fail because `lock_holder` locks the file for a moment.
     """
     for _ in range(_TRIES):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,9 @@ def _locked_file(path: Path) -> Iterator[IO[str] | None]:
 
 
 def lock_holder(layout: Layout, layer: str) -> str | None:
-    """Return the command that writes a layer now, with its pid.
+    """Return the command that holds a layer's lock, with its pid; None if no process does.
 
-    None if there is none, or if the lock cannot be read; the layer's tables mostly cannot either,
-    which is reported there.
+    Also None if the lock cannot be read: then reading the layer's tables reports the error.
     """
     path = layout.lock(layer)
     try:
@@ -93,7 +92,7 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
 
 
 def _holder(path: Path) -> tuple[str, str]:
-    """Return the command that locked a file with its pid, and its start."""
+    """Return the command and pid that a lock file names, and the command's start."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:  # locked, but not written yet

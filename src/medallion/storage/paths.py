@@ -1,4 +1,4 @@
-"""Paths below one root: what is where, and the operations on a file."""
+"""The directory layout below the root, and paths with file operations."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ LAYERS = ("bronze", "silver", "gold")
 """The layers in the order of a run; each layer's queries write the tables of its name."""
 
 PUBLISH = "publish"
-"""Runs after the layers if tables of gold are published; not a layer, but started like one."""
+"""The step that publishes gold tables; `medallion run` starts it like a layer."""
 
 SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
 """The directories of Delta tables, and the schemas of SQL."""
 
-# Hadoop treats the first three as patterns and a colon as the end of a scheme; delta-rs decodes
-# %41, so that it would read A, and takes # and ? for the end of a path.
+# Hadoop reads the first three as patterns and a colon as the end of a scheme; delta-rs decodes %41
+# to A, and reads # and ? as the end of a path.
 _UNSUPPORTED = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 
 REASON_SUFFIX = ".reason.txt"
-"""Ends the name of a file with the reason why the file beside it was rejected."""
+"""Suffix of the file that has the reason of a rejection, beside the rejected file."""
 
 _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 class StoragePath(PosixPath):
-    """A file or directory below the root: the seam between the package and the file system.
+    """A file or directory below the root, with the operations that an object store also offers.
 
-    Every path is on a local disk today, and other methods of `Path` work. New code uses the methods
-    defined here, which an object store offers as well.
+    New code uses only the methods defined here. All paths are local today, so other methods of
+    `Path` still work.
     """
 
     __slots__ = ()
@@ -110,7 +110,7 @@ DirectoryIdentity = tuple[int, int] | str  # device and inode, or the path if it
 
 
 def directory_identity(directory: Path) -> DirectoryIdentity:
-    """Return what identifies a directory, by whatever links or mounts it is reached."""
+    """Return an identity of a directory that is the same through all links and mounts."""
     try:
         status = directory.stat()
     except OSError:
@@ -158,7 +158,7 @@ class Layout:
         return self.root / "rejected" / source
 
     def is_reason_file(self, path: str | Path) -> bool:
-        """Return True if a file only says why another one was rejected."""
+        """Return True if a file has the reason why another one was rejected."""
         return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(self.rejected(""))
 
     def intake(self, source: str) -> StoragePath:
@@ -166,7 +166,7 @@ class Layout:
         return self.root / "_intake" / source
 
     def requests(self, source: str) -> StoragePath:
-        """Return the directory of a source's open requests of `medallion backfill`."""
+        """Return the directory of a source's pending requests of `medallion backfill`."""
         return self.root / "_requests" / source
 
     def schemas(self, source: str) -> StoragePath:
@@ -178,7 +178,7 @@ class Layout:
         return str(path).removeprefix(f"{self.root}/")
 
     def normalize(self, name: str) -> str:
-        """Return a path or pattern as tables store it, also if it leads below the root by links."""
+        """Normalize a path or glob to root-relative form, even if links lead below the root."""
         path, root = without_dotdot(self.root / name), directory_identity(self.root)
         above = next((each for each in path.parents if directory_identity(each) == root), None)
         return str(path.relative_to(above)) if above else name
@@ -201,7 +201,7 @@ class Layout:
         return self.root / "_checkpoints" / query
 
     def internal_directories(self) -> list[StoragePath]:
-        """Return the directories below the root in which no files land."""
+        """Return the directories below the root into which only medallion writes."""
         return [path for path in self.root.glob("*") if _is_internal(path.name)]
 
     def is_table_path(self, path: Path) -> bool:
@@ -210,7 +210,7 @@ class Layout:
         return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
 
     def is_internal(self, directory: str) -> bool:
-        """Return True if a directory contains, or is in, one in which no files land."""
+        """Return True if a directory contains, or is in, one of `internal_directories`."""
         root, path = (resolved_path(self.root / each) for each in (".", directory))
         if not path.is_relative_to(root):
             return root.is_relative_to(path)

@@ -1,9 +1,9 @@
 """Record tables: small Delta tables that Python appends to, updates and reads, without a JVM.
 
-All layers write them, each possibly in a process of its own, and no lock keeps them apart. Every
-commit has a transaction id, so that of two concurrent commits one is refused and tried again on
-the new version. Only compaction needs more: delta-rs commits two concurrent compactions of the
-same files, which doubles their rows. So only the process that holds bronze's lock compacts.
+Processes of all layers write them concurrently, without a lock. Every commit has a transaction id,
+so one of two concurrent commits fails and is retried on the new version. Compaction does need a
+lock: delta-rs commits two concurrent compactions of the same files, which doubles their rows. So
+only the process that holds bronze's lock compacts.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def append_records(
         table: its directory.
         spec: has the table's columns. A table that a stream reads is never compacted.
         rows: values by column; times are microseconds since 1970.
-        numbered: a column that is set to 1, 2 and so on, in the order of all commits.
+        numbered: a column that numbers all rows of the table from 1, in the order of commits.
     """
     from deltalake import write_deltalake
 
@@ -81,12 +81,12 @@ def append_records(
         if numbered:
             ((last,),) = delta_tables.select_rows(table, f"max({numbered})")
             values = [{**row, numbered: at} for at, row in enumerate(listed, (last or 0) + 1)]
-        is_older = columns.keys() - {field.name for field in delta.schema().fields}
+        lacks_columns = columns.keys() - {field.name for field in delta.schema().fields}
         write_deltalake(
             delta,
-            _arrow(columns, values),
+            _arrow_table(columns, values),
             mode="append",
-            schema_mode="merge" if is_older else None,
+            schema_mode="merge" if lacks_columns else None,
             commit_properties=properties,
         )
 
@@ -102,16 +102,16 @@ def upsert_records(
         table: its directory; the table is created if there is none.
         spec: has the table's columns.
         rows: values by column; times are microseconds since 1970.
-        keys: the columns that identify a row; no two rows have the same.
+        keys: the columns that identify a row; `rows` has no duplicates.
     """
     columns = spec.columns or {}
-    same = " and ".join(f"old.{key} = new.{key}" for key in keys)
+    keys_match = " and ".join(f"old.{key} = new.{key}" for key in keys)
 
     def write(delta: DeltaTable, properties: CommitProperties) -> None:
         (
             delta.merge(
-                _arrow(columns, rows),
-                same,
+                _arrow_table(columns, rows),
+                keys_match,
                 source_alias="new",
                 target_alias="old",
                 merge_schema=True,  # a table of an earlier release lacks columns
@@ -128,16 +128,16 @@ def upsert_records(
 def _commit(
     table: Path, spec: TableSpec, write: Callable[[DeltaTable, CommitProperties], None] | None
 ) -> None:
-    """Create the table if there is none, then write; again if another process committed first.
+    """Create the table if there is none, then write; retry if another process committed first.
 
     Raises:
-        CommitFailedError: other processes committed first each time.
+        CommitFailedError: all retries failed.
     """
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
     with PROCESS_LOCK:
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 schema = delta_tables.schema_json(spec.columns or {})
                 delta_tables.create_table(table, schema, spec.properties())
@@ -148,7 +148,7 @@ def _commit(
                 write(delta, CommitProperties(app_transactions=[transaction]))
                 break
             except CommitFailedError:
-                if not left:
+                if not tries_left:
                     raise
                 time.sleep(random.uniform(0, _LONGEST_PAUSE))
         if not spec.is_streamed:
@@ -158,7 +158,7 @@ def _commit(
 def _compact(table: Path, written: DeltaTable) -> None:
     """Compact a table of many small files, because each reader opens all of them.
 
-    The next write tries again if this fails, as on a full disk, or if the process must not compact.
+    Errors, such as a full disk, are ignored: the next write tries again.
     """
     is_allowed = locks.is_held_here(Layout(table.parent.parent), "bronze")
     with suppress(Exception):
@@ -166,7 +166,7 @@ def _compact(table: Path, written: DeltaTable) -> None:
             delta_tables.open_for_write(table).optimize.compact()
 
 
-def _arrow(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
+def _arrow_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
     import arro3.core as arrow
 
     types = {

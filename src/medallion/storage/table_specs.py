@@ -11,20 +11,20 @@ Columns = Mapping[str, str]
 """Spark SQL types by column."""
 
 RETENTION = "1 day"
-"""How long replaced rows stay, by default: a stream writes 21,600 versions of a table a day."""
+"""Default time for which commits stay: a stream writes 21,600 versions of a table a day."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """How a table's log and files are kept, by all writers.
+    """The storage settings of a table, the same for all writers.
 
     Attributes:
         columns: the columns of a table that is written without Spark; None for others.
-        is_streamed: a stream reads its commits one by one. Only `maintain`, which knows what the
-            streams still need, removes old commits then.
+        is_streamed: a stream reads its commits one by one. So only `maintain`, which knows what the
+            streams still need, removes old commits.
         has_feed: commits have a change data feed.
-        statistics: the columns with minimum and maximum per file, by which queries skip files; None
-            for all. They cost half of the time of a write. Rows are always counted.
+        statistics: the columns with minimum and maximum per file, for data skipping; None for all.
+            They take half of the time of a write. Row counts are always written.
     """
 
     columns: Columns | None = None
@@ -32,20 +32,20 @@ class TableSpec:
     has_feed: bool = False
     statistics: tuple[str, ...] | None = None
 
-    def properties(self, retention: str = RETENTION, known_days: int = 3) -> dict[str, str]:
+    def properties(self, retention: str = RETENTION, tombstone_days: int = 3) -> dict[str, str]:
         """Return the properties of the Delta table.
 
         Args:
             retention: how long commits stay.
-            known_days: how long the log knows a replaced file: longer than the file stays, because
-                maintenance deletes only files that the log knows.
+            tombstone_days: how long the log lists a removed file: longer than the file stays,
+                because maintenance deletes only files that the log lists.
         """
         properties = {
             "delta.checkpointInterval": "10",  # Spark's default, but not that of delta-rs
             "delta.enableChangeDataFeed": str(self.has_feed).lower(),
             "delta.enableExpiredLogCleanup": str(not self.is_streamed).lower(),
             "delta.logRetentionDuration": f"interval {retention}",
-            "delta.deletedFileRetentionDuration": f"interval {known_days} days",
+            "delta.deletedFileRetentionDuration": f"interval {tombstone_days} days",
         }
         if self.statistics == ():
             properties["delta.dataSkippingNumIndexedCols"] = "0"
@@ -72,20 +72,20 @@ def table_spec(table: str) -> TableSpec:
     return {"bronze": BRONZE, "silver": SILVER}.get(layer_of(table), TableSpec())
 
 
-# What does not fit the schema; the line that cannot be parsed; when a row was ingested.
+# Values that do not fit the schema; a line that cannot be parsed; the time of ingestion.
 RESCUED, CORRUPT, INGESTED_AT = "_rescued_data", "_corrupt_record", "_ingested_at"
-# For times with more digits than microseconds: in bronze the complete times, as a JSON object by
-# column; in silver the further digits of the keys' times.
+# Times more precise than microseconds: bronze has them complete, as a JSON object by column; silver
+# has the extra digits of times that are keys.
 FULL_TIMES, TIME_DIGITS = "_full_times", "_time_digits"
 ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
-"""SQL of bronze's rows, its corrupt ones, and those with rescued fields."""
+"""SQL that counts bronze's rows, corrupt rows, and rows with rescued fields."""
 
 # The origin of a row: its file, or its message.
 SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
 WINDOW = ("window_start", "window_end")
-"""Columns of gold; the end is not part of the window."""
+"""Window columns of gold; the end is exclusive."""
 
 FILE_ORIGIN_COLUMNS: Columns = {SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp"}
 MESSAGE_ORIGIN_COLUMNS: Columns = {

@@ -1,4 +1,4 @@
-"""Strings for users: counts, one-line text, reasons of errors."""
+"""Strings for the user: counts, printable lines, reasons of errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def counted(number: int, what: str) -> str:
 
 
 def error_reason(error: Exception) -> str:
-    """Return an error's message, without the number and path of an error of the system."""
+    """Return an error's message; that of an OSError has no errno and path."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -26,5 +26,5 @@ def printable(text: str) -> str:
 
 
 def reject_nan(name: str) -> None:
-    """Raise ValueError for NaN and Infinity, which Python's JSON parser would accept."""
+    """Raise ValueError: as `parse_constant`, it makes json.loads reject NaN and Infinity."""
     raise ValueError(f"{name} is not JSON")

@@ -1,4 +1,4 @@
-"""Streaming queries by hand, in a notebook or a terminal: start, show, wait for and stop them."""
+"""Interactive streaming queries in a notebook or a terminal: start, show, await and stop them."""
 
 from medallion.errors import UsageError
 from medallion.spark.errors import StreamError

@@ -1,7 +1,7 @@
 """Find, list, wait for and stop the streaming queries of this session.
 
 Functions take a query, or its name or id, and raise UsageError if there is none. Spark forgets a
-query when it ends; those with a name that this package has started or listed are kept.
+query when it ends; this package keeps the named ones that it has started or listed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stopped:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the query has ended."""
+        """True if the query has ended."""
         return self.outcome == _STOPPED
 
 
@@ -71,7 +71,7 @@ def session() -> SparkSession:
 
 
 def keep(query: StreamingQuery) -> StreamingQuery:
-    """Remember a query with a name beyond its end, until the next one of that name."""
+    """Keep a named query in `streams()` after its end, until the next one of that name."""
     if query.name:
         _named_queries[query.name] = query
     return query
@@ -88,7 +88,7 @@ def label(query: StreamingQuery) -> str:
 
 
 def streams() -> list[Stream]:
-    """Return the queries that run, then those with a name that have ended."""
+    """Return the running queries, then the named ones that have ended."""
     return [_stream(query) for query in _queries()]
 
 
@@ -150,7 +150,7 @@ def explain(query_or_name: StreamingQuery | str, extended: bool = False) -> str:
 def until_stream_is_ready(
     query_or_name: StreamingQuery | str, timeout: float = 60
 ) -> StreamingQuery:
-    """Wait until a query has ended its first batch or waits for input; return it.
+    """Wait until a query has completed a batch, found no input, or ended; return it.
 
     Raises:
         StreamError: it failed, or was not ready after `timeout` seconds.
@@ -176,7 +176,7 @@ def await_termination(query_or_name: StreamingQuery | str, timeout: float = 600)
 
 def _wait(is_done: Callable[[], object], query: StreamingQuery, timeout: float) -> bool:
     """Poll until a condition holds; return False on timeout."""
-    end = time.monotonic() + _checked(timeout)
+    end = time.monotonic() + _checked_timeout(timeout)
     with plain_interrupts():
         while not is_done() and time.monotonic() < end:
             time.sleep(_PAUSE)
@@ -185,7 +185,7 @@ def _wait(is_done: Callable[[], object], query: StreamingQuery, timeout: float) 
     return bool(is_done())
 
 
-def _checked(timeout: float) -> float:
+def _checked_timeout(timeout: float) -> float:
     if not (isinstance(timeout, (int, float)) and timeout > 0):
         raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
     return timeout
@@ -193,7 +193,7 @@ def _checked(timeout: float) -> float:
 
 @contextmanager
 def plain_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, and no more: PySpark's handler also cancels all jobs."""
+    """Let Ctrl-C only raise KeyboardInterrupt: PySpark's handler also cancels all jobs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -207,12 +207,14 @@ def stop_all_streams(timeout: float = 30) -> list[Stopped]:
 
 
 def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
-    """Stop some queries; see `stop_all_streams`."""
-    seconds = max(1, round(_checked(timeout)))
-    late = f"still running after {seconds} seconds: it ends after its batch"
+    """Stop these queries; see `stop_all_streams`."""
+    seconds = max(1, round(_checked_timeout(timeout)))
+    still_running = f"still running after {seconds} seconds: it ends after its batch"
     with plain_interrupts():
         return [
-            Stopped(label(query), query.id, _STOPPED if stop_within(query, seconds) else late)
+            Stopped(
+                label(query), query.id, _STOPPED if stop_within(query, seconds) else still_running
+            )
             for query in map(keep, queries)
         ]
 

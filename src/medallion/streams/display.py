@@ -43,9 +43,9 @@ def display(
 
     A notebook's cell is updated with each batch; a terminal gets another table.
 
-    It ends when the stream does, after `seconds`, with Ctrl-C, or when the table has 100,000 rows;
-    then the stream is stopped. In a notebook, without `seconds` and with a trigger that does not
-    end, the call returns at once, and the output is updated until the stream is stopped.
+    The display ends when the stream does, after `seconds`, with Ctrl-C, or when the table has
+    100,000 rows; then the stream is stopped. In a notebook, without `seconds` and with a trigger
+    that does not end, the call returns at once, and the output is updated until the stream stops.
 
     Args:
         df: a stream. Any other DataFrame is shown once, and None is returned.
@@ -89,14 +89,14 @@ def display(
 
 
 def _has_aggregate(df: DataFrame) -> bool:
-    """Return whether a stream is aggregated itself, and not only a table that is joined to it."""
+    """Return True if the stream itself is aggregated, not only a table that is joined to it."""
     nodes = plan_nodes(analyzed_plan(df))
     return any(node.nodeName() == "Aggregate" and node.isStreaming() for node in nodes)
 
 
 @dataclass
 class _Display:
-    """One query on one screen, with what its batches have written so far."""
+    """One query on one screen, with the rows and last batch that were read so far."""
 
     query: StreamingQuery
     screen: Screen
@@ -109,7 +109,7 @@ class _Display:
     last: dict[str, Any] = field(default_factory=lambda: {"batchId": -1})
 
     def run(self) -> str | None:
-        """Draw until the end, stop the query, draw its end; return why it failed."""
+        """Draw each batch until the end, then stop the query; return why it failed, or None."""
         try:
             with plain_interrupts():
                 while not (reason := self._end_reason()):
@@ -126,7 +126,7 @@ class _Display:
         return failure
 
     def run_in_background(self) -> None:
-        """Run beside other cells, one of which may stop Spark itself."""
+        """Run while other cells run, one of which may stop Spark itself."""
         with suppress(*SPARK_ERRORS, OSError):
             self.run()
 
@@ -138,13 +138,13 @@ class _Display:
         if not is_active:
             return "all available data was processed"
         if time.monotonic() >= self.end:
-            return "the time is over"
+            return "the time is up"
         if self.rows >= _MOST_ROWS:
             return f"its table has {counted(self.rows, 'row')}, all in memory"
         return None
 
     def _read_batches(self) -> bool:
-        """Add up the batches that have ended since the last call; return whether there are any."""
+        """Read the batches that ended since the last call; return True if there are any."""
         before = self.last
         for record in records_after(self.query, before["batchId"]):
             written = max(0, record["sink"]["numOutputRows"])

@@ -34,7 +34,7 @@ def refuse_invalid_bar(df: DataFrame, bar: str | None) -> None:
 
 
 def draw_table(df: DataFrame, most_rows: int, bar: str | None, newest: bool = False) -> Table:
-    """Collect the first rows of a DataFrame, or the newest, with a bar for one column."""
+    """Return a table of the first rows of a DataFrame, or the newest, with bars for one column."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
     for field in df.schema:
         header, is_number = Text(printable(field.name)), isinstance(field.dataType, NumericType)

@@ -45,7 +45,7 @@ def named_trigger(name: str) -> dict[str, Any]:
         duration = Duration.parse(interval)
     except ValueError:
         raise UsageError(
-            f"The trigger {name!r} is none of {', '.join(_TRIGGERS)}, or an interval such as "
+            f"There is no trigger {name!r}: use {', '.join(_TRIGGERS)} or an interval such as "
             "'4 seconds'."
         ) from None
     return {"processingTime" if interval == words else "continuous": duration.text}
@@ -69,12 +69,12 @@ def write(
         sink: `delta`, `files` (parquet), `parquet`, `json`, `csv`, `orc`, `text`, `kafka`,
             `foreach`, `foreachBatch`, `console` or `memory`.
         to: the directory, the topic, or the function of a row, or of a DataFrame and a batch id.
-        name: of the query, and of the table of `memory`.
+        name: the name of the query, and of the table of `memory`.
         checkpoint: a local directory; all sinks but `console` and `memory` need one. It belongs to
             one sink: with another one, Spark would write only new rows there.
         trigger: see `medallion.streams.trigger`.
         output_mode: as Spark's.
-        options: of the sink, such as `kafka.bootstrap.servers`.
+        options: options of the sink, such as `kafka.bootstrap.servers`.
 
     Raises:
         UsageError: an argument is missing, the checkpoint belongs to another sink, or Spark refuses
@@ -85,30 +85,30 @@ def write(
         raise UsageError(f"There is no sink {sink!r}; there are {', '.join(_SINKS)}.")
     if sink in _FILE_SINKS:
         to = _absolute(sink, "to", to)
-    elif sink == "foreachBatch" and not callable(to):  # Spark would fail in its first batch
+    elif sink == "foreachBatch" and not callable(to):  # Spark would fail only in the first batch
         raise UsageError("foreachBatch needs `to`, a function of a DataFrame and a batch id.")
-    folder = None
+    checkpoint_path = None
     if sink in _LASTING_SINKS or checkpoint:
-        folder = Path(_absolute(sink, "checkpoint", checkpoint))
-        _refuse_other_sink(folder, sink, to, name)
+        checkpoint_path = Path(_absolute(sink, "checkpoint", checkpoint))
+        _refuse_other_sink(checkpoint_path, sink, to, name)
     try:
         writer = df.writeStream.outputMode(output_mode).trigger(**trigger_arguments)
         writer = writer.options(**(options or {}))
         if name is not None:
             writer = writer.queryName(name)
-        if folder:
-            writer = writer.option("checkpointLocation", str(folder))
+        if checkpoint_path:
+            writer = writer.option("checkpointLocation", str(checkpoint_path))
         query = keep(_with_sink(writer, sink, to).start())
     except SPARK_ERRORS as error:
         reason = missing_jars(error) or one_line(str(error))
         raise UsageError(f"The stream did not start: {reason}") from None
-    if folder:
-        checkpoints.note(folder, "sink", _sink(sink, to, name))
+    if checkpoint_path:
+        checkpoints.note(checkpoint_path, "sink", _sink_identity(sink, to, name))
     return query
 
 
 def _absolute(sink: str, argument: str, path: Any) -> str:
-    """Return an absolute path, so that it is the same wherever the next start is; or a URI."""
+    """Return an absolute path, which does not depend on the working directory; or a URI."""
     if not isinstance(path, (str, Path)) or not str(path).strip():
         raise UsageError(f"The sink {sink} needs `{argument}`, a directory.")
     if ":/" not in str(path):
@@ -118,15 +118,15 @@ def _absolute(sink: str, argument: str, path: Any) -> str:
     return str(path)
 
 
-def _sink(sink: str, to: Any, name: str | None) -> dict[str, Any]:
-    """Return where rows go; functions can be told apart by the query's name alone."""
+def _sink_identity(sink: str, to: Any, name: str | None) -> dict[str, Any]:
+    """Return what identifies a sink; for a function, only the query's name does."""
     target = {"to": to} if sink in (*_FILE_SINKS, "kafka") else {"name": name or ""}
     return {"sink": sink, **target}
 
 
 def _refuse_other_sink(checkpoint: Path, sink: str, to: Any, name: str | None) -> None:
     recorded = checkpoints.noted(checkpoint, "sink") or {}
-    for key, current in _sink(sink, to, name).items():
+    for key, current in _sink_identity(sink, to, name).items():
         if recorded.get(key, current) != current:
             raise UsageError(
                 f"The checkpoint {checkpoint} belongs to a stream with `{key}` {recorded[key]!r}, "
