@@ -166,7 +166,7 @@ def test_main_errors_come_before_spark(
     Runs(Layout(root)).write([gate])
     for command in (["run", "gold"], ["run", "gold", "--trigger", "4 seconds"], ["stream"]):
         assert main.main(command) == 1
-        output = "medallion: gold is blocked: it on silver.event failed and has not passed since."
+        output = "medallion: gold is blocked: it on silver.event failed, and no later run passed."
         assert capsys.readouterr().err.startswith(output)
 
 

@@ -344,7 +344,7 @@ def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: i
     """Stay on until a message, two lines and some ticks have come; what is told."""
     pipeline = lakehouse.pipeline()
     said: list[str] = []
-    pipeline.say = said.append
+    pipeline.report = said.append
     stream = Stream(pipeline, ["bronze"], "1 second")
     stream.start()
     port.settimeout(30)

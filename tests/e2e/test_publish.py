@@ -279,16 +279,16 @@ def test_an_output_that_is_removed_and_configured_again(
 def as_message_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """As messages, they would have lower versions than those that stay in the topic."""
     checkpoint = lakehouse.config.layout.checkpoint(FILES)
-    note = checkpoints.noted(checkpoint, "definition")
+    note = checkpoints.read_document(checkpoint, "definition")
     assert note
-    checkpoints.note(checkpoint, "definition", {**note, "topic id": "one"})
+    checkpoints.write_document(checkpoint, "definition", {**note, "topic id": "one"})
     with monkeypatch.context() as patch:
         patch.setattr(
             FilesOutput, "definition", lambda *_: {"format": "parquet", "topic id": "one"}
         )
         with pytest.raises(UsageError, match=r"_commit_version restarts .* Recreate the topic"):
             refresh.refresh_table(lakehouse.pipeline(), FILES)
-    checkpoints.note(checkpoint, "definition", note)
+    checkpoints.write_document(checkpoint, "definition", note)
 
 
 def totals(lakehouse: Lakehouse) -> list[set[int]]:

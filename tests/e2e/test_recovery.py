@@ -122,7 +122,11 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     assert "NOT BALANCED" in audit_text(found)
     report = lakehouse.nightly()  # the balance objects, and the gate: to rows of long ago as well
     assert not report.is_good
-    stops = [(f.table, f.expectation, f.unexpected_count) for g in report.gates for f in g.stops]
+    stops = [
+        (f.table, f.expectation, f.unexpected_count)
+        for g in report.gates
+        for f in g.blocking_failures
+    ]
     assert stops == [("silver.activity", "unique_recordings", 4)]
 
     lost = "ts = '2018-03-02T10:02:35Z'"

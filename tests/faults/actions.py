@@ -105,7 +105,9 @@ class Actor:
         if report.crash:
             raise RuntimeError("; ".join(report.errors))
         if not report.is_good:
-            stops = [f"{f.expectation} on {f.table}" for g in report.gates for f in g.stops]
+            stops = [
+                f"{f.expectation} on {f.table}" for g in report.gates for f in g.blocking_failures
+            ]
             raise MedallionError("; ".join([*report.errors, *stops]) or "not balanced")
 
     def _stream(self, seconds: float, number: int = signal.SIGTERM) -> None:

@@ -66,13 +66,13 @@ def test_interrupted_silver_is_reported_beside_bronze(
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     messages: list[str] = []
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
-        found = run_audit(config, say=messages.append)
+        found = run_audit(config, report=messages.append)
     expected = "silver.activity: a run was interrupted before its last batches were recorded"
     assert found.findings[0].startswith(expected)
     assert (found.is_balanced, found.unchecked, messages) == (False, (), [])
     checkpoints.done(config.layout, "bronze.event", 0, version=1)
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
-        found = run_audit(config, say=messages.append)
+        found = run_audit(config, report=messages.append)
     assert found.findings[0].startswith(expected)
     assert (found.is_balanced, found.unchecked) == (False, ("event",))
     assert messages == [f"waiting until {who()} has recorded its last batches"]

@@ -346,7 +346,7 @@ def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> 
     for path in (with_gold.layout.table, with_gold.layout.checkpoint):
         shutil.copytree(path("gold.all_events"), path("gold.lacking"))
     checkpoint = with_gold.layout.checkpoint("gold.lacking")
-    checkpoints.note(checkpoint, "definition", {"sql": sql.sql, "output_mode": "append"})
+    checkpoints.write_document(checkpoint, "definition", {"sql": sql.sql, "output_mode": "append"})
     gold = {each.name: each for each in (totals, lacking, ALL)}
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
     found = run_audit(replace(with_gold, gold=gold), everything=True)

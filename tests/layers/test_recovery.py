@@ -164,7 +164,7 @@ def test_a_checkpoint_of_another_table(checkpoint: Path) -> None:
     with pytest.raises(UsageError, match="lacks the batches that have written its rows"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (of_another,), recorded=3)
     for name in ("definition", "settings"):
-        checkpoints.note(checkpoint, name, {"keys": ["a"]})
+        checkpoints.write_document(checkpoint, name, {"keys": ["a"]})
     assert "is older" in (recovery.find_mismatch(checkpoint, (table,)) or "")
     recovery.drop_checkpoint(checkpoint)
     assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]

@@ -175,7 +175,7 @@ def test_changed_definitions_need_a_rebuild(
     definition = {"event_time": "at", "keys": ["at", "shop", "_time_digits"]}
     expressions = {"at as": "time", "shop as": "shop", "_time_digits as": "x"}
     checkpoint = project.folder / "data/lakehouse/_checkpoints/silver.sales"
-    checkpoints.note(checkpoint, "definition", definition | expressions)
+    checkpoints.write_document(checkpoint, "definition", definition | expressions)
     assert project.check().rebuilds == {}
     sales = project.document["sources"]["sales"]
     for silver, problem in (

@@ -373,7 +373,7 @@ def test_layers_of_other_processes_are_left_out(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
     with locks.lock_layers(config.layout, ["silver"], "stream"):
         found = maintenance.maintain_unlocked_layers(config)
-    expected = f"medallion stream, pid {os.getpid()}, which writes it, and maintains it itself"
+    expected = f"medallion stream, pid {os.getpid()}, which writes and maintains it"
     assert found.notes == (f"silver: left to {expected}",)
     assert (len(DeltaTable(bronze).file_uris()), len(DeltaTable(silver).file_uris())) == (1, MANY)
     assert locks.lock_holder(config.layout, "bronze") is None

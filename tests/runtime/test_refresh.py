@@ -282,7 +282,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
         filled.config.layout, refresh_plan.RefreshPlan("silver.event", then=again)
     )
     report = filled.nightly()
-    assert [f.expectation for gate in report.gates for f in gate.stops] == ["no_device"]
+    assert [f.expectation for gate in report.gates for f in gate.blocking_failures] == ["no_device"]
     assert report.balances["event"].silver_rows == 8
     assert filled.rows("gold.action_counts") == gold
     assert refresh_plan.pending_tables(filled.config.layout) == again[1:]

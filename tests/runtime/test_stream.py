@@ -60,7 +60,7 @@ def test_a_stream_waits_for_schemas() -> None:
         flow=lambda _: flow,
         start_flow=start_flow,
         refuse_if_blocked=lambda _: None,
-        say=print,
+        report=print,
         is_alive=True,
         config=None,
         runs=None,
@@ -114,7 +114,7 @@ def stream_of(first: Any, others: list[Any], messages: list[str]) -> Stream:
         start_flow=lambda *_: True,
         refuse_if_blocked=lambda _: None,
         is_alive=True,
-        say=messages.append,
+        report=messages.append,
     )
     return Stream(pipeline, ["silver"], "1 hour")
 

@@ -26,7 +26,7 @@ def test_a_query_that_has_never_run(layout: Layout) -> None:
     assert checkpoints.last_planned(folder) == checkpoints.last_committed(folder) == -1
     assert checkpoints.delta_offset(folder, -1) == DeltaOffset(0, -1)
     assert checkpoints.watermark(folder, -1) is None
-    assert checkpoints.noted(folder, "rules") is None
+    assert checkpoints.read_document(folder, "rules") is None
     assert not folder.exists()
 
 
@@ -68,7 +68,7 @@ def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
     assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was interrupted"
     done(layout, QUERY, 0, version=1)
     assert checkpoints.first_definition(folder, c, has_written=False) == b
-    assert checkpoints.noted(folder, "definition") == {"keys": ["b"]}
+    assert checkpoints.read_document(folder, "definition") == {"keys": ["b"]}
 
 
 def test_query_id_is_sparks(layout: Layout) -> None:

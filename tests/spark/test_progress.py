@@ -26,7 +26,7 @@ def test_a_record_of_a_batch() -> None:
         "eventTime": {"watermark": "2018-03-02T10:00:00.000Z"},
         "durationMs": {"triggerExecution": 1500},
     }
-    batch = BatchProgress.of(record)
+    batch = BatchProgress.from_record(record)
     assert (batch.id, batch.rows, batch.duplicates, batch.late) == (4, 20, 3, 7)
     assert (batch.observed, batch.seconds) == ({"identified": {"rows": 9}}, 1.5)
     assert parse_timestamp(batch.watermark) == 1_519_984_800_000_000
@@ -34,5 +34,5 @@ def test_a_record_of_a_batch() -> None:
 
 def test_a_record_of_a_query_without_state() -> None:
     record = {"batchId": 0, "numInputRows": 1, "durationMs": {}}
-    batch = BatchProgress.of(record)
+    batch = BatchProgress.from_record(record)
     assert (batch.duplicates, batch.late, batch.watermark, batch.seconds) == (0, 0, None, 0)

@@ -130,5 +130,5 @@ def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
     assert {key: found.get(key) for key in messages} == messages
     assert set(messages) <= set(_FIXED) <= set(found)
     key = "spark.sql.session.timeZone"
-    with pytest.raises(ConfigError, match=rf"line 2: {key} is UTC here"):
+    with pytest.raises(ConfigError, match=rf"line 2: {key} must be UTC"):
         session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

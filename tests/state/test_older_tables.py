@@ -82,9 +82,9 @@ def test_older_table_by_its_readers(home: Home) -> None:
     assert is_refused(home, GOLD)
     assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
     assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
-        "gold.device_totals cannot start: silver.activity is older than what was recorded. Restore "
-        "the whole root from one backup, or rebuild gold.device_totals from what is there with "
-        "medallion refresh gold.device_totals."
+        "gold.device_totals cannot start: silver.activity is older than its records. Restore "
+        "the complete root from one backup, or rebuild gold.device_totals from the existing rows "
+        "with medallion refresh gold.device_totals."
     )
     # What is torn its query repairs, or refuses.
     (checkpoint / "offsets/0").write_text("v1\n{")
@@ -145,6 +145,6 @@ def test_older_table_of_bronze(home: Home) -> None:
     put_back(bronze, copy)
     assert is_refused(home, name)
     assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
-        "bronze.activity cannot start: bronze.activity is older than what was recorded. Restore "
-        "the whole root from one backup."
+        "bronze.activity cannot start: bronze.activity is older than its records. Restore "
+        "the complete root from one backup."
     )

@@ -45,9 +45,9 @@ def test_write_plan_until_nothing_is_left(home: Home) -> None:
     # It is to be renamed, and checkpoints may lie on a disk of their own.
     assert checkpoint.parent == home.layout.checkpoint("silver.a").parent
     assert refresh_plan.read_plan(home.layout) == HALF
-    assert HALF.left == ("silver.a", "gold.b")
+    assert HALF.pending == ("silver.a", "gold.b")
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a", then=("gold.b",)))
-    assert RefreshPlan("silver.a", then=("gold.b",)).left == ("gold.b",)
+    assert RefreshPlan("silver.a", then=("gold.b",)).pending == ("gold.b",)
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a"))
     assert not home.layout.refresh_plan.parent.exists()
     assert not checkpoint.exists()
@@ -94,7 +94,7 @@ def test_resume_plan_after_a_failed_swap(home: Home) -> None:
     gold = {"name": GOLD, "is_gated": True, "upstream": ("silver.activity",)}
     flows = {flow["name"]: SimpleNamespace(**of, **flow) for flow in (silver, gold)}
     pipeline: Any = SimpleNamespace(
-        config=config, say=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
+        config=config, report=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )
     (told,) = refresh.rebuild_pending(pipeline, "gold")
     assert f"{GOLD} waits for silver.activity, which has to be rebuilt first" in str(told)
@@ -109,7 +109,7 @@ def test_plan_of_tables_that_are_not_configured(home: Home) -> None:
     refresh_plan.write_plan(
         home.layout, RefreshPlan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
     )
-    pipeline: Any = SimpleNamespace(config=home.config, say=print)
+    pipeline: Any = SimpleNamespace(config=home.config, report=print)
     for layer in ("silver", "gold"):
         assert refresh.rebuild_pending(pipeline, layer) == []
     assert refresh_plan.read_plan(home.layout) is None

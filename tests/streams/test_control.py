@@ -13,7 +13,7 @@ from medallion import DataFactory, streams
 from medallion.errors import UsageError
 from medallion.factory.sample import FILES
 from medallion.spark.errors import StreamError
-from medallion.spark.signals import handled
+from medallion.spark.signals import replace_handlers
 from medallion.streams import control
 from medallion.streams.control import keep
 from tests.support.doors import Doors
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_wait_and_no_stream(doors: Doors) -> None:
     """PySpark's handler would cancel all jobs, and so fail every stream."""
     cancelled: list[int] = []
     query = streams.write(doors.df, "memory", name="doors")
-    with handled(lambda number, _: cancelled.append(number), [signal.SIGINT]):
+    with replace_handlers(lambda number, _: cancelled.append(number), [signal.SIGINT]):
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
             streams.await_termination(query, timeout=60)

@@ -128,7 +128,9 @@ def test_write_reports_spark_s_reason_in_one_line(doors: Doors, tmp_path: Path) 
     ):
         with pytest.raises(UsageError, match=f"did not start: .*{message}"):
             streams.write(df, sink, name="another", **arguments)
-    assert checkpoints.noted(tmp_path / "checkpoint", "sink") is None, "no stream has it yet"
+    assert checkpoints.read_document(tmp_path / "checkpoint", "sink") is None, (
+        "no stream has it yet"
+    )
     query = streams.write(rate.load(), "delta", **delta, trigger="continuous")
     with pytest.raises(StreamError, match="Unknown type of trigger: ContinuousTrigger"):
         streams.until_stream_is_ready(query)

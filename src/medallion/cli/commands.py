@@ -139,7 +139,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     pending_work.refuse_blocked_gold(config, layers)
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):
-            pipeline.say(line)
+            pipeline.report(line)
         run_stream(pipeline, layers, options.trigger)
     return 0
 
@@ -201,7 +201,7 @@ def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[
     layers, debug = layers_in_use(config), options.debug
     with graph.open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
         for line in messages:
-            pipeline.say(line)
+            pipeline.report(line)
         return nightly.Nightly(pipeline, options.accept).run()
 
 

@@ -59,7 +59,7 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
         printable(f"{_failure_line(failure)} ({_CONSEQUENCE[failure.on_failure]})")
         for gate in outcome.gates
         for failure in gate.verdict.failures
-        if failure not in gate.stops
+        if failure not in gate.blocking_failures
     ]
     for table in gold:
         lines += ["", *_first_rows_lines(table)]
@@ -77,9 +77,11 @@ def nightly_failures(outcome: Outcome) -> list[str]:
     """Return a line for each failed query, file, blocking expectation and unbalanced source."""
     lines = [*outcome.errors, *attention_errors(outcome.files)]
     for gate in outcome.gates:
-        for failure in gate.stops:
+        for failure in gate.blocking_failures:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if names := dict.fromkeys(f.expectation for gate in outcome.gates for f in gate.stops):
+    if names := dict.fromkeys(
+        f.expectation for gate in outcome.gates for f in gate.blocking_failures
+    ):
         lines.append(
             "gold is blocked until these expectations pass: fix the data or the rule and run "
             "nightly again, or let the rows through: medallion nightly --accept "

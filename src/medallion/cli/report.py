@@ -40,7 +40,7 @@ def report_json(overview: Overview) -> dict[str, Any]:
     """Return the content of the page as one JSON document."""
     return {
         "root": overview.root,
-        "made_at": iso_utc(overview.made_at),
+        "made_at": iso_utc(overview.created_at),
         **render_runs.audit_json(overview.audit),
         "gold": {
             each.table: {
@@ -79,7 +79,7 @@ def report_html(overview: Overview) -> str:
     verdict = _escaped(render_runs.balance_verdict(overview.audit))
     body = [
         f"<h1>medallion: {_escaped(overview.root)}</h1>",
-        f"<p>{clock.format_time(overview.made_at)}, "
+        f"<p>{clock.format_time(overview.created_at)}, "
         f"<b class={'good' if overview.audit.is_balanced else 'bad'}>{verdict}</b></p>",
         *_paragraphs(overview.unreadable),
         "<h2>Gold</h2>",

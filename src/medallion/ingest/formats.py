@@ -63,7 +63,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
         )
     configured = _format_settings(source)
     # No format is recorded before the first start, or after the checkpoint was lost.
-    recorded = checkpoints.noted(config.layout.checkpoint(name), _FORMAT) or configured
+    recorded = checkpoints.read_document(config.layout.checkpoint(name), _FORMAT) or configured
     if recorded != configured and any(
         entry.state in ledger.INGESTED_STATES
         for entry in ledger.read_entries(config.layout, source.name)
@@ -77,7 +77,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
 def record_format(config: Config, source: SourceConfig) -> None:
     """Record the format of a source's files in the checkpoint, before the first is read."""
     checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
-    checkpoints.note(checkpoint, _FORMAT, _format_settings(source))
+    checkpoints.write_document(checkpoint, _FORMAT, _format_settings(source))
 
 
 def _format_settings(source: SourceConfig) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The audit: the balance of every source, and what differs if one does not add up; no JVM.
+"""The audit: the balance of every source, and the differences if one is wrong; no JVM.
 
 Only a deep audit starts Spark, for `inspect.verify`.
 """
@@ -34,12 +34,12 @@ _MAX_FINDINGS = 20
 
 @dataclass(frozen=True)
 class Audit:
-    """The balance of each source, and what is wrong.
+    """The balance of each source, and all findings.
 
     Attributes:
         balances: by source.
         findings: faults, a sentence each.
-        notes: what could not be checked, and what a ledger has as lost or waiting; no faults.
+        notes: parts that were not checked, and lost or waiting input; not faults.
         unchecked: sources that are being written, with unrecorded batches.
         unreadable: the findings about tables that cannot be read.
         files: files that need the user's attention.
@@ -56,26 +56,28 @@ class Audit:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every checked source is balanced, and there is no finding."""
+        """Return whether every checked source is balanced, and there is no finding."""
         wrong = set(accounting.unbalanced(self.balances)) - set(self.unchecked)
         return not self.findings and not wrong
 
 
-def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _: None) -> Audit:
+def run_audit(config: Config, everything: bool = False, report: Reporter = lambda _: None) -> Audit:
     """Balance every source; if one does not add up, name the files that differ.
 
     Beside a running stream, wait up to half a minute until its batches are recorded.
 
     Args:
         config: the configuration.
-        everything: count all files and tables, and compare them by Spark, whatever the balance.
-        say: reports progress.
+        everything: count all files and tables, and compare tables with Spark, in any case.
+        report: reports progress.
     """
-    snapshot, writers, checks = _settled_checks(config, everything, say)
+    snapshot, writers, checks = _stable_checks(config, everything, report)
     running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
-    unchecked = {_source_of(query): who for query, who in running.items()}
-    who = next(iter(writers.values()), "another process")
-    unchecked |= {name: who for name in snapshot.balances if name not in checks.keys() | unchecked}
+    unchecked = {_source_of(query): holder for query, holder in running.items()}
+    holder = next(iter(writers.values()), "another process")
+    unchecked |= {
+        name: holder for name in snapshot.balances if name not in checks.keys() | unchecked
+    }
     findings = [
         *snapshot.unreadable,
         *_interrupted_swap(config),
@@ -93,12 +95,12 @@ def run_audit(config: Config, everything: bool = False, say: Reporter = lambda _
     if everything:
         from medallion.inspect import verify  # imports PySpark
 
-        result = verify.verify_tables(config, unchecked, say)
+        result = verify.verify_tables(config, unchecked, report)
         findings += result.findings
         notes += result.notes
     not_checked = (
-        f"{name}: not checked: {who} is writing it, and its last batches are not recorded yet."
-        for name, who in sorted(unchecked.items())
+        f"{name}: not checked: {holder} is writing it, and its last batches are not recorded yet."
+        for name, holder in sorted(unchecked.items())
     )
     return Audit(
         snapshot.balances,
@@ -130,19 +132,19 @@ def _find_attention(config: Config, findings: list[str]) -> Attention:
     return files
 
 
-def _settled_snapshot(config: Config, say: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
+def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
     """Return the balances as soon as all batches are recorded, or after `PATIENCE`.
 
     Returns:
-        The snapshot, and who holds the lock of which layer.
+        The snapshot, and the holder of each locked layer.
     """
     deadline: float | None = None
     while True:
-        # Before the snapshot: a writer that ends during it has recorded all its batches by then.
+        # Before the snapshot: a writer that ends during it has recorded all batches.
         writers = {
-            layer: who
+            layer: holder
             for layer in accounting.BALANCED_LAYERS
-            if (who := locks.lock_holder(config.layout, layer))
+            if (holder := locks.lock_holder(config.layout, layer))
         }
         snapshot = accounting.take_snapshot(config, Runs(config.layout))
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
@@ -150,12 +152,12 @@ def _settled_snapshot(config: Config, say: Reporter) -> tuple[BalanceSnapshot, d
             continue  # a writer has started meanwhile
         unbalanced = set(accounting.unbalanced(snapshot.balances))
         unexplained = unbalanced - set(map(_source_of, interrupted))
-        is_settled = not running and not (writers and unexplained)
-        if is_settled or (deadline and time.monotonic() > deadline):
+        is_recorded = not running and not (writers and unexplained)
+        if is_recorded or (deadline and time.monotonic() > deadline):
             return snapshot, writers
         if deadline is None:
             holders = " and ".join(dict.fromkeys(writers.values()))
-            say(f"waiting until {holders} has recorded its last batches")
+            report(f"waiting until {holders} has recorded its last batches")
             deadline = time.monotonic() + PATIENCE
         time.sleep(0.2)
 
@@ -171,13 +173,13 @@ def _split_by_writer(
 
     Args:
         unrecorded: names of queries.
-        writers: who holds the lock of which layer.
+        writers: the holder of each locked layer.
 
     Returns:
-        Running queries with who runs them, and interrupted queries.
+        The holder by running query, and the interrupted queries.
     """
     holders = {query: writers.get(layer_of(query)) for query in unrecorded}
-    running = {query: who for query, who in holders.items() if who}
+    running = {query: holder for query, holder in holders.items() if holder}
     return running, [query for query in holders if query not in running]
 
 
@@ -189,9 +191,9 @@ def _unrecorded_findings(
         "records them."
         for name in interrupted
     ] + [
-        f"{name}: failed with unrecorded batches ({runs.run_state.last[name].error}); {who} "
+        f"{name}: failed with unrecorded batches ({runs.run_state.last[name].error}); {holder} "
         "retries it."
-        for name, who in running.items()
+        for name, holder in running.items()
         if runs.has_failed(name)
     ]
 
@@ -210,8 +212,8 @@ def _interrupted_swap(config: Config) -> list[str]:
     ]
 
 
-def _settled_checks(
-    config: Config, everything: bool, say: Reporter
+def _stable_checks(
+    config: Config, everything: bool, report: Reporter
 ) -> tuple[BalanceSnapshot, dict[str, str], dict[str, Verification]]:
     """Balance and check all sources; a finding counts if the balance is still the same after it.
 
@@ -220,15 +222,15 @@ def _settled_checks(
     Args:
         config: the configuration.
         everything: count all files and tables.
-        say: reports progress.
+        report: reports progress.
 
     Returns:
-        The snapshot, who holds the lock of which layer, and the result by source, without the
-        sources that are written all the time.
+        The snapshot, the holder of each locked layer, and the result by source, without the
+        sources that are being written.
     """
-    until = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
-        snapshot, writers = _settled_snapshot(config, say)
+        snapshot, writers = _recorded_snapshot(config, report)
         running, _ = _split_by_writer(snapshot.unrecorded, writers)
         idle = [name for name in snapshot.balances if name not in set(map(_source_of, running))]
         checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
@@ -237,7 +239,7 @@ def _settled_checks(
         now = accounting.take_snapshot(config, Runs(config.layout))
         changed = {name for name in idle if now.of_source(name) != snapshot.of_source(name)}
         changed = {name for name in changed if checks[name].findings}
-        if not changed or time.monotonic() > until:
+        if not changed or time.monotonic() > deadline:
             return snapshot, writers, {n: checks[n] for n in idle if n not in changed}
 
 
@@ -265,13 +267,13 @@ def _ledger_difference(config: Config, name: str, balance: Balance) -> list[str]
 
 
 def verify_counts(config: Config, source: SourceConfig) -> Verification:
-    """Count what a source delivered and its rows in every table, without Spark.
+    """Count the input of a source and its rows in every table, without Spark.
 
     Returns:
-        A finding for each file or partition that differs, and for keys that silver has twice.
+        A finding for each file or partition that differs, and for duplicate keys in silver.
     """
     result = SOURCE_TYPES[source.format].verify(config, source)
-    result.findings += _more_than_bronze(config, source)
+    result.findings += _surplus_rows(config, source)
     result.findings += _duplicate_keys(config, source)
     if len(result.findings) > _MAX_FINDINGS:
         more = len(result.findings) - _MAX_FINDINGS
@@ -279,7 +281,7 @@ def verify_counts(config: Config, source: SourceConfig) -> Verification:
     return result
 
 
-def _more_than_bronze(config: Config, source: SourceConfig) -> list[str]:
+def _surplus_rows(config: Config, source: SourceConfig) -> list[str]:
     """Return findings for origins with more rows in silver and quarantine than in bronze."""
     columns = [column for column in source.silver_origin_columns if column != OFFSET]
     bronze = _rows_by_origin(config, f"bronze.{source.name}", columns)
@@ -303,7 +305,7 @@ def _rows_by_origin(config: Config, table: str, columns: list[str]) -> Counter[s
 def _duplicate_keys(config: Config, source: SourceConfig) -> list[str]:
     name = f"silver.{source.name}"
     # By the keys of the table's rows: other keys in the configuration need a refresh first.
-    definition = checkpoints.noted(config.layout.checkpoint(name), "definition") or {}
+    definition = checkpoints.read_document(config.layout.checkpoint(name), "definition") or {}
     names = definition.get("keys", source.keys)
     keys = ", ".join(f'"{key}"' for key in names)
     not_null = " and ".join(f'"{key}" is not null' for key in names)

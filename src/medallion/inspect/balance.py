@@ -39,7 +39,7 @@ class Balance:
 
     @property
     def faults(self) -> list[str]:
-        """The README's equations that do not hold; rows that silver has not read yet count."""
+        """Return a message for each of the README's equations that does not hold."""
         faults = []
         if self.landed_lines != self.bronze_rows:
             faults.append(
@@ -56,7 +56,7 @@ class Balance:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether both equations hold."""
+        """Return whether both equations hold."""
         return not self.faults
 
 
@@ -81,7 +81,7 @@ class BalanceSnapshot:
 
 
 def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
-    """Balance each source alone: an unreadable one is reported, and does not affect the others."""
+    """Balance each source by itself; report an unreadable one, and continue with the rest."""
     snapshot = BalanceSnapshot()
     try:
         rejected = ledger_files.rejected_files(config)
@@ -103,7 +103,7 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
 
 
 def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:
-    """Return lines, duplicates and late rows by the records, other rows by the tables.
+    """Return the balance: lines, duplicates and late rows from the records, others from tables.
 
     Args:
         config: the configuration, with this source alone.
@@ -125,7 +125,7 @@ def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balan
 
 
 def _row_count(table: Path) -> int:
-    """Return the rows of a table; raise an error if a data file is missing, which the log hides."""
+    """Return the row count of a table; raise MedallionError if a data file is missing."""
     if not delta_tables.table_exists(table):
         return 0
     delta = delta_tables.open_table(table)

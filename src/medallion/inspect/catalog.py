@@ -54,17 +54,17 @@ class Overview:
 
     Attributes:
         root: path of the lakehouse.
-        made_at: microseconds since 1970.
+        created_at: microseconds since 1970.
         audit: the balance of every source.
         gold: the first rows of each table.
-        broken: quarantined rows by source and rule; one that breaks two rules counts for both.
+        broken: number of quarantined rows by source and rule; a row that breaks two counts twice.
         gates: each table's last gate.
         runs: the newest runs, newest first.
-        unreadable: why some of it is missing.
+        unreadable: messages about parts that cannot be read.
     """
 
     root: str
-    made_at: int
+    created_at: int
     audit: Audit
     gold: tuple[FirstRows, ...]
     broken: Mapping[str, Mapping[str, int]]
@@ -85,11 +85,11 @@ def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
 
 
 def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
-    nothing = engine.Result((), [])
+    empty = engine.Result((), [])
     try:
         rows = delta_tables.row_count(config.layout.table(table))
         if not rows:
-            return FirstRows(table, 0, nothing)
+            return FirstRows(table, 0, empty)
         definition = config.gold[table.removeprefix("gold.")].definition
         groups = len(definition.groups) if isinstance(definition, Aggregate) else 0
         columns = ", ".join(str(n + 1) for n in range(groups or 1))
@@ -97,7 +97,7 @@ def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
         return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
     except ITEM_ERRORS as error:
         reason = f"{table}: {error_message(error).removeprefix(f'{table}: ')}"
-        return FirstRows(table, 0, nothing, reason)
+        return FirstRows(table, 0, empty, reason)
 
 
 def take_overview(config: Config) -> Overview:
@@ -105,7 +105,7 @@ def take_overview(config: Config) -> Overview:
 
     Beside a running stream, wait up to half a minute until its batches are recorded.
     """
-    made_at, audit = clock.now_micros(), run_audit(config)
+    created_at, audit = clock.now_micros(), run_audit(config)
     gold = tuple(first_rows(config, _REPORT_ROWS))
     unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
 
@@ -118,17 +118,20 @@ def take_overview(config: Config) -> Overview:
 
     return Overview(
         root=str(config.layout.root),
-        made_at=made_at,
+        created_at=created_at,
         audit=audit,
         gold=gold,
-        broken={name: read_or({}, partial(_broken, config, name)) for name in config.sources},
+        broken={
+            name: read_or({}, partial(_quarantined_by_rule, config, name))
+            for name in config.sources
+        },
         gates=read_or({}, lambda: Runs(config.layout).run_state.gates),
         runs=read_or((), partial(_newest_runs, config)),
         unreadable=tuple(dict.fromkeys(unreadable)),
     )
 
 
-def _broken(config: Config, source: str) -> dict[str, int]:
+def _quarantined_by_rule(config: Config, source: str) -> dict[str, int]:
     table = config.layout.table(f"quarantine.{source}")
     rules = "(select unnest(_failed_rules) as rule from rows)"
     return dict(

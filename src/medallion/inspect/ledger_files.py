@@ -1,7 +1,7 @@
 """Files of the ledger: those that match a pattern, and those that need the user's attention.
 
-A file needs attention if it was rejected, waits for long, or was written after it was read, until
-it is ingested or acknowledged (`medallion files --dismiss`).
+A file needs attention if it was rejected, has waited too long, or was written after it was read,
+until it is ingested or acknowledged (`medallion files --dismiss`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from medallion.state import ledger
 from medallion.state.ledger import PENDING, REFUSED_STATES, Entry, ReasonCode
 from medallion.storage import clock
 
-_LONG = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
+_LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
 _FOR_THE_USER = (ReasonCode.CSV_HEADER,)  # such a file waits until it or the settings change
 _FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
 
@@ -31,9 +31,9 @@ class Attention:
         rejected: files whose rows are not in bronze.
         waiting: files that have waited with a reason for more than a day, or wait for the user.
         changed: archived files that were written after they were read.
-        folders: folders that are missing or cannot be listed: an error of each run.
-        pending: how many files are pending, for whatever reason.
-        not_compared: older archived files, whose sizes were not compared.
+        folders: directories that are missing or cannot be listed: an error in each run.
+        pending: the number of pending files.
+        not_compared: the number of older archived files whose sizes were not compared.
     """
 
     rejected: tuple[Entry, ...] = ()
@@ -45,17 +45,17 @@ class Attention:
 
     @property
     def files(self) -> list[Entry]:
-        """All files."""
+        """Return all files that need attention."""
         return [*self.rejected, *self.waiting, *self.changed]
 
     @property
     def unreported(self) -> list[Entry]:
-        """The files that no completed run has reported with status 1 yet."""
+        """Return the files that no completed run has reported with status 1 yet."""
         return [entry for entry in self.files if entry.reported_at is None]
 
     @property
     def has_failures(self) -> bool:
-        """Whether a run that completes now ends with status 1."""
+        """Return whether a run that completes now ends with status 1."""
         return bool(self.folders or self.unreported)
 
 
@@ -80,12 +80,12 @@ def find_attention(config: Config) -> Attention:
 
 
 def rejected_files(config: Config) -> Counter[str]:
-    """Return how many rejected files each source has that are not acknowledged."""
+    """Return the number of rejected files by source, without acknowledged ones."""
     return Counter(e.source for e in _entries_of_sources(config) if is_rejected(e))
 
 
 def is_rejected(entry: Entry) -> bool:
-    """Return whether rows are missing: a copy of a file whose rows are in bronze lacks none."""
+    """Return whether rows of a file are missing: a copy of an ingested file lacks none."""
     is_copy = entry.reason_code == ReasonCode.SAME_FILE
     return entry.state in REFUSED_STATES and not is_copy and entry.dismissed_at is None
 
@@ -95,9 +95,9 @@ def _entries_of_sources(config: Config) -> list[Entry]:
 
 
 def _waits_too_long(entry: Entry, now: int) -> bool:
-    """Return whether a file is due for attention."""
+    """Return whether a pending file needs attention."""
     is_folder = entry.reason_code in _FOLDERS
-    is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG
+    is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG_WAIT
     return is_due and not is_folder
 
 
@@ -111,7 +111,7 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
         state: a state of the ledger; None for all.
 
     Raises:
-        UsageError: there is no such source or state.
+        UsageError: the source or the state is unknown.
     """
     if source is not None:
         config.source(source)

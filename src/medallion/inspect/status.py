@@ -22,7 +22,7 @@ _PENDING_REBUILD = "waits to be rebuilt: the next `medallion nightly` completes 
 
 @dataclass(frozen=True)
 class BacklogStatus:
-    """What waits in folders or topics; ages and estimates in seconds, None if unknown."""
+    """The waiting input in directories or topics; times in seconds, None if unknown."""
 
     files: int
     messages: int
@@ -37,7 +37,7 @@ class BacklogStatus:
 class QueryStatus:
     """One query: `rows_*` are of its last run, `waiting_rows` are for the next.
 
-    `rescued` summarizes the values of a bronze run that did not fit their columns.
+    `rescued` summarizes the rescued values of a bronze run.
     """
 
     query: str
@@ -54,7 +54,7 @@ class QueryStatus:
 
     @property
     def is_known(self) -> bool:
-        """Whether everything could be read."""
+        """Return whether everything could be read."""
         is_backlog_known = self.waiting_rows is not None or self.backlog is not None
         return is_backlog_known and self.state != UNKNOWN
 
@@ -84,18 +84,18 @@ def query_statuses(config: Config) -> list[QueryStatus]:
 
 
 def _read_run_state(config: Config) -> tuple[RunState, str | None]:
-    """Return the recorded runs; if they cannot be read, none of them, and the reason."""
+    """Return the recorded runs; if they cannot be read, an empty state and the reason."""
     try:
         return Runs(config.layout).run_state, None
     except ITEM_ERRORS as error:
-        nothing = RunState({}, {}, {}, {}, {}, {}, frozenset())
-        return nothing, f"last run unknown: {error_message(error)}"
+        empty = RunState({}, {}, {}, {}, {}, {}, frozenset())
+        return empty, f"last run unknown: {error_message(error)}"
 
 
 def _pending_rebuilds(config: Config) -> dict[str, str]:
-    """Return a message for each query that a refresh has left to rebuild.
+    """Return a message for each query whose table still has to be rebuilt.
 
-    If the plan is damaged, any query but bronze's may be one.
+    If the plan is damaged, that may be any query but those of bronze.
     """
     try:
         return dict.fromkeys(refresh_plan.pending_tables(config.layout), _PENDING_REBUILD)
@@ -182,7 +182,7 @@ def _state(run: LastRun | None, holder: str | None) -> str:
 def _backlog(
     config: Config, source: SourceConfig, last_busy: LastRun | None, rejected: int | None
 ) -> BacklogStatus:
-    """Return what waits in a source; the rate is that of the last run that ingested rows."""
+    """Return the backlog of a source, with the rate of the last run that ingested rows."""
     waiting = SOURCE_TYPES[source.format].backlog(config, source)
     rate = _bytes_per_second(config, source, last_busy)
     return BacklogStatus(
@@ -202,7 +202,7 @@ def _age(since: int) -> float:
 
 
 def _seconds_to_catch_up(waiting: Backlog, rate: float | None) -> float | None:
-    """Return an estimate for files; None for messages, whose size is unknown."""
+    """Return the time to ingest waiting files; None for messages, whose size is unknown."""
     if not (waiting.files or waiting.messages):
         return 0.0
     return round(waiting.bytes / rate, 1) if rate and not waiting.messages else None

@@ -1,6 +1,6 @@
 """Verification by Spark, for a deep audit: silver against bronze, and gold against silver.
 
-A table is verified if its query has read all of its input, at the versions at which that holds.
+A table is verified if its query has read all of its input, at the versions that it has read.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class VerifiableQuery:
     versions: Mapping[str, int]
 
 
-def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> Verification:
+def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) -> Verification:
     """Verify each table of silver and gold whose query has read all of its input.
 
     Args:
         config: the configuration.
         unchecked: sources that are being written; if there is one, gold is not verified.
-        say: reports that Spark is started.
+        report: reports that Spark is started.
     """
     result = Verification()
     silver = [
@@ -82,7 +82,7 @@ def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> 
         sources = ", ".join(sorted(unchecked))
         result.notes.append(f"gold: not verified: {sources} is being written.")
     if silver or gold:
-        with _session(config, say) as spark:
+        with _session(config, report) as spark:
             for target in (*silver, *gold):
                 signals.raise_if_requested()
                 verify = verify_silver if target.query.layer == "silver" else verify_gold
@@ -91,12 +91,12 @@ def verify_tables(config: Config, unchecked: Collection[str], say: Reporter) -> 
 
 
 @contextmanager
-def _session(config: Config, say: Reporter) -> Iterator[SparkSession]:
+def _session(config: Config, report: Reporter) -> Iterator[SparkSession]:
     """Yield the active session, or a new one."""
     if active := SparkSession.getActiveSession():
         yield active
         return
-    say("starting Spark to verify silver against bronze, and gold against silver")
+    report("starting Spark to verify silver against bronze, and gold against silver")
     with session_of_command(config, "medallion audit") as spark:
         yield spark
 
@@ -116,7 +116,7 @@ def _verifiable(config: Config, layer: str, result: Verification) -> list[Verifi
                 )
             elif reason := _unverifiable_reason(config, runs, query, done):
                 result.notes.append(f"{name}: not verified: {reason}")
-            elif target := _at_versions(config, query, done):
+            elif target := _with_versions(config, query, done):
                 verifiable.append(target)
             else:
                 result.notes.append(f"{name}: not verified: it has not read all of its input.")
@@ -146,22 +146,22 @@ def _unverifiable_reason(config: Config, runs: Runs, query: Query, done: int) ->
 
 def _changed_reason(config: Config, query: Query) -> str | None:
     """Return how the definition has changed since the table was written; None if it has not."""
-    then = checkpoints.noted(config.layout.checkpoint(query.name), "definition")
+    recorded = checkpoints.read_document(config.layout.checkpoint(query.name), "definition")
     layer, _, name = query.name.partition(".")
     try:
         if layer == "silver":
             source = with_recorded_time_digits(config, config.sources[name])
-            refuse_changed_silver(config, source, then or {})
+            refuse_changed_silver(config, source, recorded or {})
         else:
             table = config.gold[name]
-            refuse_changed_gold(config, table, then or gold_definition(table))
+            refuse_changed_gold(config, table, recorded or gold_definition(table))
     except ConfigError as error:
         return f"its definition has changed: {error}"
     return None
 
 
-def _at_versions(config: Config, query: Query, done: int) -> VerifiableQuery | None:
-    """Return a query with the versions of its tables after a batch.
+def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery | None:
+    """Return a query with the current versions of its targets, and the versions that it read.
 
     The targets' versions are read before the inputs', so that a running stream does not add rows
     to a target that the inputs lack at these versions.
@@ -172,7 +172,7 @@ def _at_versions(config: Config, query: Query, done: int) -> VerifiableQuery | N
         done: its last completed batch.
 
     Returns:
-        None if the batch has not read all input, or another batch has ended since.
+        None if the batch has not read all input, or a later batch has ended.
     """
     checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
     versions = {name: delta_tables.table_version(table(name)) for name in query.targets}
@@ -323,7 +323,9 @@ def _differing_groups(
     silver = dict(zip(target.query.sources, inputs, strict=True))
     recomputed = gold_rows(spark, config, table, silver)
     if all(rows.isEmpty() for rows in silver.values()):
-        recomputed = recomputed.limit(0)  # a count of nothing is a row on a batch, not on a stream
+        recomputed = recomputed.limit(
+            0
+        )  # without input, a global count has a row in a batch, but none in a stream
     skipped = _skipped_columns(table, recomputed)
     names = [name for name in gold.columns if name not in skipped]
     floats = [name for name, type_ in gold.dtypes if type_ in _FLOAT_TYPES]

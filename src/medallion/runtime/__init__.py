@@ -1,1 +1,1 @@
-"""The flows put in order: nightly, always on, refreshed, backfilled."""
+"""The commands that run flows: nightly runs, streams, refreshes and backfills."""

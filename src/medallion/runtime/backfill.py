@@ -58,12 +58,12 @@ class BackfillResult:
 
     @property
     def is_good(self) -> bool:
-        """Whether every file is ingested."""
+        """Return whether every file is ingested."""
         return not (self.refused or self.waiting)
 
 
 def run_backfill(
-    config: Config, name: str, path: Path, say: Reporter, debug: bool = False
+    config: Config, name: str, path: Path, report: Reporter, debug: bool = False
 ) -> BackfillResult:
     """Ingest a file, or all files below a directory, whatever their age; each once.
 
@@ -74,7 +74,7 @@ def run_backfill(
         config: the configuration.
         name: the source.
         path: a file, a directory or a topic.
-        say: reports progress.
+        report: reports progress.
         debug: whether errors are reported with their stack traces.
 
     Raises:
@@ -82,23 +82,30 @@ def run_backfill(
     """
     source = config.source(name)
     if source.stream:
-        return resume_topic(config, source, str(path), say, lambda: _run(config, name, say, debug))
-    path = _checked(config, source, path)
-    if out := count_unmatched_files(path, source.pattern):
-        say(f"{path}: {counted(out, 'file')} left out, whose names do not match {source.pattern}")
+        return resume_topic(
+            config, source, str(path), report, lambda: _run_layers(config, name, report, debug)
+        )
+    path = _normalized_path(config, source, path)
+    if unmatched := count_unmatched_files(path, source.pattern):
+        report(
+            f"{path}: {counted(unmatched, 'file')} left out, whose names do not match "
+            f"{source.pattern}"
+        )
     listed = list_files(config.layout, source, [path])
     paths = listed.paths
-    before = _newest(config, source)
+    before = _newest_entries(config, source)
     request = discovery.request_backfill(config.layout, source.name, path)
-    if not _ingested_by_other_process(config, source, paths, request, say):
-        _run(config, name, say, debug)
-    after = _newest(config, source)
+    if not _ingested_by_other_process(config, source, paths, request, report):
+        _run_layers(config, name, report, debug)
+    after = _newest_entries(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
-    entries += [_gone(source, p, info) for p, info in listed.files.items() if p not in after]
-    return _outcome(len(paths), before, entries)
+    entries += [
+        _vanished_entry(source, p, info) for p, info in listed.files.items() if p not in after
+    ]
+    return _backfill_result(len(paths), before, entries)
 
 
-def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
+def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
     """Return the path to ingest, normalized as in the ledger.
 
     Raises:
@@ -126,13 +133,15 @@ def _checked(config: Config, source: SourceConfig, path: Path) -> Path:
     return path
 
 
-def _outcome(files: int, before: Mapping[str, Entry], after: Sequence[Entry]) -> BackfillResult:
+def _backfill_result(
+    files: int, before: Mapping[str, Entry], after: Sequence[Entry]
+) -> BackfillResult:
     """Return the result for some files.
 
     Args:
         files: their number.
-        before: the newest ledger entry of each file before, by path.
-        after: the newest ledger entries now.
+        before: the newest ledger entry of each file before the backfill, by path.
+        after: the newest ledger entries after it.
     """
     new = [e for e in after if e.state in INGESTED_STATES and _is_new(before.get(e.path), e)]
     return BackfillResult(
@@ -144,7 +153,7 @@ def _outcome(files: int, before: Mapping[str, Entry], after: Sequence[Entry]) ->
     )
 
 
-def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
+def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> None:
     """Run all layers, except gold if a gate blocks it.
 
     Errors of queries that do not read the source are only reported.
@@ -152,29 +161,29 @@ def _run(config: Config, name: str, say: Reporter, debug: bool) -> None:
     Args:
         config: the configuration.
         name: the source.
-        say: reports progress.
+        report: reports progress.
         debug: whether errors are reported with their stack traces.
 
     Raises:
-        MedallionError: queries failed that read the source, or its rows.
+        MedallionError: a query that reads rows of the source failed.
     """
     failures: list[MedallionError] = []
-    with open_pipeline(config, "backfill", layers_in_use(config), say, debug) as pipeline:
+    with open_pipeline(config, "backfill", layers_in_use(config), report, debug) as pipeline:
         for layer in layers_in_use(config):
             if pipeline.blocking_gates(pipeline.flows(layer)):
-                say(GOLD_IS_BLOCKED)
+                report(GOLD_IS_BLOCKED)
                 continue
             for flow, error in refresh.run_layer(pipeline, layer):
                 if name in flow.source_names:
                     failures.append(error)
                 else:
-                    say(str(error))
+                    report(str(error))
     if failures:
         raise combine_errors(failures)
 
 
 def resume_topic(
-    config: Config, source: SourceConfig, topic: str, say: Reporter, run: Callable[[], object]
+    config: Config, source: SourceConfig, topic: str, report: Reporter, run: Callable[[], object]
 ) -> BackfillResult:
     """Resume a topic that lost messages.
 
@@ -182,7 +191,7 @@ def resume_topic(
         config: the configuration.
         source: the source of the topic.
         topic: the topic.
-        say: reports progress.
+        report: reports progress.
         run: runs all layers.
 
     Raises:
@@ -195,7 +204,7 @@ def resume_topic(
         lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source) or 0
     loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"
-    say(f"topic {topic}: resumes from its first available message; {loss}")
+    report(f"topic {topic}: resumes from its first available message; {loss}")
     run()
     rows = (rows_in_ledger(config, source) or 0) - before
     return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
@@ -205,11 +214,11 @@ def _is_new(before: Entry | None, entry: Entry) -> bool:
     return before is None or before.version != entry.version or before.state not in INGESTED_STATES
 
 
-def _newest(config: Config, source: SourceConfig) -> dict[str, Entry]:
+def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:
     return ledger.newest_versions(ledger.read_entries(config.layout, source.name))
 
 
-def _gone(source: SourceConfig, path: str, info: FileInfo) -> Entry:
+def _vanished_entry(source: SourceConfig, path: str, info: FileInfo) -> Entry:
     """Return an entry for a file that vanished before it was in the ledger."""
     why = "gone before it was ingested"
     return Entry(source.name, path, 1, info.size, info.modified_at, 0, state=VANISHED, why=why)
@@ -220,7 +229,7 @@ def _ingested_by_other_process(
     source: SourceConfig,
     paths: set[str],
     request: discovery.BackfillRequest,
-    say: Reporter,
+    report: Reporter,
 ) -> bool:
     """Wait while another process, which has locked bronze, ingests the files.
 
@@ -229,22 +238,22 @@ def _ingested_by_other_process(
         source: the source of the files.
         paths: the files, as in the ledger.
         request: the request that the other process reads.
-        say: reports that it was requested.
+        report: reports that it was requested.
 
     Returns:
-        False if there is none, or it ended before it had ingested all of them.
+        True if that process ingested them; False if there is none, or if it ended before.
     """
     is_reported = False
     while True:
-        # In this order: what a process that ends in between has ingested is seen.
+        # In this order, so that files ingested by a process that ends in between are seen.
         holder = locks.lock_holder(config.layout, "bronze")
         is_open = request.is_open
-        entries = [e for p, e in _newest(config, source).items() if p in paths]
+        entries = [e for p, e in _newest_entries(config, source).items() if p in paths]
         is_pending = any(e.state == PENDING and not e.why for e in entries)
         if holder is None or not (is_open or is_pending):
             return holder is not None
         if not is_reported:
-            say(
+            report(
                 f"requested from {holder}, which ingests the files beside new ones; if nothing "
                 "happens, stop both and run this command again"
             )

@@ -1,4 +1,4 @@
-"""`medallion check`: everything that is wrong, and what the next nightly run would do.
+"""`medallion check`: all errors, and the work of the next nightly run.
 
 Nothing is written, and Java is not started: SQL is compared with the known columns by name only.
 """
@@ -45,12 +45,12 @@ class CheckResult:
     """The result of a check.
 
     Attributes:
-        errors: what is wrong in the configuration, a message each.
-        attention: what the data needs, a message each.
-        notes: what may be intended, a message each.
+        errors: errors in the configuration, a message each.
+        attention: problems with the data, a message each.
+        notes: facts that may be intended, a message each.
         files: files that need attention.
-        backlogs: the input that waits, by source.
-        queries: the reasons to start each query that has some.
+        backlogs: the waiting input, by source.
+        queries: the reasons to start, by query.
         rebuilds: why `medallion refresh` is needed, by table.
         has_unfinished_refresh: whether the next run completes a refresh first.
     """
@@ -66,7 +66,7 @@ class CheckResult:
 
     @property
     def exit_status(self) -> int:
-        """2 if the configuration is wrong, 1 if the data needs attention, else 0."""
+        """Return 2 if the configuration is wrong, 1 if the data needs attention, else 0."""
         if self.errors or self.rebuilds:
             return 2
         return 1 if self.attention or self.files.has_failures else 0
@@ -83,14 +83,14 @@ class CheckResult:
 
 
 def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult:
-    """Check the configuration, the landing folders and the tables, and plan the next run.
+    """Check the configuration, the landing directories and the tables, and plan the next run.
 
     Args:
         config: the valid part of the configuration.
         errors: the errors of the rest.
     """
     result = CheckResult(errors=[str(error) for error in errors])
-    # Folders and the plan need all sources: the files of an invalid one would seem unread.
+    # The other steps need all sources: the files of an invalid one would count as unread.
     steps = (_check_sql,) if result.errors else (_check_sql, _check_landing, _plan)
     result.errors += map(str, suite_errors(config))
     for step in steps:
@@ -99,7 +99,7 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     if result.errors:
         result.queries = {}
     for messages in (result.errors, result.attention):
-        messages[:] = dict.fromkeys(messages)  # several steps may meet an error
+        messages[:] = dict.fromkeys(messages)  # several steps may report the same error
     return result
 
 
@@ -121,7 +121,7 @@ def refuse_invalid_suites(config: Config) -> None:
 
 
 def _check_sql(config: Config, result: CheckResult) -> None:
-    """Check rules, and the columns that expressions and rules name."""
+    """Check rules, and the columns that expressions and suites name."""
     from medallion.quality.rules import load_rules  # here: it imports PySpark
 
     for source in config.sources.values():
@@ -154,7 +154,7 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
 
 
 def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
-    """Return the columns of a bronze table as far as they are known; None if its schema is not."""
+    """Return the known columns of a bronze table; None if its schema is unknown."""
     versions = registry.read_versions(config.layout.schemas(source.name))
     if source.schema is None and not versions:
         return None
@@ -167,7 +167,7 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
 
 
 def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
-    """Return the names in a SQL expression that are none of these columns, in any case."""
+    """Return the names in a SQL expression that are none of these columns, ignoring case."""
     known = {column.lower() for column in columns}
     return [name for name in column_names(sql) if name.lower() not in known]
 
@@ -242,7 +242,7 @@ def _expectation_columns(expectation: Expectation) -> list[str]:
 
 
 def _check_landing(config: Config, result: CheckResult) -> None:
-    """Find files and suites without an entry, entries without files, and unreadable folders."""
+    """Find unused files and suites, sources without files, and unreadable directories."""
     result.attention += unread_file_warnings(config)
     for suite in unused_suites(config.conf_dir, query_names(config)):
         result.notes.append(f"{suite} is not used: no table has that name.")
@@ -275,7 +275,7 @@ def _plan(config: Config, result: CheckResult) -> None:
             is_usage = isinstance(query.error, UsageError)
             (result.errors if is_usage else result.attention).append(str(query.error))
         elif query.should_run or query.should_check:
-            # A query that never ran has no settings that could have changed.
+            # The settings of a query that never ran cannot have changed.
             is_new = checkpoints.last_planned(config.layout.checkpoint(query.query)) < 0
             reasons = [r for r in query.reasons if not is_new or r != WorkReason.SETTINGS_CHANGED]
             if reasons:
@@ -291,7 +291,7 @@ def _plan(config: Config, result: CheckResult) -> None:
 def _with_readers(
     config: Config, started: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the queries that start, with those that read the new rows of others."""
+    """Return the reasons by query, also of queries that read the new rows of others."""
     writing = {name for name, reasons in started.items() if WorkReason.NEW_INPUT in reasons}
     result = {}
     for query in queries(config):
@@ -312,32 +312,36 @@ def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]
 
     for query in queries(config, ("silver", "gold")):
         checkpoint = config.layout.checkpoint(query.name)
-        then = checkpoints.noted(checkpoint, "definition")
-        if then is None or not delta_tables.row_count(config.layout.table(query.name)):
+        recorded = checkpoints.read_document(checkpoint, "definition")
+        if recorded is None or not delta_tables.row_count(config.layout.table(query.name)):
             continue
         if query.layer == "gold":
             table = config.gold[query.name.partition(".")[2]]
-            yield query.name, partial(refuse_changed_gold, config, table, then)
+            yield query.name, partial(refuse_changed_gold, config, table, recorded)
         else:
             source = config.sources[query.source]
-            yield query.name, partial(_refuse_changed_silver, config, source, then)
+            yield query.name, partial(_refuse_changed_silver, config, source, recorded)
 
 
-def _refuse_changed_silver(config: Config, source: SourceConfig, then: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a silver table was defined otherwise.
+def _refuse_changed_silver(
+    config: Config, source: SourceConfig, recorded: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError if the definition of a silver table has changed.
 
     Args:
         config: the configuration.
         source: the source.
-        then: the definition of the first run, perhaps with a key that the data has added.
+        recorded: the definition at the first run, perhaps with a key that the data added.
     """
     from medallion.layers.silver.rules import refuse_changed_silver  # here: it imports PySpark
 
-    keys = [key for key in then.get("keys", ()) if key != TIME_DIGITS]
-    parts = {part: sql for part, sql in then.items() if part != f"{TIME_DIGITS} as"}
+    keys = [key for key in recorded.get("keys", ()) if key != TIME_DIGITS]
+    parts = {part: sql for part, sql in recorded.items() if part != f"{TIME_DIGITS} as"}
     refuse_changed_silver(config, source, {**parts, "keys": keys})
-    has_columns = any(part.endswith(" as") for part in then)  # not before they were recorded
-    added = [column for column in source.silver if f"{column} as" not in then]
+    has_columns = any(
+        part.endswith(" as") for part in recorded
+    )  # earlier releases did not record them
+    added = [column for column in source.silver if f"{column} as" not in recorded]
     if has_columns and added:
         name = f"silver.{source.name}"
         problem = f"adds {', '.join(added)}: remove it, or rebuild with medallion refresh {name}"

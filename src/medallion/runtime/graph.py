@@ -1,4 +1,4 @@
-"""The flows of all layers in order, with their locks and their Spark session."""
+"""The pipeline: the flows of all layers in one Spark session, under the layers' locks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pipeline:
     spark: SparkSession
     config: Config
     command: str
-    say: Reporter
+    report: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: Runs = field(init=False)
     _settings: str = field(init=False)
@@ -62,8 +62,10 @@ class Pipeline:
     def flows(self, layer: str) -> list[Flow]:
         """Return a new flow for each query of a layer."""
         flow_class = _FLOWS[layer]
-        every = queries(self.config, [layer])
-        return [flow_class(self.spark, self.config, query, self.say) for query in every]
+        return [
+            flow_class(self.spark, self.config, query, self.report)
+            for query in queries(self.config, [layer])
+        ]
 
     def flow(self, name: str) -> Flow:
         """Return a new flow for the query of this name.
@@ -73,30 +75,32 @@ class Pipeline:
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
-    def start_flow(self, flow: Flow, how: Mapping[str, Any] | None, is_new: bool = False) -> bool:
+    def start_flow(
+        self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool = False
+    ) -> bool:
         """Start one query.
 
         Args:
             flow: the flow of the query, not started yet.
-            how: the trigger from `spark.query.trigger_options`; None to check the settings and
+            trigger: the trigger from `spark.query.trigger_options`; None to check the settings and
                 create the tables only.
-            is_new: whether its tables are to replace the recorded ones.
+            is_new: whether its tables replace the recorded ones.
 
         Returns:
-            Whether it is running: False if it waits for a schema, or has no trigger.
+            True if it is running; False if it waits for a schema, or has no trigger.
 
         Raises:
-            MedallionError: it cannot start, whatever the reason.
+            MedallionError: it cannot start, for any reason.
         """
-        with self._naming_flow(flow):
+        with self._named_errors(flow):
             if flow.has_unknown_schema():
-                self.say(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
+                self.report(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
                 pending_work.record_settings(self.config, flow.name, self._settings)
                 return False
             if not is_new:
                 self._refuse_outdated(flow)
             self.check_inputs(flow)
-            run = flow.start(how, -1 if is_new else self.runs.last_batch(flow.name))
+            run = flow.start(trigger, -1 if is_new else self.runs.last_batch(flow.name))
             pending_work.record_settings(self.config, flow.name, self._settings)
             if run:
                 run.on_batch = partial(self._log_batch, flow)
@@ -104,7 +108,7 @@ class Pipeline:
 
     @property
     def is_alive(self) -> bool:
-        """Whether Spark still runs."""
+        """Return whether Spark still runs."""
         return jvm.is_alive(self.spark)
 
     def check_inputs(self, flow: Flow) -> None:
@@ -115,10 +119,10 @@ class Pipeline:
             delta_tables.table_version(self.config.layout.table(table))
 
     @contextmanager
-    def _naming_flow(self, flow: Flow) -> Iterator[None]:
-        """Turn any error of one query's start into a MedallionError, so that the others start.
+    def _named_errors(self, flow: Flow) -> Iterator[None]:
+        """Raise any error in the start of a query as a MedallionError that names it.
 
-        A signal stops all queries, and is no error of this one.
+        A signal stops all queries, and is not an error of this one.
         """
         try:
             yield
@@ -169,7 +173,7 @@ class Pipeline:
         cores = self.spark.sparkContext.defaultParallelism
         at_once = self.config.max_concurrent_queries or 4 * cores
         with suppress(StreamError):  # which combines the errors of all
-            Watch(self.say).await_all(start_due(), at_once)
+            Watch(self.report).await_all(start_due(), at_once)
         failures += [
             (flow, StreamError(f"{flow.name}: {reason}"))
             for flow in started
@@ -180,37 +184,37 @@ class Pipeline:
 
     def _start_if_due(self, flow: Flow) -> bool:
         """Start a query on all available input; return False if it has nothing to do."""
-        with self._naming_flow(flow):
+        with self._named_errors(flow):
             plan = planner.plan_query(self.config, self.runs, flow.query, self._settings)
         if plan.should_run:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
         if plan.should_check:
             return self.start_flow(flow, None)
-        with self._naming_flow(flow):
-            planner.finish_idle_source(self.runs, plan, self.say)
-        self.say(f"  {flow.name}: nothing is new")
+        with self._named_errors(flow):
+            planner.finish_idle_source(self.runs, plan, self.report)
+        self.report(f"  {flow.name}: nothing is new")
         return False
 
     def _log_batch(self, flow: Flow, batch: BatchProgress) -> None:
         if summary := flow.describe_batch(batch):
-            self.say(f"  {flow.name} batch {batch.id}: {summary}, {batch.seconds:.1f} s")
+            self.report(f"  {flow.name} batch {batch.id}: {summary}, {batch.seconds:.1f} s")
 
     def _refuse_outdated(self, flow: Flow) -> None:
         """Raise MedallionError if a table has to be rebuilt or restored first."""
         # Bronze is never rebuilt from another table, so a corrupt plan does not block it.
         if flow.upstream and flow.name in refresh_plan.pending_tables(self.config.layout):
             raise MedallionError(
-                f"{flow.name} has to be rebuilt, left by a refresh: stop any stream "
-                f"and run medallion refresh {flow.name}."
+                f"{flow.name} has to be rebuilt, as a refresh is unfinished: stop any "
+                f"stream, and run medallion refresh {flow.name}."
             )
         if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)
 
     def _refuse_blocked_inputs(self, flow: Flow) -> None:
-        """Raise MedallionError if it would publish rows that a gate of gold blocks."""
+        """Raise MedallionError if the flow would publish rows that a gate of gold blocks."""
         blocked = pending_work.blocked_gates(self.config, self.runs.run_state, ["gold"])
-        own = {table: failed for table, failed in blocked.items() if table in flow.upstream}
-        pending_work.refuse_if_blocked(f"{flow.name} waits", own)
+        inputs = {table: failed for table, failed in blocked.items() if table in flow.upstream}
+        pending_work.refuse_if_blocked(f"{flow.name} waits", inputs)
 
     def blocking_gates(self, flows: Iterable[Flow]) -> dict[str, str]:
         """Return the tables whose gates block these flows, with the failed expectations."""
@@ -227,7 +231,7 @@ def open_pipeline(
     config: Config,
     command: str,
     layers: Sequence[str],
-    say: Reporter,
+    report: Reporter,
     debug: bool = False,
     work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
@@ -237,7 +241,7 @@ def open_pipeline(
         config: the configuration.
         command: the command, for the lock file and the records.
         layers: the layers to write.
-        say: reports progress.
+        report: reports progress.
         debug: whether errors are reported with their stack traces.
         work: how much there is to process, for the settings of Java and Spark.
 
@@ -250,13 +254,13 @@ def open_pipeline(
         KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
     """
     with locks.lock_layers(config.layout, layers, command):
-        # Reported, as an unmounted disk looks like a new lakehouse, too.
+        # Reported because an unmounted disk looks like a new lakehouse.
         new = "" if config.layout.tables() else " (a new lakehouse)"
-        say(f"medallion {command} on {config.layout.root}{new}")
+        report(f"medallion {command} on {config.layout.root}{new}")
         started = time.monotonic()
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
-            say(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
-            pipeline = Pipeline(spark, config, command, say)
+            report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
+            pipeline = Pipeline(spark, config, command, report)
             if "gold" in layers:
-                swap.resume_swap(spark, config, pipeline.runs, layers, say)
+                swap.resume_swap(spark, config, pipeline.runs, layers, report)
             yield pipeline

@@ -27,7 +27,7 @@ from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
 
 _HOUR, _DAY = 3600.0, 86400.0  # seconds
-# Files that no commit names are left by interrupted writes, if they are older than this.
+# Older files that no commit names were left by interrupted writes.
 _ORPHANED = 7 * _DAY
 
 
@@ -71,18 +71,18 @@ class _Table:
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
-    free, notes = [], []
+    locked, notes = [], []
     with ExitStack() as stack:
-        for layer in LAYERS:  # what is published has no tables
+        for layer in LAYERS:  # outputs have no tables
             try:
                 stack.enter_context(locks.lock_layers(config.layout, [layer], "maintain"))
-                free.append(layer)
+                locked.append(layer)
             except UsageError:
                 holder = locks.lock_holder(config.layout, layer) or "another process"
-                notes.append(f"{layer}: left to {holder}, which writes it, and maintains it itself")
-        if "gold" in free:
+                notes.append(f"{layer}: left to {holder}, which writes and maintains it")
+        if "gold" in locked:
             refresh_plan.remove_unfinished(config.layout)
-        done = maintain(config, Runs(config.layout), free)
+        done = maintain(config, Runs(config.layout), locked)
     return MaintenanceResult(done.tables, (*notes, *done.notes))
 
 
@@ -99,7 +99,7 @@ def maintain(
             compacted then: of two writers that replace the same files, one fails.
     """
     if refresh_plan.is_refreshing(config.layout, layers):
-        return MaintenanceResult({}, ("nothing is removed while a refresh has work left",))
+        return MaintenanceResult({}, ("nothing is removed while a refresh is unfinished",))
     from deltalake.exceptions import CommitFailedError
 
     unread = unread_versions(config, runs.run_state)
@@ -111,7 +111,7 @@ def maintain(
             with table.lock():
                 changes, note = _maintain(config, runs, table, unread.get(table.name), is_streaming)
         except Exception as error:  # a failure of maintenance stops nothing else
-            # A query has written the table meanwhile: the next time will do.
+            # A query wrote the table at the same time: the next maintenance retries it.
             if not (is_streaming and isinstance(error, CommitFailedError)):
                 message, _, _ = str(error).partition("\n")
                 notes.append(f"{table.name}: {type(error).__name__}: {message}")
@@ -123,7 +123,7 @@ def maintain(
 
 
 def apply_properties(config: Config, layers: Sequence[str]) -> None:
-    """Give the tables of layers the properties of the policy, before their queries start."""
+    """Set the table properties of the policy in layers, before their queries start."""
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
             if delta_tables.table_exists(table.path):
@@ -134,7 +134,7 @@ def apply_properties(config: Config, layers: Sequence[str]) -> None:
 
 
 def compact_small_files(table: Path, policy: Maintenance) -> int:
-    """Compact small files if there are enough, which adds no row; return their number."""
+    """Compact the small files of a table if there are enough; return their number."""
     adds = delta_tables.open_table(table).get_add_actions(flatten=True)
     sizes = adds.column("size_bytes").to_pylist()
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
@@ -148,26 +148,26 @@ def unread_versions(config: Config, run_state: RunState) -> dict[str, int]:
     """Return the first version of each table that some reader has not read in full.
 
     Readers are streams by their checkpoints, gates that block rows, and the records, which count
-    what a table has got since its last run. A version that does not exist yet means that all is
-    read. The queue of a source is named `_intake.<source>`.
+    what a table has got since its last run. The version after the current one means that all
+    is read. The queue of a source is named `_intake.<source>`.
     """
     unread: dict[str, int] = {}
-    for table, version in _readers(config, run_state):
+    for table, version in _unread_by_reader(config, run_state):
         unread[table] = min(version, unread.get(table, version))
     return unread
 
 
-def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int]]:
+def _unread_by_reader(config: Config, run_state: RunState) -> Iterator[tuple[str, int]]:
     layout = config.layout
     for query in queries(config):
         recorded = run_state.totals_of(query.name)
         last = recorded.last_batch if query.layer in BALANCED_LAYERS else None
         for name in query.upstream:
-            version = _read_by_stream(config, query.name, last, layout.table(name))
+            version = _next_read_version(config, query.name, last, layout.table(name))
             if version is not None:
                 yield name, version
         if not query.upstream and delta_tables.table_exists(layout.intake(query.source)):
-            version = _read_by_stream(config, query.name, last)
+            version = _next_read_version(config, query.name, last)
             yield f"_intake.{query.source}", version or 0
         for target, version in zip(query.targets, recorded.versions, strict=False):
             yield target, version + 1
@@ -175,24 +175,24 @@ def _readers(config: Config, run_state: RunState) -> Iterator[tuple[str, int]]:
         yield table, run_state.passed.get(table, 0) + 1
 
 
-def _read_by_stream(
+def _next_read_version(
     config: Config, query: str, recorded: int | None, table: Path | None = None
 ) -> int | None:
-    """Return the version that a query reads next when it starts again; None before its first batch.
+    """Return the version that a query reads first when it restarts; None before its first batch.
 
     Spark plans the last batch again then. (Source: populateStartOffsets of MicroBatchExecution.)
 
     Args:
         config: the configuration.
         query: the name of the query.
-        recorded: the last recorded batch, of a query whose batches are counted from the commits
+        recorded: the last recorded batch; None if batches are not counted from the commits
             that they read.
         table: a table that it reads; None for the queue of bronze.
     """
     checkpoint = config.layout.checkpoint(query)
     last = checkpoints.last_committed(checkpoint)
     batch = last if recorded is None else min(last, recorded)
-    if batch < 1:  # the first batch does not say from where on it reads
+    if batch < 1:  # the first batch does not record its start
         return None if checkpoints.last_planned(checkpoint) < 0 else 0
     try:
         return checkpoints.delta_offset(checkpoint, batch - 1, table).version
@@ -205,7 +205,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
     for query in queries(config, layers):
         if not query.upstream:
             yield _Table(f"_intake.{query.source}", layout.intake(query.source), table_specs.INTAKE)
-        # Of two that write a whole table, one fails.
+        # If two writers replace the same table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_compacted = not (is_streaming and gold and gold.output_mode != "append")
         for name in query.targets:
@@ -228,20 +228,22 @@ def _maintain(
         is_streaming: its query is running.
 
     Returns:
-        What was done, and the reason if not all was done.
+        The changes, and the reason if the table was left alone.
     """
     if table.query and pending_work.older_table_reason(config, runs, table.query):
-        # Each commit would bring its version nearer to the recorded one.
+        # A commit would raise the version, and hide that the table is older than recorded.
         return TableChanges(), f"{table.name}: left as it is until {table.query} can run again"
     path, policy = table.path, config.maintain
-    if not is_streaming:  # it fails a running batch
+    if not is_streaming:  # new properties fail a running batch
         delta_tables.set_missing_properties(path, policy.properties(table.spec))
     compacted = compact_small_files(path, policy) if table.is_compacted else 0
-    files, commits = _clean(path, policy, unread, is_idle=not is_streaming)
+    files, commits = _remove_old_files(path, policy, unread, is_idle=not is_streaming)
     return TableChanges(compacted, files, commits), None
 
 
-def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) -> tuple[int, int]:
+def _remove_old_files(
+    table: Path, policy: Maintenance, unread: int | None, is_idle: bool
+) -> tuple[int, int]:
     """Remove files and commits that are older than the retention and the first unread version.
 
     Args:
@@ -257,15 +259,15 @@ def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) 
     if unread is not None and unread <= delta_tables.table_version(table):
         # Commits that are gone already cannot be kept.
         first = max(unread, delta_tables.earliest_version(table))
-        # It names its removed files some time before it is committed.
+        # The time in its removals is earlier than the commit.
         keep = max(keep, now - delta_log.commit_time(table, first) + _HOUR)
     removed = _vacuum(table, keep, orphans=False)
     if is_idle:
         removed += _vacuum(table, max(keep, _ORPHANED), orphans=True)
     commits = delta_log.commit_files(table)
-    if keep <= policy.retention.seconds:  # it goes by the table's properties
+    if keep <= policy.retention.seconds:  # it uses the retention in the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
-    changes = (table / "_change_data").glob("*.parquet")  # vacuum does not know them
+    changes = (table / "_change_data").glob("*.parquet")  # vacuum ignores them
     old_changes = [file for file in changes if file.stat().st_mtime < now - keep - _DAY]
     for file in old_changes:
         file.unlink()
@@ -275,17 +277,17 @@ def _clean(table: Path, policy: Maintenance, unread: int | None, is_idle: bool) 
 
 
 def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
-    """Remove files that were replaced, or orphans, before some time; return their number.
+    """Remove replaced files, or orphans, of a minimum age; return their number.
 
     Args:
         table: the path of the table.
-        seconds: how long ago that is.
+        seconds: the minimum age.
         orphans: whether to list the directory for files that no commit names.
     """
     hours = math.ceil(seconds / 3600) if seconds >= 3600 else 0
     options: dict[str, Any] = {"enforce_retention_duration": False, "full": orphans}
     removable = delta_tables.open_table(table).vacuum(hours, **options)
-    # The log names files that an earlier run has removed, too: commit nothing for those.
+    # The log also names files that an earlier run removed: commit nothing for those.
     files = [file for name in removable if (file := table / unquote(name)).exists()]
     if files:
         delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)

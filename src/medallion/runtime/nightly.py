@@ -33,7 +33,7 @@ class Nightly:
 
     def __init__(self, pipeline: Pipeline, accept: Sequence[str] = ()) -> None:
         self.pipeline, self.accept = pipeline, tuple(accept)
-        self.config, self._say = pipeline.config, pipeline.say
+        self.config, self._report = pipeline.config, pipeline.report
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
         self.outcome = Outcome()
         # Sources with a table whose gate failed to run, or that was never created.
@@ -42,11 +42,11 @@ class Nightly:
         self.worker = ThreadPoolExecutor(1)
 
     def run(self) -> Outcome:
-        """Run all layers and return the result, also if steps fail."""
+        """Run all layers, and return the outcome even if steps fail."""
         for suite in unused_suites(self.config.conf_dir, query_names(self.config)):
-            self._say(f"gates     {suite} is not used: no table has that name")
+            self._report(f"gates     {suite} is not used: no table has that name")
         with self._catching_errors("nightly"), self.worker:
-            self._layers()
+            self._run_layers()
         self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
         self.outcome.is_counted = False
@@ -58,26 +58,28 @@ class Nightly:
             )
             self._report_errors("balance", map(MedallionError, snapshot.unreadable))
             rescued = self.pipeline.runs.rescued()
-            self.outcome.rescued = {name.partition(".")[2]: it for name, it in rescued.items()}
+            self.outcome.rescued = {
+                name.partition(".")[2]: summary for name, summary in rescued.items()
+            }
         return self.outcome
 
-    def _layers(self) -> None:
+    def _run_layers(self) -> None:
         """Run one layer after the other; gold and its outputs only if no gate blocks them."""
-        gates = [*self._layer("bronze"), *self._layer("silver")]
+        gates = [*self._run_layer("bronze"), *self._run_layer("silver")]
         self._await_gates(gates)
-        if any(gate.stops for gate in self.outcome.gates):
-            self._say(GOLD_IS_BLOCKED)
+        if any(gate.blocking_failures for gate in self.outcome.gates):
+            self._report(GOLD_IS_BLOCKED)
             return
-        self._await_gates(self._layer("gold"))
+        self._await_gates(self._run_layer("gold"))
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
     def _maintain(self) -> None:
         done = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
         for note in done.notes:
-            self._say(f"  {note}")
+            self._report(f"  {note}")
 
-    def _layer(self, layer: str) -> list[PendingGate]:
+    def _run_layer(self, layer: str) -> list[PendingGate]:
         """Run the queries of a layer, and start to validate its tables."""
         self._timed(layer, lambda: self._run_queries(layer))
         run_state = self.pipeline.runs.run_state
@@ -88,7 +90,7 @@ class Nightly:
         failures = refresh.run_layer(self.pipeline, layer, self.unvalidated)
         self._report_errors(layer, [error for _, error in failures])
         for flow, _ in failures:
-            # A table that was never created is no further failure of the layers that read it.
+            # Later layers skip the sources of a table that was never created.
             if not all(map(delta_tables.table_exists, flow.target_paths)):
                 self.unvalidated |= flow.source_names
         if layer == "gold":
@@ -111,7 +113,7 @@ class Nightly:
             self.outcome.add_error(message, status)
             if not isinstance(error, (MedallionError, OSError, *SPARK_ERRORS)):
                 self.outcome.crash = self.outcome.crash or error
-            self._say(f"{what:<9} {message}")
+            self._report(f"{what:<9} {message}")
 
     def _validate(self, flow: Flow, run_state: RunState) -> GateResult | None:
         """Validate the rows of a table that have not passed its gate; return None if all have."""
@@ -128,8 +130,8 @@ class Nightly:
         started = time.monotonic()
         # All rows after a refresh, or if maintenance removed the commits that added the new ones.
         new = range(since + 1, version + 1)
-        is_whole = is_rebuilt or not delta_log.are_readable(path, new)
-        files = None if is_whole else delta_log.added_files(path, new.start, version)
+        needs_all_rows = is_rebuilt or not delta_log.are_readable(path, new)
+        files = None if needs_all_rows else delta_log.added_files(path, new.start, version)
         verdict = self.gates.validate(table, *flow.validation_input(files))
         if verdict is None:
             return None
@@ -157,10 +159,10 @@ class Nightly:
             self.outcome.seconds.get("gates", 0) + time.monotonic() - started
         )
         self.outcome.gates += gates
-        self.pipeline.runs.write([self._row(gate) for gate in gates])
+        self.pipeline.runs.write([self._gate_row(gate) for gate in gates])
 
-    def _row(self, gate: GateResult) -> dict[str, Any]:
-        failed = [failure.expectation for failure in gate.stops]
+    def _gate_row(self, gate: GateResult) -> dict[str, Any]:
+        failed = [failure.expectation for failure in gate.blocking_failures]
         return {
             "kind": "gate",
             "query": gate.verdict.table,
@@ -188,7 +190,7 @@ class Nightly:
             work()
         self.outcome.seconds[name] = time.monotonic() - started
         if name != "docs":
-            self._say(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
+            self._report(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:

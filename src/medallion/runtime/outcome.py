@@ -29,8 +29,8 @@ class GateResult:
     seconds: float
 
     @property
-    def stops(self) -> tuple[Failure, ...]:
-        """The failures that block the later layers."""
+    def blocking_failures(self) -> tuple[Failure, ...]:
+        """Return the failures that block the later layers."""
         return tuple(
             failure
             for failure in self.verdict.failures
@@ -74,8 +74,8 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing failed."""
-        is_blocked = any(gate.stops for gate in self.gates)
+        """Return whether nothing failed."""
+        is_blocked = any(gate.blocking_failures for gate in self.gates)
         has_failed = is_blocked or bool(self.errors) or self.files.has_failures
         return not has_failed and not unbalanced(self.balances)
 
@@ -101,7 +101,7 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
 
     Args:
         config: the configuration.
-        pattern: a glob, as `medallion files` takes it.
+        pattern: a glob, as in `medallion files`.
         source: the source of the files; None for all.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a run has to do, decided before Spark starts and without writing anything.
+"""The plan of a run, made before Spark starts and without writing anything.
 
 This module must not import PySpark: if there is nothing to do, Spark is not started at all.
 """
@@ -27,13 +27,13 @@ _CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What a run has to do for one query.
+    """The work of one query in a run.
 
     Attributes:
         query: its name.
         reasons: the reasons to run it, to check its settings, or to validate its table.
-        scan: what was found in the source of an idle query of bronze, to be enqueued.
-        error: what kept the scan from deciding; the query meets it again when it starts.
+        scan: the scan of the source of an idle bronze query, to be enqueued.
+        error: the error that prevented the plan; it occurs again when the query starts.
     """
 
     query: str
@@ -43,12 +43,12 @@ class QueryPlan:
 
     @property
     def should_run(self) -> bool:
-        """Whether the query has input, or a batch to complete or to record."""
+        """Return whether the query has input, or a batch to complete or to record."""
         return bool(set(self.reasons) - _CHECKS - {WorkReason.NOT_VALIDATED})
 
     @property
     def should_check(self) -> bool:
-        """Whether `Flow.start` has to be called without a trigger if the query need not run.
+        """Return whether `Flow.start` has to be called without a trigger if it need not run.
 
         Then wrong SQL is reported before there are rows, and readers find an empty table.
         """
@@ -57,7 +57,7 @@ class QueryPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run has to do.
+    """The work of a run.
 
     Attributes:
         queries: a plan for each query, in the order of the layers.
@@ -69,14 +69,14 @@ class Plan:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do but to create tables that have no rows yet."""
+        """Return whether there is no work except to create empty tables."""
         reasons = {reason for query in self.queries for reason in query.reasons}
         has_work = reasons - {WorkReason.NOT_CREATED} or any(query.error for query in self.queries)
         return not (has_work or self.has_unfinished_refresh)
 
 
 def plan_run(config: Config, runs: Runs) -> Plan:
-    """Return what a run of all layers has to do; write nothing."""
+    """Plan a run of all layers; write nothing."""
     settings, plans = pending_work.settings_digest(config), []
     for query in queries(config):
         try:
@@ -87,7 +87,7 @@ def plan_run(config: Config, runs: Runs) -> Plan:
 
 
 def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> QueryPlan:
-    """Return what a run has to do for one query; write nothing.
+    """Plan one query of a run; write nothing.
 
     Args:
         config: the configuration.
@@ -130,7 +130,7 @@ def _has_unread_rows(config: Config, query: Query) -> bool:
 
 
 def _has_table(config: Config, query: Query) -> bool:
-    """Return whether there is the query's own table; what is published has none."""
+    """Return whether the query's own table exists; True for an output, which has none."""
     return all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
 
 
@@ -143,12 +143,12 @@ def _has_known_columns(config: Config, query: Query) -> bool:
 def finish_idle_source(runs: Runs, plan: QueryPlan, report: Reporter) -> None:
     """Record what the scan of an idle source found, and archive or reject the files that are due.
 
-    The caller holds the lock on bronze since before the scan.
+    The caller has held bronze's lock since before the scan.
 
     Args:
         runs: the recorded runs.
         plan: the plan of the source's query.
-        report: reports what is rejected.
+        report: reports rejected files.
     """
     if plan.scan:
         plan.scan.enqueue(runs.last_batch(plan.query), report)
@@ -186,7 +186,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
 
 
 def estimate_workload(config: Config) -> Workload:
-    """Return how much there is to process, which decides how Java and Spark are set."""
+    """Return the amount of work, which selects the settings of Java and Spark."""
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         rows = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
@@ -197,4 +197,4 @@ def estimate_workload(config: Config) -> Workload:
     except Exception:  # the full run reports it
         return Workload.MUCH
     rows += sum(backlog.messages for backlog in backlogs)
-    return Workload.of(sum(backlog.unpacked for backlog in backlogs), rows)
+    return Workload.for_input(sum(backlog.unpacked for backlog in backlogs), rows)

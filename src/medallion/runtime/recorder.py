@@ -1,4 +1,4 @@
-"""What queries did, recorded in `ops.runs`; a query that fails to be recorded affects no other."""
+"""Records of queries in `ops.runs`; a failure to record one query affects no other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from medallion.storage import clock, delta_tables
 from medallion.storage.text import Reporter
 
 RECORD_SECONDS = 30.0  # between two records of a stream
-RECORD_BATCHES = 50  # of one query, after which a stream records earlier
+RECORD_BATCHES = 50  # unrecorded batches of one query, at which a stream records earlier
 
 # For each target of a flow: its columns in `ops.runs`.
 _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
@@ -51,7 +51,7 @@ def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str,
         if flow.name not in failures:
             flow.started_run.mark_recorded()
         try:
-            # Only now: rows that are not recorded may have to be counted again.
+            # Only after recording: unrecorded rows may have to be counted again.
             flow.release(runs.last_batch(flow.name))
         except Exception as error:
             what = f"{flow.name}: its recorded input cannot be released"
@@ -79,13 +79,13 @@ def flow_row(
     failure: str | None = None,
     is_new: bool = False,
 ) -> dict[str, Any]:
-    """Return the row of `ops.runs` for a flow, with the rows written by the logs of its tables.
+    """Return the row of `ops.runs` for a flow, with its written rows by the table logs.
 
     Args:
         config: the configuration.
         runs: the recorded runs.
         flow: a started flow.
-        metrics: what `Flow.finish_batches` returned.
+        metrics: the result of `Flow.finish_batches`.
         failure: why there are no metrics. The row then has no versions, so that the next run
             counts from the last recorded ones.
         is_new: whether its tables replace the recorded ones.
@@ -103,10 +103,10 @@ def flow_row(
         "watermark": run.watermark(),
         **metrics,
     }
-    return row if failure else {**row, **_written(config, runs, flow, is_new)}
+    return row if failure else {**row, **_written_rows(config, runs, flow, is_new)}
 
 
-def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
+def _written_rows(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     """Return the rows written to the flow's tables since its last record, and their versions."""
     recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions
     columns = {}
@@ -114,7 +114,7 @@ def _written(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, 
         table = config.layout.table(target)
         now = delta_tables.table_version(table)
         is_replaced = since > now
-        # Up to `now` only: a stream writes meanwhile, and records that next time.
+        # Only up to `now`: a running stream records later versions next time.
         columns[version] = now
         columns[rows] = delta_tables.rows_written(table, -1 if is_replaced else since, now)
     return columns
@@ -140,22 +140,22 @@ def record_failed_start(runs: Runs, name: str, error: MedallionError) -> list[Me
 
 
 class Notices:
-    """Messages of a long-running process, each reported once until its topic changes."""
+    """Messages of a long-running process, each reported until its topic has another one."""
 
-    def __init__(self, say: Reporter) -> None:
-        self._say = say
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
         self._reported: dict[str, str] = {}
 
-    def report(self, topic: str, text: str) -> bool:
+    def report(self, topic: str, message: str) -> bool:
         """Report a message unless it was the topic's last one; return whether it is new."""
-        is_new = self._reported.get(topic) != text
-        if text and is_new:
-            self._say(text)
-        self._reported[topic] = text
+        is_new = self._reported.get(topic) != message
+        if message and is_new:
+            self._report(message)
+        self._reported[topic] = message
         return is_new
 
     def clear(self, topic: str) -> None:
-        """Forget the topic's last message, so that it is new when it comes again."""
+        """Forget the topic's last message, so that the same one is reported again."""
         self._reported.pop(topic, None)
 
 
@@ -175,8 +175,8 @@ class StreamRecorder:
         """Record every half minute, or sooner after late rows or many batches."""
         batches = [flow.run.batches for flow in flows if flow.run]
         # Late rows should not wait, and Spark keeps the offsets of the last hundred batches only.
-        has_late_rows = any(batch.late for some in batches for batch in some.values())
-        is_urgent = has_late_rows or any(len(some) >= RECORD_BATCHES for some in batches)
+        has_late_rows = any(batch.late for by_id in batches for batch in by_id.values())
+        is_urgent = has_late_rows or any(len(by_id) >= RECORD_BATCHES for by_id in batches)
         is_overdue = time.monotonic() - self._recorded_at > RECORD_SECONDS
         if is_overdue or (is_urgent and not self.unrecorded):
             self.record(flows)
@@ -187,16 +187,16 @@ class StreamRecorder:
         names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
         errors = record_flows(self._config, self._runs, flows)
         for name in names:
-            self._note(name, errors.get(name))
+            self._set_error(name, errors.get(name))
         return not errors
 
     def record_failed_start(self, name: str, error: MedallionError) -> None:
         """Record that a query could not start."""
         for fault in record_failed_start(self._runs, name, error):
-            self._note(name, fault)
+            self._set_error(name, fault)
             self._notices.clear(name)  # so that the next failure is reported and recorded
 
-    def _note(self, name: str, error: MedallionError | None) -> None:
+    def _set_error(self, name: str, error: MedallionError | None) -> None:
         self.unrecorded.pop(name, None)
         if error:
             self.unrecorded[name] = str(error)

@@ -57,30 +57,30 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
     """
     first, *later = layers_to_lock(pipeline.config, table)
     if first == PUBLISH:
-        _publish_again(pipeline, table)
+        _publish_all_again(pipeline, table)
         return
     if first == "bronze":
         flow = pipeline.flow(table)
         assert isinstance(flow, Bronze), "names of bronze are those of its queries"
         if not delta_tables.table_exists(pipeline.config.layout.table(table)):
             raise UsageError(f"{table} does not exist yet: nothing has been ingested.")
-        _recast(pipeline, flow, can_rewrite=True)
+        _rewrite_bronze(pipeline, flow, can_rewrite=True)
         _rebuild_all_pending(pipeline, later)
         return
     pipeline.refuse_if_blocked([pipeline.flow(table)])
     # Outputs are left out: they read the changes of a refresh like any others.
-    rebuilt = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
-    _rebuild(pipeline, table, [flow.name for flow in rebuilt if table in flow.upstream])
+    readers = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
+    _rebuild(pipeline, table, [flow.name for flow in readers if table in flow.upstream])
     _rebuild_all_pending(pipeline, (first, *later))
 
 
 def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
-    """Rebuild the pending tables of these layers; raise MedallionError for all that fail."""
+    """Rebuild the pending tables of these layers; raise one MedallionError for all failures."""
     if failures := [error for layer in layers for _, error in rebuild_pending(pipeline, layer)]:
         raise combine_errors(failures)
 
 
-def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
+def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
     """Rewrite a bronze table under its source's newest schema, from its own rows.
 
     The plan is written first: silver and gold are rebuilt, as their checkpoints refer to the old
@@ -89,7 +89,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
     Args:
         pipeline: with the locks of all layers.
         flow: the flow of the table.
-        can_rewrite: whether the configuration may change types, as the user asked for the refresh.
+        can_rewrite: whether the configuration may change types, because the user asked for it.
     """
     layout, (table,) = pipeline.config.layout, flow.target_paths
     schema, started = flow.schema(can_rewrite), clock.now_micros()
@@ -100,7 +100,7 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
     existing = [name for name in readers if delta_tables.table_exists(layout.table(name))]
     left = dict.fromkeys((*existing, *refresh_plan.resume_plan(layout)))
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
-    rows, before = _rescued(table)
+    rows, before = _count_rescued(table)
     flow.rewrite_table(schema)
     sums = pipeline.runs.run_state.totals_of(flow.name)
     row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
@@ -108,35 +108,35 @@ def _recast(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None
     # Totals restart at this row, so it repeats the recorded ones.
     row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
     pipeline.runs.write([row | {"rows_out": 0, "table_version": delta_tables.table_version(table)}])
-    _, after = _rescued(table)
-    pipeline.say(
+    _, after = _count_rescued(table)
+    pipeline.report(
         f"refresh   {flow.name}: {counted(rows, 'row')} rewritten; {before:,} had rescued values "
         f"before, {after:,} now"
     )
 
 
-def _rescued(table: Path) -> tuple[int, int]:
+def _count_rescued(table: Path) -> tuple[int, int]:
     """Return the numbers of rows of a bronze table, and of those with rescued values."""
     (counts,) = delta_tables.select_rows(table, f"count(*), count({RESCUED})")
     return int(counts[0]), int(counts[1])
 
 
-def _recast_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
+def _rewrite_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
     """Rewrite the bronze tables whose columns have other types than their schema.
 
     Returns:
-        The flows whose tables were rewritten. The start of the others reports their errors.
+        The flows whose tables were rewritten. An error is reported when its flow starts.
     """
-    done = list[Flow]()
+    rewritten = list[Flow]()
     for flow in flows:
         with suppress(MedallionError):
             if isinstance(flow, Bronze) and flow.needs_rewrite():
-                _recast(pipeline, flow)
-                done.append(flow)
-    return done
+                _rewrite_bronze(pipeline, flow)
+                rewritten.append(flow)
+    return rewritten
 
 
-def _publish_again(pipeline: Pipeline, name: str) -> None:
+def _publish_all_again(pipeline: Pipeline, name: str) -> None:
     """Publish all rows of a table again; the files of the output are removed first."""
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"
@@ -144,11 +144,11 @@ def _publish_again(pipeline: Pipeline, name: str) -> None:
     flow.reset(pipeline.runs.last_batch(name))
     if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
-    Watch(pipeline.say).await_all([flow.started_run])
+    Watch(pipeline.report).await_all([flow.started_run])
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
     if failures := record_flows(pipeline.config, pipeline.runs, [flow]):
         raise next(iter(failures.values()))
-    pipeline.say(f"refresh   {name}: {counted(sent, 'row')} published again")
+    pipeline.report(f"refresh   {name}: {counted(sent, 'row')} published again")
 
 
 def run_layer(
@@ -171,10 +171,10 @@ def run_layer(
     unbuilt = {flow.name for flow, _ in failures}
     flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
     flows = [flow for flow in flows if flow.name not in unbuilt]
-    _recast_if_due(pipeline, flows)
+    _rewrite_if_due(pipeline, flows)
     failed = pipeline.run_flows(flows)
     # A batch whose values need a wider type fails before it writes: rewrite, and run it again.
-    if rewritten := {flow.name for flow in _recast_if_due(pipeline, [flow for flow, _ in failed])}:
+    if rewritten := {flow.name for flow in _rewrite_if_due(pipeline, [flow for flow, _ in failed])}:
         failed = [(flow, error) for flow, error in failed if flow.name not in rewritten]
         failed += pipeline.run_flows([pipeline.flow(name) for name in rewritten])
     return failures + failed
@@ -183,10 +183,10 @@ def run_layer(
 def rebuild_pending(
     pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
 ) -> list[tuple[Flow, MedallionError]]:
-    """Rebuild the tables of one layer that an interrupted refresh has left, unless gates block it.
+    """Rebuild the pending tables of one layer, unless a gate blocks them.
 
-    A silver table whose swap failed is among them. It is rebuilt with its own layer, so that its
-    lock is held, and its gate runs before gold reads it.
+    A silver table whose swap failed is rebuilt with its own layer, so that its lock is held and its
+    gate runs before gold reads it.
 
     Args:
         pipeline: with the locks of the layer and of gold.
@@ -206,15 +206,15 @@ def rebuild_pending(
             continue
         flow = pipeline.flow(table)
         if pipeline.blocking_gates([flow]):
-            pipeline.say(f"refresh   {table}: waits until no gate blocks gold")
-        elif not flow.source_names & without and (error := _failure(pipeline, table)):
+            pipeline.report(f"refresh   {table}: waits until no gate blocks gold")
+        elif not flow.source_names & without and (error := _try_rebuild(pipeline, table)):
             failures.append((flow, error))
     return failures
 
 
 def rebuild_if_pending(pipeline: Pipeline, flow: Flow) -> None:
     """Rebuild a table if a refresh is pending for it; raise MedallionError if that fails."""
-    _recast_if_due(pipeline, [flow])
+    _rewrite_if_due(pipeline, [flow])
     if flow.name in refresh_plan.pending_tables(pipeline.config.layout):
         _rebuild(pipeline, flow.name)
 
@@ -240,10 +240,10 @@ def rebuild_late(
         for flow in flows
         if pipeline.runs.late_rows(flow.name) and not flow.source_names & without
     ]
-    return [e for table in late if table not in left and (e := _failure(pipeline, table))]
+    return [e for table in late if table not in left and (e := _try_rebuild(pipeline, table))]
 
 
-def _failure(pipeline: Pipeline, table: str) -> MedallionError | None:
+def _try_rebuild(pipeline: Pipeline, table: str) -> MedallionError | None:
     """Rebuild one table; return the error if that fails."""
     try:
         _rebuild(pipeline, table)
@@ -258,34 +258,34 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     Args:
         pipeline: with the locks of the table's layer and of gold.
         table: the table to rebuild.
-        readers: tables to rebuild after it, before those that an earlier refresh has left.
+        readers: tables to rebuild after it, before the pending ones of an earlier refresh.
     """
     layout = pipeline.config.layout
     left = refresh_plan.resume_plan(layout)
     old = pipeline.flow(table)
-    _refuse_before(old, left)
+    _refuse_pending_inputs(old, left)
     built = old.targets
-    area = refresh_plan.StagingLayout(layout.root, built)
-    remove_staged(area, table)
-    staged = replace(pipeline, config=replace(pipeline.config, layout=area))
+    staging = refresh_plan.StagingLayout(layout.root, built)
+    remove_staged(staging, table)
+    staged = replace(pipeline, config=replace(pipeline.config, layout=staging))
     flow = staged.flow(table)
     if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
         raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
-    Watch(pipeline.say).await_all([flow.started_run])
+    Watch(pipeline.report).await_all([flow.started_run])
     row = flow_row(staged.config, staged.runs, flow, flow.finish_batches(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = delta_tables.row_count(layout.table(table))
-    checkpoint = area.checkpoint(table)
+    checkpoint = staging.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
     then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
     plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, then)
     refresh_plan.write_plan(layout, plan)
     swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))
-    pipeline.say(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
+    pipeline.report(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
 
 
-def _refuse_before(flow: Flow, left: Sequence[str]) -> None:
+def _refuse_pending_inputs(flow: Flow, left: Sequence[str]) -> None:
     """Raise MedallionError if an input table has to be rebuilt first."""
     if old := [name for name in flow.upstream if name in left]:
         raise MedallionError(

@@ -1,4 +1,4 @@
-"""Queries that stay on: supervised, restarted after failures, recorded, and stopped on a signal."""
+"""Continuous queries: supervised, restarted after failures, recorded, and stopped on a signal."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
-            pipeline.say(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
+            pipeline.report(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while pipeline.is_alive:
                 time.sleep(STEP_SECONDS)
-                if end.is_asked_for:
+                if end.is_requested:
                     break
                 stream.step()
         except (Exception, KeyboardInterrupt):  # a signal interrupts a rebuild, too
-            if pipeline.is_alive and not end.is_asked_for:
+            if pipeline.is_alive and not end.is_requested:
                 raise
         finally:
             stream.stop()
     if stream.failures:
         raise StreamError("; ".join(stream.failures.values()))
-    pipeline.say("stopped: the next run resumes from here")
+    pipeline.report("stopped: the next run resumes from here")
 
 
 class Stream:
@@ -73,8 +73,8 @@ class Stream:
         # In the order of the layers: silver creates its tables before gold reads them.
         self._queries: list[SupervisedQuery] = []
         self._maintained = time.monotonic()
-        self._watch = Watch(pipeline.say, PATIENCE + Duration.parse(trigger).seconds)
-        self._notices = Notices(pipeline.say)
+        self._watch = Watch(pipeline.report, PATIENCE + Duration.parse(trigger).seconds)
+        self._notices = Notices(pipeline.report)
         self._recorder = StreamRecorder(pipeline.config, pipeline.runs, self._notices)
 
     @property
@@ -96,8 +96,8 @@ class Stream:
         """
         flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
         self._pipeline.refuse_if_blocked(flows)
-        how = (self._pipeline, self._layers, self._trigger, self._notices, self._recorder)
-        self._queries = [SupervisedQuery(flow, *how) for flow in flows]
+        context = (self._pipeline, self._layers, self._trigger, self._notices, self._recorder)
+        self._queries = [SupervisedQuery(flow, *context) for flow in flows]
         failures = list[MedallionError]()
         for each in self._queries:
             if not signals.is_shutdown_requested() and (failure := each.start()):
@@ -116,7 +116,7 @@ class Stream:
         self._maintain_if_due()
 
     def poll(self) -> None:
-        """Poll the sources, and start the queries that are off, as far as they are due."""
+        """Poll the sources, and start stopped queries, if they are due."""
         for each in self._queries:
             each.poll_if_due()
             each.start_if_due()
@@ -125,7 +125,7 @@ class Stream:
         """Stop all queries after their batches, and record them."""
         if not self._pipeline.is_alive:
             self._recorder.unrecorded["java"] = (
-                "Java has ended (memory, or a signal): start this again"
+                "Java has ended (out of memory, or a signal): start this again"
             )
             return
         # The last layer first, so that no query waits for a reader.
@@ -147,7 +147,7 @@ class Stream:
         else:
             self._notices.clear("maintain")
             for note in done.notes:
-                self._pipeline.say(f"  {note}")
+                self._pipeline.report(f"  {note}")
         self._maintained = time.monotonic()
 
 
@@ -192,7 +192,7 @@ class SupervisedQuery:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is running."""
+        """Return whether it is running."""
         return self.flow.run is not None and self.flow.run.is_active
 
     def start(self) -> MedallionError | None:
@@ -204,8 +204,8 @@ class SupervisedQuery:
             has_inputs = self._has_inputs()
             if has_inputs and "gold" in self._layers:  # a rebuild needs gold's lock
                 refresh.rebuild_if_pending(self._pipeline, self.flow)
-            how = query.trigger_options(self._trigger)
-            is_started = has_inputs and self._pipeline.start_flow(self.flow, how)
+            trigger = query.trigger_options(self._trigger)
+            is_started = has_inputs and self._pipeline.start_flow(self.flow, trigger)
         except UnreachableError as error:  # not a failure of this query
             self._delay_start()
             self._notices.report(self.name, f"{error} It is retried.")
@@ -223,16 +223,16 @@ class SupervisedQuery:
         return None
 
     def _has_inputs(self) -> bool:
-        """Return whether there is no input table that this stream has yet to create."""
+        """Return whether all input tables exist, if this stream is to create one of them."""
         creates_inputs = any(layer_of(name) in self._layers for name in self.flow.upstream)
         return not creates_inputs or all(map(delta_tables.table_exists, self.flow.upstream_paths))
 
     def start_if_due(self) -> None:
-        """Start the query again if it is off and need not wait."""
+        """Start the query if it is stopped and need not wait."""
         is_off = self.flow.run is None or self._has_stopped
         if not is_off or time.monotonic() < self._next_start:
             return
-        # While it waits for a schema or a table, it is not checked at every step.
+        # While it waits for a schema or a table, it is checked less often than at every step.
         wait = time.monotonic() + min(self._interval, FIRST_PAUSE)
         try:
             is_waiting = self.flow.has_unknown_schema()
@@ -264,12 +264,12 @@ class SupervisedQuery:
         self._has_stopped = True
         run.end()
         # The same code twice without a batch in between is a failure.
-        is_in_vain = code == self._last_code and not run.has_done_batch
-        run.needs_restart, self._last_code = code in RESTART_NOTES and not is_in_vain, code
+        is_repeated = code == self._last_code and not run.has_done_batch
+        run.needs_restart, self._last_code = code in RESTART_NOTES and not is_repeated, code
         is_recorded = self._recorder.record([self.flow])
         if run.needs_restart and is_recorded:
             self._clear_failure()
-            self._pipeline.say(f"  {self.name} {RESTART_NOTES[code]}")
+            self._pipeline.report(f"  {self.name} {RESTART_NOTES[code]}")
         else:
             reason = failure or self._recorder.unrecorded.get(self.name, "it has ended")
             self._report_failure(f"stopped: {reason}")
@@ -282,11 +282,11 @@ class SupervisedQuery:
         is_well = run.has_done_batch or (has_lasted and not run.is_processing)
         if is_well and self.name not in self._recorder.unrecorded:
             if self.failure:
-                self._pipeline.say(f"  {self.name} is running again")
+                self._pipeline.report(f"  {self.name} is running again")
             self._clear_failure()
 
     def check_stop(self) -> None:
-        """Note a failure of the query when the stream stopped."""
+        """Keep a failure of the query that occurred while the stream stopped."""
         run = self.flow.run
         failure = run.failure() if run else None
         if run and not failure:
@@ -299,7 +299,7 @@ class SupervisedQuery:
         self._notices.clear(self.name)
 
     def _report_failure(self, what: str) -> bool:
-        """Note and report a failure; return whether it differs from the last one."""
+        """Keep and report a failure; return whether it differs from the last one."""
         self._delay_start()
         self.failure = f"{self.name} {what}"
         return self._notices.report(self.name, f"{self.failure}; it is retried")
@@ -310,7 +310,7 @@ class SupervisedQuery:
         self._pause = min(max(2 * self._pause, FIRST_PAUSE), LONGEST_PAUSE)
 
     def poll_if_due(self) -> None:
-        """Poll for new input; if it is too early, as during a batch, the next step tries again."""
+        """Poll for new input; if a batch is running, the next step tries again."""
         if time.monotonic() < self._next_poll:
             return
         topic, has_polled = f"poll of {self.name}", True

@@ -25,7 +25,7 @@ from medallion.storage.text import Reporter
 def resume_swap(
     spark: SparkSession, config: Config, runs: Runs, layers: Sequence[str], report: Reporter
 ) -> None:
-    """Complete the swap of an interrupted refresh, or remove a table that it had not completed.
+    """Complete the swap of an interrupted refresh, or remove incomplete staged tables.
 
     A failure is reported. The queries of that table, and those that read it, then do not start
     until it is rebuilt.
@@ -35,7 +35,7 @@ def resume_swap(
         config: the configuration.
         runs: the records to add to.
         layers: the locked layers, gold among them; a table of another layer is left alone.
-        report: reports what is done.
+        report: reports progress and failures.
     """
     layout = config.layout
     refresh_plan.remove_unfinished(layout)
@@ -58,33 +58,32 @@ def swap_tables(
         spark: the session.
         config: the configuration.
         runs: the records to add to.
-        plan: the table, and what was built for it.
+        plan: the table, and the staged tables.
 
     Raises:
         MedallionError: the new table or checkpoint is missing.
     """
     layout, table = config.layout, plan.table
     staged = refresh_plan.StagingLayout(layout.root, plan.built)
-    # The last batch's transaction goes along, so that a repeated batch is not written twice.
-    known = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
-    once = known if plan.batch >= 0 else {}
+    # With the last batch's transaction id, a repeated batch is not written twice.
+    transaction = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
+    options = transaction if plan.batch >= 0 else {}
     for name in plan.built:
         new = staged.table(name)
         if not delta_tables.table_exists(new):
             raise MedallionError(f"{new} is missing, which the refresh had built")
         frame = spark.read.format("delta").load(str(new))
-        kept = config.properties(name)
-        delta_tables.create_table(layout.table(name), frame.schema.json(), kept)
-        delta_tables.set_missing_properties(
-            layout.table(name), kept
-        )  # it may be published from now on
+        properties = config.properties(name)
+        delta_tables.create_table(layout.table(name), frame.schema.json(), properties)
+        # An existing table may have a new output, which needs its change feed.
+        delta_tables.set_missing_properties(layout.table(name), properties)
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        writer.options(**once).save(str(layout.table(name)))
-    place = layout.checkpoint(table)
+        writer.options(**options).save(str(layout.table(name)))
+    checkpoint = layout.checkpoint(table)
     if staged.checkpoint(table).is_dir():
-        shutil.rmtree(place, ignore_errors=True)
-        staged.checkpoint(table).rename(place)
-    elif not (place / "metadata").is_file() or checkpoints.query_id(place) != plan.query:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        staged.checkpoint(table).rename(checkpoint)
+    elif not (checkpoint / "metadata").is_file() or checkpoints.query_id(checkpoint) != plan.query:
         raise MedallionError(f"{staged.checkpoint(table)} is missing, which the refresh had built")
     # The next record counts the rows of later versions.
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}

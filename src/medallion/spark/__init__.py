@@ -1,1 +1,1 @@
-"""What this project knows of Spark itself: session, streaming queries, checkpoints, errors."""
+"""Wrappers of Spark: session, streaming queries, checkpoints, errors."""

@@ -46,7 +46,7 @@ class DeltaOffset:
 
 
 def query_id(checkpoint: Path) -> str:
-    """Return the id of the query, which a new checkpoint changes."""
+    """Return the id of the query; a new checkpoint has a new id."""
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
@@ -56,13 +56,13 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def last_planned(checkpoint: Path) -> int:
-    """Return the last planned batch, which may have ended or not; or -1."""
+    """Return the last planned batch, completed or not; or -1."""
     return _last(checkpoint / "offsets")
 
 
 def _last(log: Path) -> int:
-    there = log.iterdir() if log.is_dir() else ()
-    return max((int(file.name) for file in there if file.name.isdigit()), default=-1)
+    entries = log.iterdir() if log.is_dir() else ()
+    return max((int(file.name) for file in entries if file.name.isdigit()), default=-1)
 
 
 def watermark(checkpoint: Path, batch: int) -> int | None:
@@ -73,7 +73,7 @@ def watermark(checkpoint: Path, batch: int) -> int | None:
 
 
 def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> DeltaOffset:
-    """Return the end of a batch in a Delta table; version 0 for the batch before the first.
+    """Return the position in a Delta table after a batch; version 0 before the first batch.
 
     Args:
         checkpoint: the checkpoint of a query.
@@ -93,7 +93,7 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
 
 
 def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
-    """Return whether a batch has read a single Delta table that has been replaced since.
+    """Return whether a batch read one Delta table only, which was replaced since.
 
     Args:
         checkpoint: the checkpoint of a query.
@@ -105,7 +105,7 @@ def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
 
 
 def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
-    """Return the ends of a batch in its sources, in their format; none before the first batch.
+    """Return the position in each source after a batch; empty before the first batch.
 
     Raises:
         MedallionError: the offsets are missing or corrupt.
@@ -114,7 +114,7 @@ def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
 
 
 def pinned_settings(checkpoint: Path) -> dict[str, str]:
-    """Return the settings that a query keeps with its state; none if it has no state yet."""
+    """Return the settings that Spark pins to the state; empty if there is no state yet."""
     if not (checkpoint / "state").is_dir():
         return {}
     lines = _lines(checkpoint, last_planned(checkpoint))
@@ -131,17 +131,17 @@ def first_definition(
     Args:
         checkpoint: the checkpoint of the query.
         definition: its current definition.
-        has_written: whether its first batch has written, which may have been interrupted then.
+        has_written: whether its first batch has written rows, even if it was interrupted after.
     """
-    then = noted(checkpoint, "definition")
-    if then is None or (last_committed(checkpoint) < 0 and not has_written):
-        note(checkpoint, "definition", definition)
+    recorded = read_document(checkpoint, "definition")
+    if recorded is None or (last_committed(checkpoint) < 0 and not has_written):
+        write_document(checkpoint, "definition", definition)
         return definition
-    return then
+    return recorded
 
 
-def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
-    """Write a document into a checkpoint, unless it is there already.
+def write_document(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
+    """Write a JSON document into a checkpoint, unless it is unchanged.
 
     Args:
         checkpoint: the checkpoint of a query.
@@ -154,16 +154,16 @@ def note(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
         files.write_atomic(file, text)
 
 
-def forget(checkpoint: Path, name: str) -> None:
+def delete_document(checkpoint: Path, name: str) -> None:
     """Delete a document of a checkpoint."""
     (checkpoint / f"{name}.json").unlink(missing_ok=True)
 
 
-def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
+def read_document(checkpoint: Path, name: str) -> dict[str, Any] | None:
     """Return a document of a checkpoint; None if there is none.
 
     Raises:
-        MedallionError: it is damaged, although it is written atomically.
+        MedallionError: it is not valid JSON, although it is written atomically.
     """
     file = checkpoint / f"{name}.json"
     if not file.is_file():
@@ -181,7 +181,7 @@ def noted(checkpoint: Path, name: str) -> dict[str, Any] | None:
 
 
 def corrupt_part(checkpoint: Path) -> Path | None:
-    """Return the newest part of a checkpoint that Spark needs and that is missing or corrupt."""
+    """Return a missing or corrupt file that Spark needs to resume; None if all are complete."""
     planned, committed = last_planned(checkpoint), last_committed(checkpoint)
     if max(planned, committed) < 0:
         return None
@@ -193,17 +193,17 @@ def corrupt_part(checkpoint: Path) -> Path | None:
 
 
 def remove_remnants(checkpoint: Path) -> None:
-    """Remove what is left of offsets and commits that are gone or were never complete.
+    """Remove checksums and partial writes of offsets and commits that do not exist.
 
     Also remove the state of a query that has not planned a batch, and its id if that is corrupt.
-    Hadoop renames a file together with its checksum: with an old one, Spark reports a second query,
-    and then a corrupt file. For its first batch it needs three empty directories
+    Hadoop renames a file together with its checksum: because of an old checksum, Spark reports a
+    concurrent query, and then a corrupt file. A first batch needs empty directories
     (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
     """
     for log in ("offsets", "commits"):
         for hidden in (checkpoint / log).glob(".*"):  # half-written, or a checksum
-            of = hidden.name[1 : -len(".crc")]
-            if not (of.isdigit() and hidden.with_name(of).exists()):
+            number = hidden.name[1 : -len(".crc")]
+            if not (number.isdigit() and hidden.with_name(number).exists()):
                 hidden.unlink(missing_ok=True)
     if max(last_planned(checkpoint), last_committed(checkpoint)) < 0:
         shutil.rmtree(checkpoint / "state", ignore_errors=True)
@@ -211,11 +211,11 @@ def remove_remnants(checkpoint: Path) -> None:
             (checkpoint / "metadata").unlink(missing_ok=True)
 
 
-def delta_start_offset(table: str, version: int) -> dict[str, Any]:
-    """Return the offset before a version of the Delta table with an id."""
+def delta_start_offset(table_id: str, version: int) -> dict[str, Any]:
+    """Return Spark's offset just before a version of a Delta table."""
     return {
         "sourceVersion": 1,
-        "reservoirId": table,
+        "reservoirId": table_id,
         "reservoirVersion": version,
         "index": -1,
         "isStartingVersion": False,
@@ -228,7 +228,7 @@ def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
     Args:
         spark: the session, whose settings are written.
         checkpoint: the checkpoint.
-        batch: the batch before the next one.
+        batch: the batch to count as the last committed one.
         offset: the position in the source, in its JSON format; None for the source's own start.
     """
     # Spark compares this with the previous batch if a batch has to run again.
@@ -244,15 +244,15 @@ def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
 
 
 def _is_complete(part: Path) -> bool:
-    """Return whether a part of a checkpoint exists and each line after the first is JSON."""
+    """Return whether a file of a checkpoint exists, and each line but its version is JSON."""
     try:
         lines = part.read_text(encoding="utf-8").splitlines()
         bodies = (line for line in lines if not _VERSION.fullmatch(line))
         documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
     except (OSError, ValueError):
         return False
-    least = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
-    return len(documents) >= least
+    minimum = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
+    return len(documents) >= minimum
 
 
 def _lines(checkpoint: Path, batch: int) -> list[str]:
@@ -262,6 +262,6 @@ def _lines(checkpoint: Path, batch: int) -> list[str]:
     if not _is_complete(part):
         raise MedallionError(
             f"{part} is missing or corrupt: medallion run {checkpoint.name.partition('.')[0]} "
-            "repairs it, or says what to do."
+            "repairs it, or reports what to do."
         )
     return part.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Rows of a Delta table, read from the files in its log without a Spark job that finds them."""
+"""Rows of a Delta table, read from its data files without a Spark job that lists them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
         last: the last version.
 
     Raises:
-        FileNotFoundError: the log does not have all of these versions any more.
+        FileNotFoundError: the log no longer has all of these versions.
     """
     return rows_of(spark, table, delta_log.added_files(table, first, last))
 
@@ -34,12 +34,12 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
 def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
     """Return all rows of a version of a table, with its current columns.
 
-    Delta would find the files in a job, which for a small table takes as long as the query.
+    Delta would list the files in a Spark job, which on a small table takes as long as the query.
 
     Args:
         spark: the session.
         table: the path of the table.
-        version: a version; without one, the current one.
+        version: the version; None for the current one.
     """
     return rows_of(spark, table, delta_tables.data_files(table, version))
 
@@ -52,12 +52,12 @@ def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFram
         table: the path of the table.
         files: the paths of its files.
     """
-    now = spark.read.format("delta").load(str(table))
+    current = spark.read.format("delta").load(str(table))
     if not files:
-        return now.where("false")  # needs no job
-    return spark.read.schema(now.schema).parquet(*map(escaped, files))
+        return current.where("false")  # needs no job
+    return spark.read.schema(current.schema).parquet(*map(escape_path, files))
 
 
-def escaped(file: Path | str) -> str:
-    """Return a path for Spark, which would read a [ in a name as a pattern."""
+def escape_path(file: Path | str) -> str:
+    """Return a path with its glob characters escaped for Spark."""
     return _PATTERN.sub(r"\\\g<0>", str(file))

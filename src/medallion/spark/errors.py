@@ -1,7 +1,7 @@
-"""Errors of Spark and Java: what they mean as a code, and how they read in one line.
+"""Errors of Spark and Java, as a code for decisions and a message of one line.
 
-Nothing else in the package searches the text of an error: `classify` looks at Spark's error
-conditions first, then at the classes of Java, and at text only where Spark gives nothing else.
+Only `classify` searches the text of an error: it checks Spark's error conditions first, then Java's
+classes, and the text if there is nothing else.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from medallion.errors import MedallionError, UnreachableError
 
 # On the threads that call back from a stream, PySpark does not convert all of Java's errors.
 SPARK_ERRORS = (PySparkException, Py4JError)
-# What Python raises if the Java process is gone.
+# Python raises these if the Java process is gone.
 _JAVA_IS_GONE = (ConnectionRefusedError, Py4JNetworkError)
 _TRACEBACK = "Traceback (most recent call last):\n"
-# What Py4J writes before the error of Java.
+# The prefix that Py4J adds to a Java error.
 _CALLED = re.compile(r"\AAn error occurred while calling \S+?\.( Trace:)?\n(: )?")
-# The part of a query that failed at a row, which Spark underlines; of SQL that does not parse, the
-# line above the mark.
+# The part of a query that failed at a row, which Spark underlines; if SQL does not parse, the line
+# above the mark.
 _FRAGMENT = re.compile(
     r"^== SQL (?:\(.*\) ==\n((?:.+\n?)+)|==\n(?:.*\n)*?(.+)\n-*\^)", re.MULTILINE
 )
@@ -72,7 +72,7 @@ class Failure:
         return self.message
 
 
-# Starts of Spark's and Delta's error conditions. The first one that is found decides.
+# Prefixes of Spark's and Delta's error conditions; the first match decides.
 _CONDITIONS = {
     "DELTA_SOURCE_TABLE_IGNORE_CHANGES": FailureCode.INPUT_REPLACED,
     "DELTA_SOURCE_IGNORE_DELETE": FailureCode.INPUT_REPLACED,
@@ -92,7 +92,7 @@ _CONDITIONS = {
     "PARQUET_TYPE_": FailureCode.COLUMN_TYPE_UNREADABLE,
     "UNSUPPORTED_TIME_TYPE": FailureCode.COLUMN_TYPE_UNREADABLE,
 }
-# Conditions that name what was read or written, and not what was wrong: the root cause is added.
+# Conditions that do not name the cause of a failed read or write: the root cause is added.
 _WITHOUT_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
 _CONDITION_IN_TEXT = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _CLASS_IN_TEXT = re.compile(
@@ -107,10 +107,10 @@ _TABLE_FILE = re.compile(r"/(bronze|silver|gold)/[^/ ]+/")
 RESTART_NOTES = {
     FailureCode.SCHEMA_CHANGED: "continues with new columns",
     FailureCode.TABLE_SETTINGS_CHANGED: "is restarted: the properties of its table were changed",
-    FailureCode.BROKER_UNREACHABLE: "has stopped: no Kafka broker answers; it is tried again",
+    FailureCode.BROKER_UNREACHABLE: "stopped: no Kafka broker answers; it is retried",
     FailureCode.RULES_CHANGED: "restarts with the current rules",
 }
-"""What is reported of a query that has ended and only has to be started again."""
+"""Messages about queries that stopped and only have to be started again."""
 
 _MESSAGES = {
     FailureCode.INPUT_REPLACED: (
@@ -128,15 +128,15 @@ _MESSAGES = {
         "its state cannot be read: medallion refresh {query} rebuilds it ({message})"
     ),
     FailureCode.TABLE_FILE_MISSING: (
-        "a file that it has still to read is gone, as after a VACUUM by hand: medallion refresh "
-        "{query} rebuilds the table from what is there now ({message})"
+        "a data file that it has not read yet is missing, such as after a manual VACUUM: medallion "
+        "refresh {query} rebuilds the table from the remaining rows ({message})"
     ),
 }
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of an error: conditions, names of Java's classes, and all text."""
+    """The facts about an error: conditions, names of Java's classes, and all text."""
 
     conditions: Sequence[str]
     classes: Sequence[str]
@@ -153,9 +153,9 @@ def classify(
     """Return the code and the one-line message of an error, by its conditions and causes.
 
     Args:
-        error: what Python has raised, or has been given.
-        message: what it is reported as; without one, Spark's own message in one line.
-        throwable: the error in Java, if Python's does not lead to it.
+        error: the Python exception.
+        message: the message to report; None for Spark's own message in one line.
+        throwable: the Java error, if the Python exception does not refer to it.
     """
     throwables = list(_throwables(error if throwable is None else throwable))
     evidence = _evidence(error, throwables)
@@ -167,7 +167,7 @@ def classify(
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it was raised for, also if that is not shown (`from None`)."""
+    """Yield an error and its causes, also hidden ones (`from None`)."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -182,10 +182,10 @@ def _code(evidence: _Evidence) -> FailureCode:
     code = next(codes, FailureCode.OTHER)
     is_state_file = bool(_STATE_FILE.search(evidence.text))
     is_corrupt = evidence.has_class("ChecksumException")
-    # A disk that fails raises an IOException of no other class: nothing is to be rebuilt.
+    # A failing disk raises a plain IOException: there is nothing to rebuild.
     if code is FailureCode.STATE_CORRUPT and evidence.classes[-1:] == ["java.io.IOException"]:
         return FailureCode.OTHER
-    # Bronze rejects landed files that are gone by itself: this is about files of tables.
+    # Only files of tables: bronze itself rejects landed files that are gone.
     if code is FailureCode.TABLE_FILE_MISSING and not _TABLE_FILE.search(evidence.text):
         return FailureCode.OTHER
     if code is not FailureCode.OTHER:
@@ -202,14 +202,14 @@ def _code(evidence: _Evidence) -> FailureCode:
 
 
 def explain(failure: Failure, query: str) -> Failure:
-    """Return a failure with the message that says what to do, if its code has one.
+    """Return a failure with a message that names the remedy, if its code has one.
 
     Args:
-        failure: what stopped a query.
-        query: its name, which commands take.
+        failure: the failure that stopped a query.
+        query: the name of the query.
     """
     template = _MESSAGES.get(failure.code)
-    # Bronze's own files are those that land, which it rejects itself.
+    # Bronze reads landed files, and rejects missing ones itself.
     is_landed = failure.code is FailureCode.TABLE_FILE_MISSING and query.startswith("bronze.")
     if template is None or is_landed:
         return failure
@@ -225,7 +225,7 @@ def raised_code(error: Exception) -> str | None:
 
 
 def missing_jars(error: Exception) -> str | None:
-    """Return what has to be set up if Spark failed for lack of Kafka's jars."""
+    """Return how to install Kafka's jars if Spark failed without them; None for other errors."""
     if classify(error, "").code is not FailureCode.KAFKA_JARS_MISSING:
         return None
     return "Spark's Kafka jars are not installed: make setup-kafka installs them."
@@ -244,13 +244,15 @@ def _throwables(error: Any) -> Iterator[Any]:
 
 
 def _condition(throwable: Any) -> str | None:
-    is_spark_s = is_instance_of(SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable")
-    return throwable.getCondition() if is_spark_s else None
+    has_condition = is_instance_of(
+        SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable"
+    )
+    return throwable.getCondition() if has_condition else None
 
 
 def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
-    """Return what is known of an error; its text is searched if Java's errors are not there."""
-    conditions = [found for each in throwables if (found := _condition(each))]
+    """Return the facts about an error, from its text if there is no Java error."""
+    conditions = [name for each in throwables if (name := _condition(each))]
     classes = [str(each.getClass().getName()) for each in throwables]
     texts = [str(each.getMessage() or "") for each in throwables]
     for each in () if throwables else _causes(error):
@@ -262,7 +264,7 @@ def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
 
 
 def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -> str:
-    """Return an error in one line, with the root cause if the error itself does not say it."""
+    """Return an error in one line, with the root cause if the error does not name it."""
     if not throwables:
         return describe_error(error)
     root = throwables[-1]
@@ -275,7 +277,7 @@ def _message(error: Exception, throwables: Sequence[Any], evidence: _Evidence) -
 
 
 def describe_error(error: Exception) -> str:
-    """Return any exception in one line; with its class, if it is neither ours nor Spark's."""
+    """Return any error in one line, with its class unless it is a MedallionError or Spark's."""
     if isinstance(error, MedallionError):
         return str(error)
     if isinstance(error, _JAVA_IS_GONE):
@@ -285,7 +287,7 @@ def describe_error(error: Exception) -> str:
 
 
 def as_medallion_error(error: Exception, what: str) -> MedallionError:
-    """Return the error itself if it is ours; any other one as what failed, and its cause."""
+    """Return a MedallionError as it is; any other error as a StreamError: `what` and the cause."""
     if isinstance(error, MedallionError):
         return error
     failure = StreamError(f"{what}: {describe_error(error)}")
@@ -301,23 +303,23 @@ def combine_errors(failures: Sequence[MedallionError]) -> MedallionError:
 
 
 def one_line(text: str) -> str:
-    """Return the text of an error without stack traces; with the SQL that failed, if named."""
-    message, found = _raised_in_python(text) or _raised_in_java(text), _FRAGMENT.search(text)
-    sql = " ".join(_UNDERLINE.sub("", found[1] or found[2]).split()) if found else ""
+    """Return the text of an error without stack traces, with the SQL that it names."""
+    message, match = _raised_in_python(text) or _raised_in_java(text), _FRAGMENT.search(text)
+    sql = " ".join(_UNDERLINE.sub("", match[1] or match[2]).split()) if match else ""
     return f"{message} (in {sql})" if sql else message
 
 
 def _raised_in_python(text: str) -> str:
-    """Return what Python raised, which is the line after the last of its stack traces; or ""."""
-    _, found, traced = text.rpartition(_TRACEBACK)
-    raised = (line for line in traced.splitlines() if found and line and not line[0].isspace())
+    """Return Python's error, which is the line after the last stack trace; "" without one."""
+    _, traceback, rest = text.rpartition(_TRACEBACK)
+    raised = (line for line in rest.splitlines() if traceback and line and not line[0].isspace())
     line = next(raised, "")
     class_name, colon, message = line.partition(": ")
     return message if colon and re.fullmatch(r"[\w.]+", class_name) else line
 
 
 def _raised_in_java(text: str) -> str:
-    """Return the first line, and the last cause unless the first line has it already."""
+    """Return the first line, and the last cause unless the first line contains it."""
     lines = [line.strip() for line in _CALLED.sub("", text).splitlines()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     filled = [line for line in lines if line] or ["unknown error"]

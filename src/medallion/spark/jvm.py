@@ -1,4 +1,4 @@
-"""The Java process, and queries whose threads have died of one of its fatal errors.
+"""The Java process, and queries whose threads have died of a fatal error in Java.
 
 After a stack overflow Spark continues as if the query's thread still ran: the query stays active,
 and waiting for it would never end. (Java ends the process if memory runs out; see `session`.)
@@ -17,7 +17,7 @@ _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Return whether the Java process runs, and Spark in it."""
+    """Return whether the Java process and its SparkContext are running."""
     try:
         return not spark.sparkContext._jsc.sc().isStopped()
     except (*SPARK_ERRORS, OSError, AttributeError):
@@ -31,13 +31,13 @@ def has_lost_its_thread(query: StreamingQuery) -> bool:
 
 
 def query_throwable(query: StreamingQuery) -> Any:
-    """Return Java's exception that ended a query, whose causes PySpark's does not lead to."""
+    """Return the Java exception that ended a query: PySpark's exception lacks its causes."""
     failure = query._jsq.exception()
     return failure.get() if failure.isDefined() else None
 
 
 def release_query(query: StreamingQuery) -> None:
-    """End a query without a thread for Spark too, so that another one may take its name."""
+    """Make Spark forget a query whose thread has died, so that its name is free again."""
     query.stop()
     execution = _execution(query)
     execution.sparkSession().streams().notifyQueryTermination(execution)

@@ -24,12 +24,12 @@ def catalyst_class(rows: DataFrame, name: str) -> Any:
 
 
 def expand_functions(rows: DataFrame, plan: Any) -> Any:
-    """Return the plan with functions that stand for others replaced: to_date(x) by a cast."""
+    """Return the plan with aliases of other expressions replaced: to_date(x) by a cast."""
     return optimizer_rule(rows, "ReplaceExpressions").apply(plan)
 
 
 def optimizer_rule(rows: DataFrame, name: str) -> Any:
-    """Return a rule of Spark's optimizer, which makes another plan of one."""
+    """Return a rule of Spark's optimizer, whose `apply` returns a changed plan."""
     return getattr(catalyst_class(rows, f"optimizer.{name}$"), "MODULE$")
 
 
@@ -37,16 +37,16 @@ def plan_nodes(tree: Any) -> Iterator[Any]:
     """Yield a plan or an expression, and all its descendants."""
     yield tree
     children = tree.children()
-    for at in range(children.size()):
-        yield from plan_nodes(children.apply(at))
+    for index in range(children.size()):
+        yield from plan_nodes(children.apply(index))
 
 
 def plan_expressions(plan: Any) -> Iterator[Any]:
     """Yield all expressions of a plan, and all their descendants."""
     for node in plan_nodes(plan):
         expressions = node.expressions()
-        for at in range(expressions.size()):
-            yield from plan_nodes(expressions.apply(at))
+        for index in range(expressions.size()):
+            yield from plan_nodes(expressions.apply(index))
 
 
 def node_type(node: Any) -> str:
@@ -55,44 +55,45 @@ def node_type(node: Any) -> str:
 
 
 def fields_in(
-    spark: SparkSession, expressions: Iterable[str], outside: Collection[str] = ()
+    spark: SparkSession, expressions: Iterable[str], excluded: Collection[str] = ()
 ) -> set[tuple[str, ...]]:
     """Return the fields that SQL expressions name, whether a table has them or not.
 
     Args:
         spark: the session whose parser reads the expressions.
         expressions: SQL over the columns of one table.
-        outside: functions, and types of casts; what is named only within one of them is left out.
+        excluded: functions and types of casts, whose arguments are left out.
 
     Returns:
-        The parts of each dotted name: `user.plan` gives `("user", "plan")`. Variables of lambdas
-        are left out, and what follows an index is not part of a name: `items[0].sku` gives
-        `("items",)`.
+        The parts of each dotted name: `user.plan` gives `("user", "plan")`. A name ends
+        at an index: `items[0].sku` gives `("items",)`. Variables of lambdas are left out.
 
     Raises:
         ParseException: one of them is not an expression.
     """
     parser = spark._jsparkSession.sessionState().sqlParser()
-    return {name for sql in expressions for name in _names_in(parser.parseExpression(sql), outside)}
+    return {
+        name for sql in expressions for name in _names_in(parser.parseExpression(sql), excluded)
+    }
 
 
 def _names_in(
-    node: Any, outside: Collection[str], variables: frozenset[str] = frozenset()
+    node: Any, excluded: Collection[str], variables: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, ...]]:
     """Yield the names within a parsed expression, without the variables of enclosing lambdas."""
-    if _function_name(node) in outside:
+    if _function_name(node) in excluded:
         return
     if node_type(node) == "LambdaFunction":
         arguments = node.arguments()
-        variables |= {_name_parts(arguments.apply(at))[0] for at in range(arguments.size())}
+        variables |= {_name_parts(arguments.apply(index))[0] for index in range(arguments.size())}
     # Within a lambda the parser takes each name for a variable.
     if node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
         parts = _name_parts(node)
         if parts[0] not in variables:
             yield parts
     children = node.children()
-    for at in range(children.size()):
-        yield from _names_in(children.apply(at), outside, variables)
+    for index in range(children.size()):
+        yield from _names_in(children.apply(index), excluded, variables)
 
 
 def _function_name(node: Any) -> str | None:
@@ -104,10 +105,10 @@ def _function_name(node: Any) -> str | None:
 
 def _name_parts(node: Any) -> tuple[str, ...]:
     parts = node.nameParts()
-    return tuple(parts.apply(at) for at in range(parts.size()))
+    return tuple(parts.apply(index) for index in range(parts.size()))
 
 
-# The configuration's types by Spark's types, each wide enough for these. Others have none.
+# The configuration's type for each of Spark's, wide enough for it. Other types have none.
 CONFIG_TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long"),
     **dict.fromkeys(("float", "double"), "double"),

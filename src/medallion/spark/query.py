@@ -1,4 +1,4 @@
-"""Streaming queries: triggers, the function that writes batches, progress records, and the run."""
+"""Streaming queries: triggers, sinks, progress records, and running queries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from medallion.storage import clock
 
 
 class Sink:
-    """A function that writes micro-batches, and the error it failed with.
+    """A function that writes micro-batches, and the error that it raised.
 
-    Spark reports such an error as a stack trace of Python.
+    Spark itself would report such an error as a Python stack trace.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Sink:
 
         Args:
             write: writes one batch, given its rows and its number.
-            stopping: is set when the query is to be stopped; what the function does then may fail.
+            stopping: set before the query is stopped; the function may fail from then on.
         """
         self._write, self.stopping = write, stopping or Event()
         self.failure: MedallionError | None = None
@@ -46,15 +46,15 @@ class Sink:
         """Write one batch.
 
         Raises:
-            MedallionError: the function failed. The error has no text of Java: Spark searches it
-                with a regular expression whose stack grows with the text.
+            MedallionError: the function failed. The message has no Java stack trace: Spark
+                searches it with a regular expression whose stack grows with the text.
         """
         try:
             self._write(rows, batch)
         except Exception as error:
             self.error = error
-            which = "" if isinstance(error, MedallionError) else f"batch {batch}: "
-            self.failure = MedallionError(which + describe_error(error))
+            prefix = "" if isinstance(error, MedallionError) else f"batch {batch}: "
+            self.failure = MedallionError(prefix + describe_error(error))
             raise self.failure from None
 
 
@@ -71,8 +71,8 @@ class BatchProgress:
     seconds: float
 
     @classmethod
-    def of(cls, record: dict[str, Any]) -> BatchProgress:
-        """Return the progress in a record of Spark, parsed from JSON."""
+    def from_record(cls, record: dict[str, Any]) -> BatchProgress:
+        """Return the progress in one of Spark's records, parsed from JSON."""
         operators = record.get("stateOperators") or []
         return cls(
             id=record["batchId"],
@@ -94,15 +94,15 @@ def watermark_of(record: dict[str, Any]) -> str | None:
 
 
 def records_after(query: StreamingQuery, batch: int) -> Iterator[dict[str, Any]]:
-    """Yield Spark's records of the completed batches after a number, parsed from JSON."""
+    """Yield Spark's records of the completed batches after a batch, parsed from JSON."""
     last = query.lastProgress
     if last is None or last["batchId"] <= batch:
         return
-    # Fetching all records takes long: only if some were missed.
+    # Fetching all records is slow: do it only if some were missed.
     missed = last["batchId"] > batch + 1
     for progress in query.recentProgress if missed else [last]:
-        ran = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
-        if ran and progress["batchId"] > batch:
+        has_run = "addBatch" in progress["durationMs"]  # an idle trigger leaves a record as well
+        if has_run and progress["batchId"] > batch:
             yield json.loads(progress.json)
 
 
@@ -139,9 +139,9 @@ class Run:
     Attributes:
         last_batch: the last batch known to have ended; at first, the checkpoint's.
         started_at: in microseconds since 1970.
-        ended: seconds of a monotonic clock.
+        ended: when it ended, in seconds of a monotonic clock; None if it runs.
         has_done_batch: whether a batch ended since the start, recorded or not.
-        needs_restart: whether it only has to be started again, which is no failure.
+        needs_restart: whether it only has to be started again, which does not count as a failure.
         is_recorded: whether it has ended, and all its batches are in `ops.runs`.
         find_failing_part: returns a message about the part of its SQL that fails, if any.
     """
@@ -161,7 +161,7 @@ class Run:
     find_failing_part: Callable[[], str | None] = lambda: None
     _started: float = field(default_factory=time.monotonic)
     _is_stopped: bool = False
-    _own_failure: Failure | None = None  # why it stopped by itself
+    _own_failure: Failure | None = None  # the reason why it stopped
 
     @property
     def has_dead_thread(self) -> bool:
@@ -175,12 +175,12 @@ class Run:
 
     @property
     def is_processing(self) -> bool:
-        """Return whether it processes rows now, and does not only look for them."""
+        """Return whether it is processing rows, and not only polling for them."""
         status = self.query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
     def activity(self) -> tuple[Any, ...]:
-        """Return values that change whenever the query does something, even if it finds no rows."""
+        """Return values that change whenever the query does something, even without new rows."""
         last = self.query.lastProgress
         return self.query.status["message"], last["timestamp"] if last else None
 
@@ -193,7 +193,7 @@ class Run:
             self.query.awaitTermination(seconds)  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """Note that it has ended by itself."""
+        """Mark it as ended by itself."""
         if self.has_dead_thread:
             self.stop()
         self.ended = time.monotonic()
@@ -217,7 +217,7 @@ class Run:
     def collect(self) -> None:
         """Collect the records of the batches that have ended since the last call."""
         for record in records_after(self.query, self.last_batch):
-            batch = BatchProgress.of(record)
+            batch = BatchProgress.from_record(record)
             self.batches[batch.id] = batch
             self.last_batch, self.has_done_batch = batch.id, True
             if self.on_batch:
@@ -235,7 +235,7 @@ class Run:
         return (time.monotonic() if self.ended is None else self.ended) - self._started
 
     def unrecorded_batches(self, since: int) -> range:
-        """Return the completed batches after `since`, those of an interrupted run included.
+        """Return the completed batches after `since`, also those of an interrupted run.
 
         The record of the last batch of a running query may come later. (Spark keeps the offsets of
         100 batches only.)
@@ -285,20 +285,20 @@ def start_query(
     writer: DataStreamWriter,
     name: str,
     checkpoint: Path,
-    how: Mapping[str, Any],
+    trigger: Mapping[str, Any],
     sink: Sink | Path,
 ) -> Run:
-    """Start a query whose batches a function writes, or Spark itself to a Delta table.
+    """Start a query whose batches are written by a function, or by Spark to a Delta table.
 
     Args:
         writer: the rows to write.
         name: the query.
         checkpoint: its checkpoint.
-        how: its trigger, as `trigger_options` returns it.
+        trigger: its trigger, as `trigger_options` returns it.
         sink: the function, or the path of the table.
     """
     before = checkpoints.last_committed(checkpoint)
-    writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**how)
+    writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     if isinstance(sink, Path):
         return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)

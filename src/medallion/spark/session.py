@@ -1,4 +1,4 @@
-"""The SparkSession: its settings, and how much work it is started for."""
+"""The SparkSession, with settings for the amount of work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.storage.text import error_reason
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
-"""After a lack of memory in one thread, Spark would wait for that thread for ever."""
+"""Otherwise Spark would wait forever for a thread that ran out of memory."""
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Only Java's first compiler: a short process ends before the second pays off. With a smaller code
 cache Java prints warnings on standard output."""
@@ -34,17 +34,17 @@ TASKS_FIRST = (
     "-XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
     f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
 )
-"""Java's second compiler for tasks only, not for planning. Java reports it on standard
-error, for standard output may be one JSON document."""
+"""Java's second compiler for tasks only, not for planning. Java logs this on standard
+error, because standard output may be one JSON document."""
 INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
-"""No generated code: to compile it takes longer than to process a few thousand rows."""
+"""No generated code: compiling it takes longer than processing a few thousand rows."""
 
 
 class Workload(Enum):
-    """The amount of work, as far as it matters to Java and Spark."""
+    """The amount of work, which selects settings of Java and Spark."""
 
     LITTLE = "little"
     SOME = "some"
@@ -52,10 +52,10 @@ class Workload(Enum):
     ENDLESS = "endless"  # or unknown
 
     @classmethod
-    def of(cls, size: int, rows: int) -> Workload:
+    def for_input(cls, size: int, rows: int) -> Workload:
         """Return the workload of files to ingest and rows to read or rewrite.
 
-        The limits are near where one setting took as long as the next (docs/benchmarks.md).
+        Near the limits two settings took equally long (docs/benchmarks.md).
 
         Args:
             size: bytes of files.
@@ -103,7 +103,7 @@ _FIXED: Mapping[str, str] = {
     "spark.sql.json.enablePartialResults": "true",
     "spark.sql.legacy.json.allowEmptyString.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Rows are counted by Delta's commit metrics, and found by the offsets of batches.
+    # Rows are counted from Delta's commit metrics and from the offsets of batches.
     "spark.databricks.delta.history.metricsEnabled": "true",
     "spark.databricks.delta.stats.collect": "true",
     "spark.sql.streaming.minBatchesToRetain": "100",
@@ -115,7 +115,7 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",
 }
-# Names that PySpark looks up in the JVM for each call, which would search all of Spark's jars.
+# Names that PySpark uses in each call; each lookup in the JVM would search all of Spark's jars.
 _CLASSES = (
     "functions",
     "PythonUtils",
@@ -141,8 +141,8 @@ def spark_session(
         config: the configuration; without one, that of this process.
         name: the name of the application in Spark.
         debug: log errors of Spark with their stack traces.
-        more: settings for this session, which win over the file's.
-        work: how much it has to do.
+        more: settings for this session, which override the file's.
+        work: the amount of work.
 
     Raises:
         ConfigError: the settings file is missing or invalid; Spark does not start with the
@@ -151,25 +151,25 @@ def spark_session(
     """
     config = config or load()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
-    given = _submitted() if submitted else {}
-    master = given.get("spark.master") or config.master or "local[*]"
+    submitted_settings = _submitted_settings() if submitted else {}
+    master = submitted_settings.get("spark.master") or config.master or "local[*]"
     local = _LOCAL if master.startswith("local") else {}
-    wanted = {**local, **session_settings(config), **work.spark, **(more or {})}
+    settings = {**local, **session_settings(config), **work.spark, **(more or {})}
     builder = SparkSession.builder.appName(name)
     if not submitted:
         _refuse_another_spark()
         log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
-        options = (wanted.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
+        options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
         java = (*options, _JAVA_OPTIONS, work.java)
-        wanted[_JAVA] = " ".join(java).strip()
+        settings[_JAVA] = " ".join(java).strip()
         builder = builder.master(master)
-    for key, value in wanted.items():
-        if key not in given:
+    for key, value in settings.items():
+        if key not in submitted_settings:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Otherwise each thread of Java keeps memory that RocksDB has freed in its own arena.
+    # Otherwise memory that RocksDB has freed stays in an arena of each Java thread.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    session = _started(builder, None if submitted else config.master)
+    session = _get_session(builder, None if submitted else config.master)
     _prepare(session, debug)
     return session
 
@@ -178,12 +178,12 @@ def _refuse_another_spark() -> None:
     """Raise ConfigError if SPARK_HOME is a Spark that this PySpark cannot use."""
     home = os.environ.get("SPARK_HOME")
     if home and not any(Path(home, "jars").glob(f"spark-core_*-{version}.jar")):
-        raise ConfigError(f"SPARK_HOME: {home} has no Spark {version}, which is needed: unset it.")
+        raise ConfigError(f"SPARK_HOME: {home} has no Spark {version}: unset it.")
 
 
 def _prepare(session: SparkSession, debug: bool) -> None:
-    """Set what is set in the JVM, which spark-submit may have started."""
-    # Errors are reported in one line, and many are handled: stack traces only if asked for.
+    """Configure logging, time zone and class lookups in the JVM."""
+    # Errors are handled, or reported in one line: stack traces only with --debug.
     session.sparkContext.setLogLevel("ERROR" if debug else "FATAL")
     if not debug:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.FATAL)
@@ -205,20 +205,20 @@ def session_of_command(
         config: the configuration.
         name: the name of the application in Spark.
         debug: log errors of Spark with their stack traces.
-        work: how much it has to do.
+        work: the amount of work.
 
     Raises:
         ConfigError: as `spark_session` does.
-        KeyboardInterrupt: a signal has come, or Java has died of it.
+        KeyboardInterrupt: a signal has come.
     """
     spark = None
-    # Python gets Spark's times in its own zone, without a name, as in gates.
+    # PySpark returns timestamps in Python's local zone, without naming it.
     os.environ["TZ"] = "UTC"
     time.tzset()
     with signals.defer_signals():
         try:
-            with ThreadPoolExecutor(1) as beside:  # in the main thread PySpark takes over Ctrl-C
-                spark = beside.submit(spark_session, config, name, debug, work=work).result()
+            with ThreadPoolExecutor(1) as executor:  # in the main thread PySpark takes over Ctrl-C
+                spark = executor.submit(spark_session, config, name, debug, work=work).result()
             signals.raise_if_requested()
             yield spark
         except Exception:
@@ -241,7 +241,7 @@ def _stop(spark: SparkSession) -> None:
         spark.stop()
 
 
-def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
+def _get_session(builder: SparkSession.Builder, master: str | None) -> SparkSession:
     """Return the session; `master` is the configured one, if any."""
     try:
         return builder.getOrCreate()
@@ -252,12 +252,12 @@ def _started(builder: SparkSession.Builder, master: str | None) -> SparkSession:
         raise ConfigError(f"MEDALLION_MASTER: {reason}") from error
     except ConnectionError as error:
         raise MedallionError(
-            "Java has ended while Spark started: its own lines above say why, such as a folder for "
-            "temporary files that cannot be written to (spark.local.dir, SPARK_LOCAL_DIRS)."
+            "Java has ended while Spark started: see its output above. A common reason is a "
+            "temporary directory that is not writable (spark.local.dir, SPARK_LOCAL_DIRS)."
         ) from error
 
 
-def _submitted() -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
     """Return the settings of spark-submit, from its command line or Spark's own file."""
     SparkContext._ensure_initialized()  # otherwise PySpark has no JVM to ask
     return {key: value for key, value in SparkConf().getAll() if key not in _FIXED}
@@ -281,13 +281,13 @@ def session_settings(config: Config) -> dict[str, str]:
             continue
         if len(words) != 2 or not words[0].startswith("spark."):
             raise ConfigError(
-                f"{file} line {number}: must be a key that begins with spark. and a value."
+                f"{file} line {number}: must be a key that starts with spark. and a value."
             )
         key, value = words[0], words[1].strip()
         if value.lower() != _FIXED.get(key, value).lower():
             raise ConfigError(
-                f"{file} line {number}: {key} is {_FIXED[key]} here, whatever else is set: with "
-                "another value the same line would be another row, or not be counted. Take it out."
+                f"{file} line {number}: {key} must be {_FIXED[key]}: with another value, rows "
+                "would change, or not be counted. Remove the line."
             )
         settings[key] = value
     return {**settings, **_FIXED}

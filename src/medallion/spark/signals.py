@@ -1,6 +1,6 @@
-"""SIGTERM and Ctrl-C, handled where no call is interrupted.
+"""SIGTERM and Ctrl-C, deferred so that they interrupt no call to Java.
 
-A signal within a call to Java leaves a stack trace; while Java starts, it ends Java as well.
+A signal during such a call leaves a stack trace; while Java starts, it also ends Java.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ShutdownRequest:
-    """The first signal that came; nothing else happens until the program asks for it.
+    """The first signal that has come; it has no effect until the program checks for it.
 
     A second Ctrl-C, a second later, ends the program at once. (A SIGTERM may come twice: `timeout`
     sends it to the process and to its group.)
@@ -27,18 +27,18 @@ class ShutdownRequest:
         self._at = 0.0
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether a signal has come."""
         return self.number is not None
 
-    def note(self, number: int, _: object) -> None:
-        """Handle a signal.
+    def handle(self, number: int, _: object) -> None:
+        """Record a signal.
 
         Raises:
             KeyboardInterrupt: at the second Ctrl-C.
         """
         if self.number is None:
-            # Java may have the signal too, and Py4J logs its end as a stack trace.
+            # Java may get the signal too, and Py4J would log its end as a stack trace.
             logging.disable(logging.CRITICAL)
             self.number, self._at = number, time.monotonic()
         elif number == signal.SIGINT and time.monotonic() - self._at > 1:
@@ -50,7 +50,7 @@ _requests: list[ShutdownRequest] = []
 
 @contextmanager
 def defer_signals() -> Iterator[ShutdownRequest]:
-    """Only note signals within this context; contexts may be nested.
+    """Only record signals within this context; contexts may be nested.
 
     Raises:
         KeyboardInterrupt: at the second Ctrl-C.
@@ -60,7 +60,7 @@ def defer_signals() -> Iterator[ShutdownRequest]:
         return
     _requests.append(request := ShutdownRequest())
     try:
-        with handled(request.note, _NUMBERS):
+        with replace_handlers(request.handle, _NUMBERS):
             yield request
     finally:
         _requests.remove(request)
@@ -68,7 +68,7 @@ def defer_signals() -> Iterator[ShutdownRequest]:
 
 
 @contextmanager
-def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
+def replace_handlers(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
     """Set another handler for some signals within this context."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
@@ -79,8 +79,8 @@ def handled(handler: Any, numbers: Iterable[signal.Signals]) -> Iterator[None]:
 
 
 def is_shutdown_requested() -> bool:
-    """Return whether a signal has come: errors may be due to it."""
-    return any(each.is_asked_for for each in _requests)
+    """Return whether a signal has come, which may be the cause of errors."""
+    return any(each.is_requested for each in _requests)
 
 
 def raise_if_requested() -> None:
@@ -93,10 +93,10 @@ def raise_if_requested() -> None:
 def sigterm_as_interrupt() -> Iterator[None]:
     """Raise KeyboardInterrupt for SIGTERM within this context, as Python does for Ctrl-C."""
 
-    def end(number: int, _: object) -> None:
+    def interrupt(number: int, _: object) -> None:
         raise KeyboardInterrupt(number)
 
-    with handled(end, [signal.SIGTERM]):
+    with replace_handlers(interrupt, [signal.SIGTERM]):
         yield
 
 
@@ -108,5 +108,5 @@ def default_signals() -> Iterator[None]:
     perhaps hours later. A Ctrl-C that is ignored, as after `&` in a script, stays ignored.
     """
     handled_numbers = [number for number in _NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
-    with handled(signal.SIG_DFL, handled_numbers):
+    with replace_handlers(signal.SIG_DFL, handled_numbers):
         yield

@@ -17,8 +17,8 @@ from medallion.storage.text import Reporter
 
 PATIENCE = 300.0  # seconds
 _POLL_SECONDS = 0.5
-_PAUSE = 10.0  # between checks: an idle query shows activity as often
-_FINISH = 30  # seconds for all queries of a stream, of which a batch takes a few
+_PAUSE = 10.0  # seconds between checks; an idle query shows activity that often
+_FINISH = 30  # seconds in which all queries of a stream may complete their batches
 
 
 class Watch:
@@ -26,23 +26,23 @@ class Watch:
 
     def __init__(
         self,
-        say: Reporter,
+        report: Reporter,
         patience: float = PATIENCE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start to watch.
 
         Args:
-            say: reports queries without progress.
+            report: reports queries without progress.
             patience: the seconds without progress after which a query is reported.
             clock: a monotonic clock, in seconds.
         """
-        self._say, self._patience, self._clock = say, patience, clock
+        self._report, self._patience, self._clock = report, patience, clock
         self._checked_at = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
     def check_progress(self, runs: Iterable[Run]) -> None:
-        """Report queries without progress, and again after as long.
+        """Report queries without progress, and again after each further `patience`.
 
         A completed task is progress, also if Spark runs it for another query.
         """
@@ -53,34 +53,34 @@ class Watch:
         tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
         seen, self._seen = self._seen, {}
         for run in runs:
-            sign = (run.activity(), tasks)
+            activity = (run.activity(), tasks)
             before, since = seen.get(id(run), (None, now))
-            if sign != before:
+            if activity != before:
                 since = now
             elif now - since >= self._patience:
-                self._say(
+                self._report(
                     f"{run.name}: no progress for {minutes}, and rows may be waiting; if "
                     "this continues, stop this run and start it again"
                 )
                 since = now
-            self._seen[id(run)] = (sign, since)
+            self._seen[id(run)] = (activity, since)
 
     def await_all(self, runs: Iterable[Run], at_once: float = inf) -> None:
         """Wait until queries have ended; one that fails does not stop the others.
 
         Args:
-            runs: the queries. An iterator may start each as it is asked for it.
+            runs: the queries. An iterator may start each query when it yields it.
             at_once: how many may run at the same time.
 
         Raises:
             StreamError: at least one failed; the message names each with its cause.
             KeyboardInterrupt: a signal has come, and the queries have been stopped.
         """
-        upcoming, everyone, active = iter(runs), list[Run](), list[Run]()
+        upcoming, started, active = iter(runs), list[Run](), list[Run]()
         while True:
             while len(active) < at_once and (run := next(upcoming, None)):
                 active.append(run)
-                everyone.append(run)
+                started.append(run)
             if not active:
                 break
             ended = [run for run in active if not run.is_active]
@@ -96,7 +96,7 @@ class Watch:
             signals.raise_if_requested()
             self.check_progress(active)
             active[0].await_termination(_POLL_SECONDS)
-        failures = [f"{run.name}: {error}" for run in everyone if (error := run.error())]
+        failures = [f"{run.name}: {error}" for run in started if (error := run.error())]
         if failures:
             raise StreamError("; ".join(failures))
 
@@ -104,16 +104,16 @@ class Watch:
 def stop_after_batches(runs: Iterable[Run]) -> None:
     """Stop queries one after the other, each after its current batch.
 
-    The rows of an interrupted batch are in no record until the next start, so that the balance does
-    not add up.
+    The rows of an interrupted batch are not recorded until the next start, and until then the
+    balance does not add up.
     """
-    until = time.monotonic() + _FINISH
+    deadline = time.monotonic() + _FINISH
     for run in runs:
         with suppress(*SPARK_ERRORS):  # stop the others in any case
             run.collect()
             last = run.last_batch
             while run.is_active and run.is_processing and run.last_batch == last:
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     break
                 time.sleep(0.05)
                 run.collect()

@@ -1,1 +1,1 @@
-"""The records: runs, the ledgers of files and of topics, and what a refresh has left to do."""
+"""The records: runs, the ledgers of files and of topics, and the plan of an unfinished refresh."""

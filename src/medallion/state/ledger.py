@@ -18,7 +18,7 @@ from medallion.storage.table_specs import TableSpec
 
 
 class ReasonCode(StrEnum):
-    """The column `reason_code` of `ops.files`: what a file's state is due to."""
+    """The column `reason_code` of `ops.files`: the reason for a file's state."""
 
     # A file that is not ingested under its name, or not yet.
     LINK = "symbolic_link"
@@ -28,7 +28,7 @@ class ReasonCode(StrEnum):
     BEING_WRITTEN = "being_written"
     CSV_HEADER = "csv_header"
     MULTI_LINE = "multi_line"
-    # A folder whose files are not known.
+    # A directory whose files are unknown.
     FOLDER_MISSING = "folder_missing"
     FOLDER_UNREADABLE = "folder_unreadable"
     # A rejected file.
@@ -47,13 +47,13 @@ class ReasonCode(StrEnum):
 
 
 class Reason(NamedTuple):
-    """A reason as code and text."""
+    """A reason, as a code and as a message."""
 
     code: ReasonCode
     text: str
 
 
-# Codes of rejected and vanished files in ledgers of earlier releases, which had only the text in
+# Codes of rejected and vanished files in ledgers of earlier releases, which had only a message in
 # `why`. The next scan gives pending files their code.
 _OLD_TEXTS = {
     "a file of this name was taken in before": ReasonCode.NAME_TAKEN,
@@ -66,7 +66,7 @@ _OLD_TEXTS = {
 
 
 def reason_code_of_text(text: str) -> ReasonCode:
-    """Return the code of a text that an earlier release wrote without one."""
+    """Return the code of a message that an earlier release wrote without a code."""
     codes = (code for start, code in _OLD_TEXTS.items() if text.startswith(start))
     return next(codes, ReasonCode.OTHER)
 
@@ -87,8 +87,8 @@ class Entry:
     """One row of the ledger. Times are microseconds since 1970, `size` is in bytes.
 
     `version` counts the files of one path; `moved_to` is the current path, if it is another one.
-    `reason_code` is a `ReasonCode`, `why` its text. `reported_at` is when a run that ended with
-    status 1 named the file, `dismissed_at` when the user acknowledged it.
+    `reason_code` is a `ReasonCode`, `why` the message. `reported_at` is when a run that ended with
+    status 1 reported the file, `dismissed_at` when the user acknowledged it.
     """
 
     source: str
@@ -111,7 +111,7 @@ class Entry:
 
     @property
     def info(self) -> FileInfo:
-        """The state of the file when it was last listed."""
+        """Return the size and time of the file when it was last listed."""
         return FileInfo(self.size, self.modified_at)
 
     def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
@@ -137,8 +137,8 @@ class Entry:
         """
         code, text = reason or (None, None)
         changed = replace(self, state=state, why=text, reason_code=code)
-        is_known = code is not None and code == self.reason_code
-        return changed if is_known else replace(changed, reported_at=None, dismissed_at=None)
+        is_same_reason = code is not None and code == self.reason_code
+        return changed if is_same_reason else replace(changed, reported_at=None, dismissed_at=None)
 
 
 _COLUMNS = records.record_columns(Entry)
@@ -201,12 +201,12 @@ class Ledger:
 
 
 def ingested_rows(entries: Iterable[Entry]) -> int:
-    """Return the rows in bronze by the ledger."""
+    """Return the number of rows in bronze according to the ledger."""
     return sum(entry.rows or 0 for entry in entries if entry.state in INGESTED_STATES)
 
 
 def newest_versions(entries: Iterable[Entry]) -> dict[str, Entry]:
-    """Return the newest version of each path, independent of clocks."""
+    """Return the newest version of each path, by its number."""
     return {entry.path: entry for entry in sorted(entries, key=lambda each: each.version)}
 
 
@@ -214,24 +214,24 @@ def read_entries(
     layout: Layout, source: str | None = None, state: str | None = None
 ) -> list[Entry]:
     """Return rows of the ledger in the order in which the files were first seen; no JVM."""
-    asked: Mapping[str, str | None] = {"source": source, "state": state}
-    terms = [f"{name} = '{value}'" for name, value in asked.items() if value is not None]
-    return _read(layout, f"where {' and '.join(terms)}" if terms else "")
+    filters: Mapping[str, str | None] = {"source": source, "state": state}
+    conditions = [f"{name} = '{value}'" for name, value in filters.items() if value is not None]
+    return _read(layout, f"where {' and '.join(conditions)}" if conditions else "")
 
 
 def entries_not_ingested(layout: Layout) -> list[Entry]:
-    """Return the newest versions that are pending, unreadable or rejected, in the same order."""
+    """Return the newest versions that are pending, unreadable or rejected, oldest first."""
     states = (PENDING, *REFUSED_STATES)
-    some = f"select path from rows where state in {states}"
+    paths = f"select path from rows where state in {states}"
     versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in _read(layout, f"where path in ({some})"):
+    for entry in _read(layout, f"where path in ({paths})"):
         versions[entry.source, entry.path].append(entry)
     newest = (max(each, key=lambda entry: entry.version) for each in versions.values())
     return [entry for entry in newest if entry.state in states]
 
 
 def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
-    """Return the files that were archived last, at most `limit`, and how many there are."""
+    """Return the newest archived files, at most `limit`, and the number of all of them."""
     where = f"where state in {(ARCHIVED, REPLACED)} and moved_to is not null"
     entries = _read(layout, where, f"committed_at desc limit {limit}")
     if len(entries) < limit:

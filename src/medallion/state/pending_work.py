@@ -38,14 +38,14 @@ class WorkReason(StrEnum):
     NOT_VALIDATED = "rows are not validated yet"
 
 
-_NOTE = "settings"
+_SETTINGS = "settings"
 
 
 def settings_digest(config: Config) -> str:
-    """Return a digest of what defines the queries, from the version to Spark's settings."""
+    """Return a digest of release, sources, gold tables, suites and Spark's settings."""
     digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
-    folders = (config.expectations, config.conf_dir / "spark")
-    files = (path for folder in folders for path in folder.rglob("*"))
+    directories = (config.expectations, config.conf_dir / "spark")
+    files = (path for each in directories for path in each.rglob("*"))
     for file in sorted(path for path in files if path.is_file()):
         digest.update(str(file.relative_to(config.conf_dir)).encode())
         digest.update(file.read_bytes())
@@ -54,12 +54,12 @@ def settings_digest(config: Config) -> str:
 
 def record_settings(config: Config, query: str, settings: str) -> None:
     """Record the settings with which a query was started, or accepted without one."""
-    checkpoints.note(config.layout.checkpoint(query), _NOTE, {"of": settings})
+    checkpoints.write_document(config.layout.checkpoint(query), _SETTINGS, {"of": settings})
 
 
 def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     """Return whether the settings differ from those of the last start."""
-    return checkpoints.noted(config.layout.checkpoint(query), _NOTE) != {"of": settings}
+    return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) != {"of": settings}
 
 
 def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkReason]:
@@ -85,20 +85,23 @@ def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkR
 
 
 def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
-    """Return why a query must not start beside a table that is older than what was recorded.
+    """Return why a query must not start if one of its tables is older than was recorded.
 
-    Such a table was restored by itself. Its next commits have versions that were read before, so
-    readers would pass over their rows. Only versions are compared: those of the tables, of the
-    record, and of the checkpoints of the query and of the queries that read what it writes.
+    Such a table was restored without the others. Its next commits reuse versions that were read
+    before, so readers would skip their rows. Only versions are compared: those of the tables, of
+    the record, and of the checkpoints of the query and of the readers of its tables.
+
+    Returns:
+        The message; None if no table is older.
     """
-    every = queries(config)
-    definition = next(each for each in every if each.name == query)
+    all_queries = queries(config)
+    this = next(each for each in all_queries if each.name == query)
     checkpoint, table = config.layout.checkpoint, config.layout.table
-    older = [name for name in definition.upstream if has_read_more(checkpoint(query), table(name))]
+    older = [name for name in this.upstream if has_read_more(checkpoint(query), table(name))]
     # Bronze and gold have one target, and silver its quarantine beside it.
     recorded = runs.run_state.totals_of(query).versions
-    for target, version in zip(definition.targets, recorded, strict=False):
-        readers = (each.name for each in every if target in each.upstream)
+    for target, version in zip(this.targets, recorded, strict=False):
+        readers = (each.name for each in all_queries if target in each.upstream)
         if delta_tables.table_exists(table(target)) and (
             version > delta_tables.table_version(table(target))
             or any(has_read_more(checkpoint(reader), table(target)) for reader in readers)
@@ -106,17 +109,17 @@ def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
             older.append(target)
     if not older:
         return None
-    refresh = f", or rebuild {query} from what is there with medallion refresh {query}"
+    refresh = f", or rebuild {query} from the existing rows with medallion refresh {query}"
     return (
-        f"{query} cannot start: {' and '.join(older)} is older than what was recorded. Restore the "
-        f"whole root from one backup{refresh if definition.upstream else ''}."
+        f"{query} cannot start: {' and '.join(older)} is older than its records. Restore the "
+        f"complete root from one backup{refresh if this.upstream else ''}."
     )
 
 
 def lacks_entries(config: Config, source: str, rows_in_ledger: int) -> bool:
     """Return whether a source's ledger lacks rows that bronze has.
 
-    An interrupted run leaves it like this, and bronze repairs it when it starts. Until then, files
+    An interrupted run leaves such a ledger, which bronze repairs when it starts. Until then, files
     and messages must not be compared with the ledger: they would be ingested again.
     """
     return rows_in_ledger < delta_tables.row_count(config.layout.table(f"bronze.{source}"))
@@ -129,7 +132,7 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
     batches = checkpoints.last_planned(checkpoint), checkpoints.last_committed(checkpoint)
     try:
         read = max(_last_read(checkpoint, batch, table) for batch in batches)
-    except MedallionError:  # a corrupt plan, which its query repairs or refuses
+    except MedallionError:  # corrupt offsets, which the query repairs or reports
         return False
     return read > delta_tables.table_version(table)
 
@@ -143,24 +146,24 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
 
 
 def has_input(config: Config, query: str, upstream: Path) -> bool:
-    """Return whether a table has rows that a query has not read yet.
+    """Return whether a table has unread rows, or a change that the query has to report.
 
     Args:
         config: the configuration.
         query: the query that reads the table.
         upstream: the path of the table; for bronze, of its queue.
     """
-    if _reads_another(config, query, upstream):
-        return True  # the query refuses it
+    if _was_recreated(config, query, upstream):
+        return True  # the query reports it
     read = read_up_to(config, query, upstream)
     if 0 < read.version < delta_tables.earliest_version(upstream):
         return True  # the unread commits are gone, which the query reports
     if query.startswith(f"{PUBLISH}."):  # deleted rows are published too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
-    return not read.is_between_versions or _waiting_in(read, upstream) > 0
+    return not read.is_between_versions or _unread_rows_in(read, upstream) > 0
 
 
-def _reads_another(config: Config, query: str, upstream: Path) -> bool:
+def _was_recreated(config: Config, query: str, upstream: Path) -> bool:
     """Return whether the table was recreated since the query last read it."""
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
@@ -188,11 +191,11 @@ def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
 
 
 def unread_rows(config: Config, query: Query) -> int | None:
-    """Return the rows that a query has not read; None for bronze, which reads no table."""
+    """Return the number of rows that a query has not read; None for a bronze query."""
     if not query.upstream:
         return None
     upstream = [config.layout.table(name) for name in query.upstream]
-    return sum(_waiting_in(read_up_to(config, query.name, table), table) for table in upstream)
+    return sum(_unread_rows_in(read_up_to(config, query.name, table), table) for table in upstream)
 
 
 def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
@@ -204,8 +207,8 @@ def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
     return None if delta_tables.rows_written(table, after=read.version - 1, until=now) else now
 
 
-def _waiting_in(read: DeltaOffset, table: Path) -> int:
-    """Return the unread rows of a table, whose first commits may be gone."""
+def _unread_rows_in(read: DeltaOffset, table: Path) -> int:
+    """Return the number of unread rows of a table, even if its first commits are gone."""
     if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)
     return delta_tables.rows_written(table, after=read.version - 1)
@@ -216,7 +219,7 @@ def blocked_gates(
 ) -> dict[str, str]:
     """Return the tables whose gate blocks their rows, with the names of the failed expectations.
 
-    A table that has left the configuration, or has no suite any more, blocks nothing.
+    A table that is no longer configured, or no longer has a suite, blocks nothing.
 
     Args:
         config: the configuration.
@@ -234,7 +237,7 @@ def blocked_gates(
 def blocked_reason(gates: Mapping[str, str]) -> str:
     """Return the result of `blocked_gates` as part of a sentence."""
     failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
-    return f"{failures} failed and has not passed since"
+    return f"{failures} failed, and no later run passed"
 
 
 def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
@@ -280,5 +283,5 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
 def validated_version(run_state: RunState, table: str, path: Path) -> int:
     """Return the version up to which a table has passed its gate; -1 if it was recreated since."""
     version = run_state.passed.get(table, 0)
-    is_another = version > delta_tables.table_version(path)
-    return -1 if is_another and delta_tables.table_exists(path) else version
+    is_older = version > delta_tables.table_version(path)
+    return -1 if is_older and delta_tables.table_exists(path) else version

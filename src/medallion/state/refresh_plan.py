@@ -1,4 +1,4 @@
-"""The remaining steps of a refresh in a file, by which the next run completes it."""
+"""The refresh plan: a file with the remaining steps, so that the next run completes a refresh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from medallion.storage import files
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.text import printable
 
-_BUILT = ".refresh."
+_STAGED = ".refresh."
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class RefreshPlan:
 
     Attributes:
         table: the table that was rebuilt last.
-        built: its tables, while they still have to replace the old ones.
-        query: the id of the query that built them, and `batch` its last batch: they identify what
-            it has written.
+        built: the staged tables that still have to replace the old ones.
+        query: the id of the query that built them.
+        batch: the last batch of that query.
         row: the row for `ops.runs`.
-        then: the tables that are to be rebuilt after it, in this order.
+        then: the tables to rebuild after it, in this order.
     """
 
     table: str
@@ -37,8 +37,8 @@ class RefreshPlan:
     then: tuple[str, ...] = ()
 
     @property
-    def left(self) -> tuple[str, ...]:
-        """Return the tables whose queries cannot continue: rebuilt in part, or not yet."""
+    def pending(self) -> tuple[str, ...]:
+        """Return the tables whose queries cannot continue: partly rebuilt, or to be rebuilt."""
         return (self.table, *self.then) if self.built else self.then
 
 
@@ -58,7 +58,7 @@ class StagingLayout(Layout):
         A staging path is beside the others, so that a rename can replace the old checkpoint on any
         disk.
         """
-        return super().checkpoint(f"{_BUILT}{query}" if query in self.names else query)
+        return super().checkpoint(f"{_STAGED}{query}" if query in self.names else query)
 
 
 def read_plan(layout: Layout) -> RefreshPlan | None:
@@ -75,20 +75,20 @@ def read_plan(layout: Layout) -> RefreshPlan | None:
         return RefreshPlan(**{**plan, "built": tuple(plan["built"]), "then": tuple(plan["then"])})
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
-            f"{file} is damaged ({printable(str(error))}), and a table may be replaced in part. "
+            f"{file} is damaged ({printable(str(error))}), and a table may be partly replaced. "
             "Delete it, and run medallion refresh for each silver table, which also rebuilds the "
             "gold tables that read it."
         ) from None
 
 
 def pending_tables(layout: Layout) -> tuple[str, ...]:
-    """Return the tables that are still to be rebuilt."""
+    """Return the tables that still have to be rebuilt."""
     plan = read_plan(layout)
-    return plan.left if plan else ()
+    return plan.pending if plan else ()
 
 
 def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
-    """Return whether a table is being rebuilt, or was rebuilt in part.
+    """Return whether a table is being rebuilt, or is partly rebuilt.
 
     Args:
         layout: the paths of the lakehouse.
@@ -101,18 +101,18 @@ def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
 
 
 def resume_plan(layout: Layout) -> tuple[str, ...]:
-    """Return the tables that are still to be rebuilt, before another one is built.
+    """Return the tables that still have to be rebuilt, before a new rebuild starts.
 
-    An interrupted swap is built again: what was built for it must not be used any more.
+    The staged tables of an interrupted swap are outdated: that table is rebuilt again.
     """
     plan = read_plan(layout)
     if plan and plan.built:
-        write_plan(layout, RefreshPlan(plan.table, then=plan.left))
-    return plan.left if plan else ()
+        write_plan(layout, RefreshPlan(plan.table, then=plan.pending))
+    return plan.pending if plan else ()
 
 
 def write_plan(layout: Layout, plan: RefreshPlan) -> None:
-    """Write the plan atomically; if nothing is left to do, delete it, and then what was built."""
+    """Write the plan atomically; if nothing remains to do, delete it and the staged tables."""
     file = layout.refresh_plan
     if plan.built or plan.then:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,11 +123,11 @@ def write_plan(layout: Layout, plan: RefreshPlan) -> None:
 
 
 def remove_unfinished(layout: Layout) -> None:
-    """Remove what was built without a plan, by a refresh that has failed or was killed.
+    """Remove staged tables without a plan, left by a refresh that failed or was killed.
 
     The caller holds the lock of gold, without which nothing is rebuilt.
     """
     if not layout.refresh_plan.is_file():
-        built = layout.checkpoint(f"{_BUILT}*")
-        for folder in (layout.refresh_plan.parent, *built.parent.glob(built.name)):
-            shutil.rmtree(folder, ignore_errors=True)
+        staged = layout.checkpoint(f"{_STAGED}*")
+        for directory in (layout.refresh_plan.parent, *staged.parent.glob(staged.name)):
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The run record, `ops.runs`: what the engine counted, kept after the process has ended.
+"""The run record, `ops.runs`: the metrics of queries and the results of gates.
 
 Rows are ordered by `number`, and not by time: the clock may be set back.
 """
@@ -27,7 +27,7 @@ MOST_FIELDS, _NAME_LENGTH, _EXAMPLE_LENGTH = 20, 100, 40
 
 @dataclass(frozen=True)
 class RescuedField:
-    """A field: the rows in which its value did not fit, and the start of one such value."""
+    """The number of rows in which a field did not fit its type, and one value, truncated."""
 
     rows: int
     example: str
@@ -35,7 +35,7 @@ class RescuedField:
 
 @dataclass(frozen=True)
 class RescuedSummary:
-    """The rows of bronze in which a value did not fit, and the fields, by their dotted names."""
+    """The number of bronze rows with a value that did not fit, and the fields by dotted name."""
 
     rows: int = 0
     fields: Mapping[str, RescuedField] = field(default_factory=dict)
@@ -70,7 +70,7 @@ TABLE = "ops.runs"
 FAILED, PASSED, BLOCKED, REFRESHED = "failed", "passed", "held", "refreshed"
 # One row per query and run, and one per quality gate and run (kind `query` or `gate`). Times are
 # UTC; expectations are names separated by commas; the version of a gate is the last one it saw.
-# Unmatched rows have no match in a lookup table: null without one, or if the process that had
+# Unmatched rows have no match in a lookup table: null without a lookup, or if the process that
 # counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`.
 RUNS: Columns = {
     "run_id": "string",
@@ -197,7 +197,7 @@ class Runs:
             records.append_records(self._table, TableSpec(RUNS), listed, numbered="number")
 
     def rescued(self) -> dict[str, RescuedSummary]:
-        """Return the values of this run that did not fit, by bronze's queries."""
+        """Return the summaries of this run's rescued values, by bronze query."""
         if "rescued_rows" not in delta_tables.column_names(self._table):
             return {}
         rows = delta_tables.select_rows(
@@ -208,11 +208,11 @@ class Runs:
         return {query: RescuedSummary.from_record(*summary) for query, *summary in rows}
 
     def late_rows(self, query: str) -> int:
-        """Return the recorded rows that came too late, since the query's last refresh."""
+        """Return the number of late rows recorded since the query's last refresh."""
         return self.run_state.totals_of(query).late_rows
 
     def last_batch(self, query: str) -> int:
-        """Return the last recorded batch of a query, or -1: later batches have to be recorded."""
+        """Return the last recorded batch of a query, or -1."""
         return self.run_state.totals_of(query).last_batch
 
     def has_failed(self, query: str) -> bool:
@@ -226,23 +226,23 @@ def _read_run_state(table: Path) -> RunState:
     missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
     added = "".join(f", {typed_null_sql(RUNS, name)} as {name}" for name in missing)
     rows = delta_tables.select_rows(
-        table, ", ".join(_ASKED.values()), "group by query", _ROWS.format(added)
+        table, ", ".join(_SELECTED.values()), "group by query", _ROWS.format(added)
     )
-    states = [dict(zip(_ASKED, row, strict=True)) for row in rows]
+    states = [dict(zip(_SELECTED, row, strict=True)) for row in rows]
 
-    def each(answer: str) -> dict[str, Any]:
-        """Return a column by query, without nulls."""
-        return {row["query"]: row[answer] for row in states if row[answer] is not None}
+    def by_query(column: str) -> dict[str, Any]:
+        """Return the values of a column by query, without nulls."""
+        return {row["query"]: row[column] for row in states if row[column] is not None}
 
     return RunState(
-        sums={query: QueryTotals(**it) for query, it in each("sums").items()},
-        last={query: LastRun(**it) for query, it in each("last").items()},
-        last_busy={query: LastRun(**it) for query, it in each("last_busy").items()},
-        gates={query: GateRecord(**it) for query, it in each("gates").items()},
-        passed=each("passed"),
-        refreshed=each("refreshed"),
+        sums={query: QueryTotals(**values) for query, values in by_query("sums").items()},
+        last={query: LastRun(**values) for query, values in by_query("last").items()},
+        last_busy={query: LastRun(**values) for query, values in by_query("last_busy").items()},
+        gates={query: GateRecord(**values) for query, values in by_query("gates").items()},
+        passed=by_query("passed"),
+        refreshed=by_query("refreshed"),
         refreshing_runs=frozenset(
-            (query, run_id) for query, ids in each("refreshing_runs").items() for run_id in ids
+            (query, run_id) for query, ids in by_query("refreshing_runs").items() for run_id in ids
         ),
     )
 
@@ -280,7 +280,7 @@ _SUMS = {
     "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
 }
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
-_ASKED = {
+_SELECTED = {
     "query": "query",
     "sums": f"case when count(*) {_SINCE} > 0 then {struct_sql(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),

@@ -44,7 +44,7 @@ class PartitionProgress:
     made_anew: int = 0
 
     @property
-    def place(self) -> PartitionKey:
+    def partition_key(self) -> PartitionKey:
         """Return the partition of this row."""
         return self.topic, self.partition
 
@@ -61,7 +61,7 @@ def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionPr
     """Return the partitions of one source; no JVM."""
     where = f"where source = '{source}' order by topic, partition"
     rows = records.read_records(layout.table(TABLE), _COLUMNS, PartitionProgress, where)
-    return {progress.place: progress for progress in rows}
+    return {progress.partition_key: progress for progress in rows}
 
 
 def ingested_rows(layout: Layout, source: str) -> int:

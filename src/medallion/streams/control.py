@@ -23,7 +23,7 @@ from medallion.errors import UsageError
 from medallion.spark.errors import StreamError, one_line
 from medallion.spark.jvm import stop_within
 from medallion.spark.query import records_after, watermark_of
-from medallion.spark.signals import handled
+from medallion.spark.signals import replace_handlers
 
 _STOPPED = "stopped"
 _PAUSE = 0.05  # seconds between two polls
@@ -197,7 +197,7 @@ def plain_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with handled(signal.default_int_handler, [signal.SIGINT]):
+    with replace_handlers(signal.default_int_handler, [signal.SIGINT]):
         yield
 
 

@@ -103,7 +103,7 @@ def write(
         reason = missing_jars(error) or one_line(str(error))
         raise UsageError(f"The stream did not start: {reason}") from None
     if checkpoint_path:
-        checkpoints.note(checkpoint_path, "sink", _sink_identity(sink, to, name))
+        checkpoints.write_document(checkpoint_path, "sink", _sink_identity(sink, to, name))
     return query
 
 
@@ -125,7 +125,7 @@ def _sink_identity(sink: str, to: Any, name: str | None) -> dict[str, Any]:
 
 
 def _refuse_other_sink(checkpoint: Path, sink: str, to: Any, name: str | None) -> None:
-    recorded = checkpoints.noted(checkpoint, "sink") or {}
+    recorded = checkpoints.read_document(checkpoint, "sink") or {}
     for key, current in _sink_identity(sink, to, name).items():
         if recorded.get(key, current) != current:
             raise UsageError(

@@ -100,7 +100,7 @@ def taken(
 def test_what_is_gone(before: PartitionProgress, now: Partition | None, told: str | None) -> None:
     source = a_source(name="clicks", format="kafka", stream=kafka("json"))
     there = {("a", 0): now} if now else {}
-    found = lost_topics(source, {before.place: before}, there)
+    found = lost_topics(source, {before.partition_key: before}, there)
     assert found.keys() == ({"a"} if told else set())
     for why in found.values():
         assert told

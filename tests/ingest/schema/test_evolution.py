@@ -307,7 +307,7 @@ def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
         if "new columns" in text:  # then somebody spoils the folder of the versions
             notes.write_text("{}")
 
-    replace(home.pipeline(), say=say).run("bronze")
+    replace(home.pipeline(), report=say).run("bronze")
     assert [text for text in told if "batch 1" in text and str(notes) in text]
     assert rescued(home) == {2: {"place": "here"}}
     assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}

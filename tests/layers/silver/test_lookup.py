@@ -125,7 +125,7 @@ def test_lookup_join_through_all_runs(
     assert rows(lakehouse) == first
     refer(lakehouse, "ghost,Acme,2024-01-01", "nexus,Google,2015-01-01", "old,recalled,")
     said: list[str] = []
-    replace(lakehouse.pipeline(), say=said.append).run("silver")
+    replace(lakehouse.pipeline(), report=said.append).run("silver")
     alone = "1 row unmatched in reference/devices.csv"
     message = "; ".join(said)
     assert f" 9 rows, {alone}, " in message
@@ -202,7 +202,7 @@ def recover_in_a_stream(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -
     lookup_file, said = lakehouse.root / DEVICES.file, list[str]()
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     layers = ("bronze", "silver")
-    stream = Stream(replace(lakehouse.pipeline(), say=said.append), layers, "1 second")
+    stream = Stream(replace(lakehouse.pipeline(), report=said.append), layers, "1 second")
     stream.start()
     try:
         moved = lookup_file.rename(lookup_file.with_suffix(".moved"))

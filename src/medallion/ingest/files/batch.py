@@ -20,7 +20,7 @@ from medallion.ingest.files.listing import current_info
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints, delta_reads, signals
-from medallion.spark.delta_reads import escaped
+from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
 from medallion.state.ledger import (
     INGESTED,
@@ -99,7 +99,7 @@ class BatchContext:
             has_started = metadata.is_file()
             spark = self.spark
             self._parse_all(
-                spark.read.text(escaped(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
+                spark.read.text(escape_path(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
             )
         except Exception:
             raise error from None

@@ -24,7 +24,7 @@ from medallion.ingest.parsing.json_text import array_items, is_one_value, split_
 from medallion.ingest.parsing.parse import NOT_JSON
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.ingest.schema.columns import spell_as_columns
-from medallion.spark.delta_reads import escaped
+from medallion.spark.delta_reads import escape_path
 from medallion.spark.plans import type_ddl
 from medallion.storage.files import file_info
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
@@ -78,7 +78,7 @@ def read_rows(
     if plain := [path for path in paths if path not in set(decoded)]:
         # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
         # without one twice.
-        files = {file: escaped(file) for path in plain if (file := str(root / path))}
+        files = {file: escape_path(file) for path in plain if (file := str(root / path))}
         rows = READERS[source.format](_Read(spark, source, files))
         parts.append(
             rows.select(

@@ -214,7 +214,9 @@ class ReadAttempts:
 
     def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
         self._spark, self._checkpoint = spark, checkpoint
-        self._suspects = set((checkpoints.noted(checkpoint, _MARKER) or {"files": []})["files"])
+        self._suspects = set(
+            (checkpoints.read_document(checkpoint, _MARKER) or {"files": []})["files"]
+        )
 
     def pop_suspects(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return the files that an earlier process was reading when it died, each only once."""
@@ -225,7 +227,7 @@ class ReadAttempts:
     @contextmanager
     def marked(self, entries: Sequence[Entry]) -> Iterator[None]:
         """Mark files as being read; the marker stays if Spark dies meanwhile."""
-        checkpoints.note(
+        checkpoints.write_document(
             self._checkpoint, _MARKER, {"files": [_version_key(entry) for entry in entries]}
         )
         try:
@@ -236,9 +238,9 @@ class ReadAttempts:
                 or signals.is_shutdown_requested()
                 or spark_responds(self._spark)
             ):
-                checkpoints.forget(self._checkpoint, _MARKER)
+                checkpoints.delete_document(self._checkpoint, _MARKER)
             raise
-        checkpoints.forget(self._checkpoint, _MARKER)
+        checkpoints.delete_document(self._checkpoint, _MARKER)
 
 
 def spark_responds(spark: SparkSession) -> bool:

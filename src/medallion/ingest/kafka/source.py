@@ -101,7 +101,7 @@ class KafkaSource:
     def _next_offsets(self) -> dict[PartitionKey, int]:
         progress = topics.read_progress(self.config.layout, self.name).values()
         return {
-            each.place: each.next_offset
+            each.partition_key: each.next_offset
             for each in progress
             if each.topic in self.kafka.topics and not each.is_void
         }

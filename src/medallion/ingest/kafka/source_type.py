@@ -110,7 +110,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     last = max(each.batch for each in progress.values())
     expected = broker.expected_progress(source, progress, partitions).values()
     known = [each for each in expected if each.topic == topic]
-    moved = [_move_to_available(each, partitions.get(each.place)) for each in known]
+    moved = [_move_to_available(each, partitions.get(each.partition_key)) for each in known]
     # The checkpoint goes first: if the process dies here, the next run refuses again. In the
     # other order Spark would resume from the checkpoint, and skip messages.
     if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():

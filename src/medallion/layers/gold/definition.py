@@ -59,7 +59,7 @@ def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any
     if not isinstance(table.definition, Statement):  # windows and joins use event time
         for source in table.sources:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
-            recorded = checkpoints.noted(checkpoint, "definition") or {}
+            recorded = checkpoints.read_document(checkpoint, "definition") or {}
             current = {"event_time": config.sources[source].event_time}
             refuse_changed(config, f"silver.{source}", current | recorded, recorded | current)
     # Spark's state identifies measures, and the keys of a join, by position.

@@ -87,7 +87,10 @@ class Gold(Flow):
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
-        checkpoint, recorded = self.checkpoint, checkpoints.noted(self.checkpoint, "definition")
+        checkpoint, recorded = (
+            self.checkpoint,
+            checkpoints.read_document(self.checkpoint, "definition"),
+        )
         if self.table.output_mode != "update":
             has_written = recovery.has_started_writing(checkpoint, self.target_paths)
         else:  # the commits of merges do not name their batch

@@ -85,7 +85,7 @@ class Publish(Flow):
         self._output.remove_all()
         if last >= 0:
             checkpoints.write_start(self.spark, self.checkpoint, last, None)
-            checkpoints.note(self.checkpoint, _DEFINITION, dict(definition))
+            checkpoints.write_document(self.checkpoint, _DEFINITION, dict(definition))
         shutil.rmtree(old, ignore_errors=True)
 
     def _changes(self) -> tuple[DataFrame, Mapping[str, str]]:
@@ -132,7 +132,7 @@ class Publish(Flow):
 
         Then the table was replaced or restored, and readers would skip new messages as old ones.
         """
-        then = checkpoints.noted(self.checkpoint, _DEFINITION) or {}
+        then = checkpoints.read_document(self.checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
         is_lower = self._reads_other_table() or pending_work.has_read_more(
             self.checkpoint, self._gold

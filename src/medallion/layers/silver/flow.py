@@ -75,7 +75,7 @@ class Silver(Flow):
         self._refuse_changed_definition(good)
         self.log_pinned_settings()
         # An interrupted batch is completed with the rules that it started with.
-        checkpoints.note(self.checkpoint, "rules", document)
+        checkpoints.write_document(self.checkpoint, "rules", document)
         if self._lookup:
             self._lookup.record_rules()
         if not (self._lookup and self._lookup.rule_names):  # else any row may yet be quarantined
@@ -148,7 +148,7 @@ class Silver(Flow):
         yet: with other rules a row could go to both tables, or to neither. If it has written
         nothing, the new rules apply at once; they may be the correction that the batch needs.
         """
-        then = checkpoints.noted(self.checkpoint, "rules")
+        then = checkpoints.read_document(self.checkpoint, "rules")
         if then in (None, now) or not recovery.has_unrecorded(
             self.checkpoint, self.target_paths, recorded
         ):

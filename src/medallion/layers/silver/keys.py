@@ -67,7 +67,7 @@ def with_time_digits(
 def with_recorded_time_digits(config: Config, source: SourceConfig) -> SourceConfig:
     """Return a source's configuration, with the key `_time_digits` if silver's table has it."""
     checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-    digits = (checkpoints.noted(checkpoint, "definition") or {}).get(f"{TIME_DIGITS} as")
+    digits = (checkpoints.read_document(checkpoint, "definition") or {}).get(f"{TIME_DIGITS} as")
     return _with_key(source, digits) if digits and TIME_DIGITS not in source.silver else source
 
 

@@ -24,7 +24,7 @@ from medallion.layers import recovery
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
-from medallion.spark.delta_reads import escaped
+from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables, files
@@ -75,7 +75,7 @@ class LookupJoin:
         self._checkpoint = config.layout.checkpoint(names[0])
         self._targets = [config.layout.table(name) for name in names]
         self._types: Mapping[str, str] = {}
-        recorded = checkpoints.noted(self._checkpoint, _RULES) or {}
+        recorded = checkpoints.read_document(self._checkpoint, _RULES) or {}
         earlier = recorded_lookup_rules(self._checkpoint)
         self.rule_names = tuple(dict.fromkeys((*earlier, *(rule.name for rule in rules))))
         self._other_names = tuple(dict.fromkeys((*recorded.get("others", ()), *other_names)))
@@ -90,7 +90,7 @@ class LookupJoin:
     def record_rules(self) -> None:
         """Keep the names of the rules beside the checkpoint."""
         names = {"names": self.rule_names, "others": self._other_names}
-        checkpoints.note(self._checkpoint, _RULES, names)
+        checkpoints.write_document(self._checkpoint, _RULES, names)
 
     def join_empty(self, rows: DataFrame) -> DataFrame:
         """Join rows to an empty lookup table, for the schema of the result.
@@ -114,7 +114,7 @@ class LookupJoin:
         Raises:
             MedallionError: the lookup table cannot be read, or is not valid.
         """
-        path = escaped(self._copy_for(batch))
+        path = escape_path(self._copy_for(batch))
         return self._join(rows, rows.sparkSession.read.schema(self._ddl).parquet(path))
 
     def join_current(self, rows: DataFrame) -> DataFrame:
@@ -154,7 +154,10 @@ class LookupJoin:
         Raises:
             MedallionError: the copy of an interrupted batch is gone.
         """
-        directory, noted = self._checkpoint / _COPY, checkpoints.noted(self._checkpoint, _COPY)
+        directory, noted = (
+            self._checkpoint / _COPY,
+            checkpoints.read_document(self._checkpoint, _COPY),
+        )
         last = directory / str(noted["of"]) if noted else None
         if last and recovery.has_written(self._checkpoint, self._targets, batch):
             if last.is_dir():
@@ -173,7 +176,7 @@ class LookupJoin:
             table.rows().write.mode("overwrite").parquet(str(copy))
         for path in (*copy.iterdir(), copy, directory):
             files.sync(path)
-        checkpoints.note(self._checkpoint, _COPY, {"of": version})
+        checkpoints.write_document(self._checkpoint, _COPY, {"of": version})
         for other in directory.iterdir():
             if other != copy:
                 shutil.rmtree(other)
@@ -182,7 +185,7 @@ class LookupJoin:
 
 def recorded_lookup_rules(checkpoint: Path) -> tuple[str, ...]:
     """Return the names of all lookup rules so far, under which rows may be in quarantine."""
-    return tuple((checkpoints.noted(checkpoint, _RULES) or {}).get("names", ()))
+    return tuple((checkpoints.read_document(checkpoint, _RULES) or {}).get("names", ()))
 
 
 @dataclass(frozen=True)
