@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -161,7 +161,7 @@ def _unjustified(
     if not rules:
         return [f"{record}: lost"]
     may_be = {f"rescued_{'.'.join(columns[n])}" for n, fit in fits.items() if fit.may_be_rescued}
-    if _is_hard_to_respell(record):
+    if _is_hard_to_respell(record) or _has_nested_spellings(record.fields.values()):
         may_be |= {f"rescued_{'.'.join(path)}" for path in columns.values()}
     return [
         f"{record}: in quarantine under {rule}"
@@ -177,6 +177,19 @@ def _is_hard_to_respell(record: Record) -> bool:
         isinstance(value, int | Decimal) and abs(Decimal(value)) >= 10**38
         for value in record.fields.values()
     )
+
+
+def _has_nested_spellings(values: Iterable[Any]) -> bool:
+    """Return whether a nested field has its column's name in another case: it is rescued."""
+    for value in values:
+        if isinstance(value, list) and _has_nested_spellings(value):
+            return True
+        if isinstance(value, dict):
+            if any(name != name.lower() for name in value):
+                return True
+            if _has_nested_spellings(value.values()):
+                return True
+    return False
 
 
 def _quarantined(lakehouse: Lakehouse, source: str) -> dict[str, list[str]]:

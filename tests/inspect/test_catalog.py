@@ -100,7 +100,7 @@ def test_an_unknown_source(config: Config, source: str) -> None:
         lambda: ledger_files.find_files(config, "*", source, None),
         lambda: schema(config, source),
     ):
-        with pytest.raises(UsageError, match="there are activity, event"):
+        with pytest.raises(UsageError, match="activity, event"):
             ask()
 
 

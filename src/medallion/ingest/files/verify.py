@@ -104,7 +104,8 @@ def _bronze_rows(layout: Layout, source: str) -> dict[_VersionKey, int]:
     rows = delta_tables.select_rows(table, columns, f"group by {key}")
     counts: Counter[_VersionKey] = Counter()
     for source_file, at, count in rows:
-        counts[strip_member(source_file), at] += int(count)
+        # Rows that were not ingested from a file have no `_source_file`.
+        counts[source_file and strip_member(source_file), at] += int(count)
     return counts
 
 
