@@ -70,7 +70,7 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
         (
             ("sources", "event", "silver"),
             {"event_at": "ts", "device": "concat(id, `_Ingested_at`)", "action": "action"},
-            ["sources.event.keys names 'device'", "computed from _Ingested_at", "duplicates would"],
+            ["sources.event.keys names 'device'", "from _Ingested_at", "duplicates would not"],
         ),
         (
             ("sources", "event", "format"),
@@ -282,7 +282,10 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
             "select 'silver.event' as name -- from silver.event",
             "t.sql, which reads no silver table",
         ),
-        ("select 1 from silver.evnt", "reads silver.evnt, but there are only"),
+        (
+            "select 1 from silver.evnt",
+            "reads silver.evnt, but there are only silver.activity, silver.event",
+        ),
     ):
         file.write_text(text)
         with pytest.raises(ConfigError, match=words):

@@ -158,7 +158,7 @@ class SourceConfig:
             `timestamp_micros` and `timestamp_nanos` for numbers since 1970, and
             `timestamp 'dd.MM.yyyy HH:mm'` for strings of a pattern of Spark (UTC if it has no
             zone). Rows that were ingested before stay unchanged.
-        schema_evolution: What happens to new fields: `addNewColumns` adds columns, `rescue` and
+        schema_evolution: The handling of new fields: `addNewColumns` adds columns, `rescue` and
             `none` keep them in `_rescued_data`, `failOnNewColumns` stops the source.
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
         silver: The columns of silver, each with a Spark SQL expression over bronze's columns.
@@ -172,7 +172,7 @@ class SourceConfig:
             `future_event_time` and `missing_event_time` quarantine rows with a later or missing
             event time: one wrong time would make all later rows late.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
-        on_rescued: What happens to a row with a value that did not fit a field that silver reads:
+        on_rescued: The handling of a row whose value did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
         format: The format of the files, or the system that is read instead of files. It cannot
             change once files are ingested.

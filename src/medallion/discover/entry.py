@@ -245,7 +245,7 @@ def prepare_write(
     Args:
         config: the configuration without them.
         source: the new source.
-        entries: what `entries_of` returns for it.
+        entries: what `new_entries` returns for it.
 
     Raises:
         ConfigError: the new file would be invalid.
