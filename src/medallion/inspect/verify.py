@@ -323,9 +323,8 @@ def _differing_groups(
     silver = dict(zip(target.query.sources, inputs, strict=True))
     recomputed = gold_rows(spark, config, table, silver)
     if all(rows.isEmpty() for rows in silver.values()):
-        recomputed = recomputed.limit(
-            0
-        )  # without input, a global count has a row in a batch, but none in a stream
+        # Without input, a global count has a row in a batch, but none in a stream.
+        recomputed = recomputed.limit(0)
     skipped = _skipped_columns(table, recomputed)
     names = [name for name in gold.columns if name not in skipped]
     floats = [name for name, type_ in gold.dtypes if type_ in _FLOAT_TYPES]

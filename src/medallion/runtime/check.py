@@ -338,9 +338,8 @@ def _refuse_changed_silver(
     keys = [key for key in recorded.get("keys", ()) if key != TIME_DIGITS]
     parts = {part: sql for part, sql in recorded.items() if part != f"{TIME_DIGITS} as"}
     refuse_changed_silver(config, source, {**parts, "keys": keys})
-    has_columns = any(
-        part.endswith(" as") for part in recorded
-    )  # earlier releases did not record them
+    # Earlier releases did not record the columns.
+    has_columns = any(part.endswith(" as") for part in recorded)
     added = [column for column in source.silver if f"{column} as" not in recorded]
     if has_columns and added:
         name = f"silver.{source.name}"

@@ -204,8 +204,8 @@ class Pipeline:
         # Bronze is never rebuilt from another table, so a corrupt plan does not block it.
         if flow.upstream and flow.name in refresh_plan.pending_tables(self.config.layout):
             raise MedallionError(
-                f"{flow.name} has to be rebuilt, as a refresh is unfinished: stop any "
-                f"stream, and run medallion refresh {flow.name}."
+                f"{flow.name} has to be rebuilt, because a refresh is unfinished: stop "
+                f"any stream, and run medallion refresh {flow.name}."
             )
         if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)

@@ -79,7 +79,7 @@ def flow_row(
     failure: str | None = None,
     is_new: bool = False,
 ) -> dict[str, Any]:
-    """Return the row of `ops.runs` for a flow, with its written rows by the table logs.
+    """Return the row of `ops.runs` for a flow, with the rows written according to the table logs.
 
     Args:
         config: the configuration.

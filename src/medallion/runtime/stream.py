@@ -223,7 +223,7 @@ class SupervisedQuery:
         return None
 
     def _has_inputs(self) -> bool:
-        """Return whether all input tables exist, if this stream is to create one of them."""
+        """Return True unless an input table is missing that this stream creates."""
         creates_inputs = any(layer_of(name) in self._layers for name in self.flow.upstream)
         return not creates_inputs or all(map(delta_tables.table_exists, self.flow.upstream_paths))
 

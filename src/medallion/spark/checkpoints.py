@@ -93,7 +93,7 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
 
 
 def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
-    """Return whether a batch read one Delta table only, which was replaced since.
+    """Return whether the only Delta table that a batch read has been replaced since.
 
     Args:
         checkpoint: the checkpoint of a query.
@@ -131,7 +131,7 @@ def first_definition(
     Args:
         checkpoint: the checkpoint of the query.
         definition: its current definition.
-        has_written: whether its first batch has written rows, even if it was interrupted after.
+        has_written: whether its first batch has written rows, even if it was interrupted later.
     """
     recorded = read_document(checkpoint, "definition")
     if recorded is None or (last_committed(checkpoint) < 0 and not has_written):
