@@ -137,3 +137,13 @@ def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
     assert copy_to_landing(inputs, tmp_path / "lake") == [tmp_path / "lake/a.json.gz"]
     with pytest.raises(UsageError, match="already exists"):
         copy_to_landing(inputs, tmp_path / "lake")
+
+
+def test_copies_of_two_files_of_one_name(tmp_path: Path) -> None:
+    paths = [tmp_path / "a/x.csv", tmp_path / "b/x.csv"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text("id,at\n1,2026-05-01\n")
+    with pytest.raises(UsageError, match="the same name"):
+        copy_to_landing(input_files(map(str, paths)), tmp_path / "lake")
+    assert not (tmp_path / "lake").exists()

@@ -163,7 +163,7 @@ def test_suites_are_refused_before_a_run(project: Project) -> None:
     project.suite("nothing")
     assert project.check().exit_status == 2
     config, _ = load_with_errors({}, project.folder)
-    with pytest.raises(ConfigError, match=r"silver/sales\.json is not a suite"):
+    with pytest.raises(ConfigError, match=r"silver/sales\.json is not a Great"):
         refuse_invalid_suites(config)
 
 

@@ -119,7 +119,8 @@ def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[Storage
     A compressed file gets the suffix of its compression, which sources need to read it.
 
     Raises:
-        UsageError: a file of that name already exists there; no file is copied.
+        UsageError: a file of that name already exists there, or two files would have the same
+            name; no file is copied.
     """
     targets: dict[Path, StoragePath] = {}
     for file in files:
@@ -128,6 +129,11 @@ def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[Storage
         targets[file.path] = StoragePath(directory / f"{file.target}{suffix}")
     if existing := [target for target in targets.values() if target.exists()]:
         raise UsageError(f"{existing[0]} already exists: no file was copied.")
+    if len(set(targets.values())) < len(targets):
+        raise UsageError(
+            f"two of the files would have the same name in {directory}: no file was copied. Name "
+            "the directory above them in place of the files, or rename one."
+        )
     for path, target in targets.items():
         target.write_atomic(path.read_bytes())
     return list(targets.values())

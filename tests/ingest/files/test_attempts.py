@@ -41,12 +41,12 @@ class Engine:
                 raise Py4JError("Answer from Java side is empty")
             return whole(spark, config, source, paths, schema)
 
-        def parse_without_files(_: BatchContext) -> None:
+        def raise_if_engine_fails(_: BatchContext, error: Exception) -> None:
             if self._is_dead:
-                raise Py4JError("Answer from Java side is empty")
+                raise error
 
         monkeypatch.setattr(reader, "read_rows", rows)
-        monkeypatch.setattr(BatchContext, "parse_without_files", parse_without_files)
+        monkeypatch.setattr(BatchContext, "raise_if_engine_fails", raise_if_engine_fails)
         monkeypatch.setattr(trial, "spark_responds", lambda _: not self._is_dead)
         monkeypatch.setattr(BatchContext, "trial_process", lambda _: self._child)
 
