@@ -101,7 +101,6 @@ RIGHT = (
         "event_at > current_timestamp() - interval 1 day",
         "rand() < 0.5",
         "event_at > timestamp'now'",
-        "date(event_at) = cast(concat('to', 'day') as date)",
         "exists(values (1))",
     ],
 )
