@@ -152,7 +152,7 @@ LONE = [
 NOT_JSON = [
     *(
         bad(f"number {written}", f'{{"x":{written}}}')
-        for written in ("007", "+1", ".5", "5.", "0x10", "1e", "--1", "1_000", "NaN", "-Infinity")
+        for written in ("007", "+1", ".5", "5.", "0x10", "1e", "--1", "1_000")
     ),
     bad("comment", f"{A}//"),
     bad("comment within", '{"Device":/**/"a"}'),
