@@ -9,7 +9,7 @@ import pytest
 
 from medallion.discover import columns
 from medallion.discover.columns import Column
-from medallion.ingest.parsing.names import column_name
+from medallion.storage.table_specs import column_name
 
 
 def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:

@@ -9,6 +9,8 @@ from datetime import UTC, date, datetime
 from itertools import combinations
 from typing import Any
 
+from medallion.storage.table_specs import column_name
+
 Row = dict[str, Any]
 
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
@@ -69,18 +71,13 @@ class Column:
     @property
     def sql(self) -> str:
         """SQL of the field over bronze's columns."""
-        names = map(bronze_name, self.path)
+        names = map(column_name, self.path)
         return ".".join(n if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", n) else f"`{n}`" for n in names)
 
     @property
     def words(self) -> str:
         """The field's own name in lower case, with `_` before each capital letter."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", self.path[-1]).lower()
-
-
-def bronze_name(name: str) -> str:
-    """Return a field's name in bronze, where `_` replaces special characters as in `ingest`."""
-    return re.sub(r"[\s,;{}()=`'\"\\.<>:?*]", "_", name)
 
 
 def silver_name(path: Sequence[str]) -> str:

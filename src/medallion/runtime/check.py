@@ -33,10 +33,15 @@ from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
-from medallion.storage.table_specs import INGESTED_AT, TIME_DIGITS, WINDOW, bronze_columns
+from medallion.storage.table_specs import (
+    INGESTED_AT,
+    TIME_DIGITS,
+    WINDOW,
+    bronze_columns,
+    column_name,
+)
 from medallion.storage.text import counted
 
-_REFUSED_BY_DELTA = re.compile(r"[ ,;{}()\n\t=.]")
 _CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
@@ -162,7 +167,7 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
     names += [*source.partition_columns, *source.record_fields]
     names += [path.rpartition(".")[2] for path in source.record_fields]
     # A column has `_` in place of characters that Delta refuses.
-    names += [_REFUSED_BY_DELTA.sub("_", name) for name in names]
+    names += [column_name(name) for name in names]
     return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
 
 
@@ -203,11 +208,12 @@ def _silver_columns(source: SourceConfig) -> tuple[str, ...]:
 
 
 def _check_suite(config: Config, table: str, result: CheckResult) -> None:
-    columns = _table_columns(config, table)
+    columns = _table_columns(config, table) or ()
+    known = {column.lower() for column in columns}
     for expectation in read_suite(config.conf_dir, table):
-        for name in _expectation_columns(expectation) if columns else ():
-            if name.lower() not in {column.lower() for column in columns or ()}:
-                hint = did_you_mean(name, columns or ())
+        for name in _expectation_columns(expectation):
+            if known and name.lower() not in known:
+                hint = did_you_mean(name, columns)
                 result.errors.append(
                     f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
                     f"{name}, which is not a column of {table}{hint}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,10 @@ from medallion.storage.paths import layer_of
 
 Columns = Mapping[str, str]
 """Spark SQL types by column."""
+
+_REPLACED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
+SQL_REPLACED = r"[\s,;{}()=`\x27\x22\\.<>:?*]"
+"""The characters that `column_name` replaces, as a pattern in a SQL string."""
 
 RETENTION = "1 day"
 """Default time for which commits stay: a stream writes 21,600 versions of a table a day."""
@@ -103,6 +108,11 @@ TECHNICAL_COLUMNS = (RESCUED, CORRUPT, INGESTED_AT)
 def bronze_columns(schema: Columns, origin: Columns) -> Columns:
     """Return bronze's columns: the source's own, then the technical ones and the row's origin."""
     return {**schema, RESCUED: "string", CORRUPT: "string", **origin, INGESTED_AT: "timestamp"}
+
+
+def column_name(name: str) -> str:
+    """Return the name of the column for a field: `_` replaces what Delta or SQL refuses."""
+    return _REPLACED.sub("_", name)
 
 
 def quote_identifier(name: str) -> str:

@@ -11,7 +11,6 @@ from pyspark.sql import types as T
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.names import (
     ColumnNamer,
-    column_name,
     column_path,
     field_types,
     with_comments,
@@ -19,6 +18,7 @@ from medallion.ingest.parsing.names import (
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.rescued import rescued_fields, rescued_rule_names
 from medallion.ingest.parsing.typed import typed_column_name
+from medallion.storage.table_specs import column_name
 
 COLUMNS = {
     "id_orig_h": "string",

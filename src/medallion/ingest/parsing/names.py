@@ -7,7 +7,6 @@ field within a struct, or within the items of an array, `{"at.zip_code": "zip co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,14 +14,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.spark.plans import type_ddl
-
-_REPLACED = re.compile(r"[\s,;{}()=`'\"\\.<>:?*]")
-SQL_REPLACED = r"[\s,;{}()=`\x27\x22\\.<>:?*]"  # the same in a SQL string
-
-
-def column_name(name: str) -> str:
-    """Return the name of the column for a field."""
-    return _REPLACED.sub("_", name)
+from medallion.storage.table_specs import column_name
 
 
 def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.names import ColumnNamer, column_name
+from medallion.ingest.parsing.names import ColumnNamer
 from medallion.ingest.parsing.times import column_type, is_time_format
 from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
 from medallion.ingest.schema.growth import grow_type
@@ -26,6 +26,7 @@ from medallion.storage.table_specs import (
     FULL_TIMES,
     RESCUED,
     TECHNICAL_COLUMNS,
+    column_name,
 )
 
 # Data used as field names must not become a table with a column for each value.

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from medallion.config.model import TYPED_FORMATS, WIDENING, Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
-from medallion.ingest.parsing.names import ColumnNamer, column_name, field_types, with_comments
+from medallion.ingest.parsing.names import ColumnNamer, field_types, with_comments
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.partitions import infer_partition_types
 from medallion.ingest.parsing.times import full_times_column, needs_full_times_sql
@@ -42,6 +42,7 @@ from medallion.storage.table_specs import (
     SOURCE_FILE,
     TOPIC,
     bronze_columns,
+    column_name,
     quote_identifier,
 )
 from medallion.storage.text import counted

@@ -12,10 +12,9 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import json_field, string_array
-from medallion.ingest.parsing.names import SQL_REPLACED
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import RESCUED
+from medallion.storage.table_specs import RESCUED, SQL_REPLACED
 
 _DIGITS: Mapping[type[T.DataType], int] = {
     T.ByteType: 3,
