@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import sys
-import zipfile
-import zlib
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
-from typing import Any
 
 from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
+from medallion.ingest.files.content import READ_ERRORS, ContentError, open_members
 from medallion.storage.paths import StoragePath
 
 SAMPLE_BYTES = 1 << 20
@@ -88,29 +83,20 @@ def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
         start = file.read(6)
     codec = next((suffix for magic, suffix in _CODECS.items() if start.startswith(magic)), "")
     try:
-        data = _unpack(path, codec, size + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        data = _unpacked_start(path, codec, size + 1)
+    except (ContentError, *READ_ERRORS) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     if not data.strip():
         raise UsageError(f"{path}: the file is empty; add a source from files with rows.")
     return Sample(data[:size], codec, len(data) <= size)
 
 
-def _unpack(path: Path, codec: str, size: int) -> bytes:
-    if codec == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-            return archive.open(members[0]).read(size) if members else b""
-    if codec == ".zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        with zstd.open(path, "rb") as frames:
-            return bytes(frames.read(size))
-    module: Any = {".gz": gzip, ".bz2": bz2, ".xz": lzma}.get(codec)
-    with module.open(path) if module else path.open("rb") as file:
-        return bytes(file.read(size))
+def _unpacked_start(path: Path, codec: str, size: int) -> bytes:
+    with closing(open_members(path, codec)) as members:
+        for _, file in members:
+            with file:
+                return file.read(size)
+    return b""
 
 
 def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[StoragePath]:

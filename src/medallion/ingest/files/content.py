@@ -10,7 +10,7 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -60,21 +60,31 @@ def format_bytes(size: int) -> str:
     return f"{size // unit} {name}"
 
 
-def open_unpacked(path: Path) -> IO[bytes]:
+def open_unpacked(path: Path, codec: str | None = None) -> IO[bytes]:
     """Open a file for reading without its compression.
+
+    Args:
+        path: the file.
+        codec: the suffix of its compression, or ""; by default the suffix of its name.
 
     Raises:
         OSError, EOFError, zlib.error: here or in a later read: the file is unreadable, truncated or
             in another format.
     """
-    suffix = path.suffix.lower() if path.stat().st_size else ""
-    if suffix in _DECOMPRESSORS:
-        return io.BufferedReader(_UnpackedFile(path, _DECOMPRESSORS[suffix]))
+    codec = path.suffix.lower() if codec is None else codec
+    if codec in _DECOMPRESSORS and path.stat().st_size:
+        return io.BufferedReader(_UnpackedFile(path, _DECOMPRESSORS[codec]))
     return path.open("rb")
 
 
-def open_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def open_members(
+    path: Path, codec: str | None = None
+) -> Generator[tuple[str, IO[bytes]], None, None]:
     """Open the members of a zip archive one after the other, or a file that is not one.
+
+    Args:
+        path: the file.
+        codec: the suffix of its compression, or ""; by default the suffix of its name.
 
     Yields:
         The member's name, "" if the file is not an archive, and its unpacked bytes.
@@ -83,8 +93,9 @@ def open_members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
         ContentError: the archive is not supported.
         OSError, EOFError, zlib.error, BadZipFile: as in `open_unpacked`.
     """
-    if path.suffix.lower() != ZIP:
-        yield "", open_unpacked(path)
+    codec = path.suffix.lower() if codec is None else codec
+    if codec != ZIP:
+        yield "", open_unpacked(path, codec)
         return
     with zipfile.ZipFile(path) as archive:
         if reason := _unsupported_zip_reason(archive):
