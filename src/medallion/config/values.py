@@ -203,19 +203,19 @@ def size(value: Any) -> int:
 
 def delimiter(value: Any) -> str:
     r"""Return the character between two fields of CSV; `\t` is a tab, as Spark spells it."""
-    character = "\t" if value in ("\\t", "tab") else value
-    if not isinstance(character, str) or len(character) != 1 or not character.isascii():
-        raise ValueError
-    if character.isalnum() or character in "\"'\\\r\n\0":
-        raise ValueError
-    return character
+    return _sign("\t" if value in ("\\t", "tab") else value, "\"'\\\r\n\0")
 
 
 def csv_character(value: Any) -> str:
     """Return a single character with a meaning in CSV, such as a quote."""
+    return _sign(value, " \r\n\t\0")
+
+
+def _sign(value: Any, refused: str) -> str:
+    """Return a single ASCII character that is no letter, no digit and not refused."""
     if not isinstance(value, str) or len(value) != 1 or not value.isascii():
         raise ValueError
-    if value.isalnum() or value in " \r\n\t\0":
+    if value.isalnum() or value in refused:
         raise ValueError
     return value
 

@@ -23,16 +23,6 @@ def catalyst_class(rows: DataFrame, name: str) -> Any:
     return getattr(rows.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
-def expand_functions(rows: DataFrame, plan: Any) -> Any:
-    """Return the plan with aliases of other expressions replaced: to_date(x) by a cast."""
-    return optimizer_rule(rows, "ReplaceExpressions").apply(plan)
-
-
-def optimizer_rule(rows: DataFrame, name: str) -> Any:
-    """Return a rule of Spark's optimizer, whose `apply` returns a changed plan."""
-    return getattr(catalyst_class(rows, f"optimizer.{name}$"), "MODULE$")
-
-
 def plan_nodes(tree: Any) -> Iterator[Any]:
     """Yield a plan or an expression, and all its descendants."""
     yield tree

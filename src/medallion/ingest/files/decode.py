@@ -121,9 +121,9 @@ def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
 
 def is_decoded(path: Path | str, source: SourceConfig) -> bool:
     """Return whether Python decodes a text file, and not Spark."""
-    is_plain = source.format != "csv" and not source.record_path
     return (
-        not is_plain
+        source.format == "csv"
+        or bool(source.record_path)
         or source.options.encoding != "utf-8"
         or Path(path).suffix.lower() in PYTHON_CODECS
     )
