@@ -667,3 +667,16 @@ def test_all_errors_are_collected(tmp_path: Path) -> None:
         ("gold.sums.group_by", True),
         ("maintain.every", True),
     ]
+
+
+def test_errors_of_a_table_beside_an_invalid_source_of_like_name(tmp_path: Path) -> None:
+    """Tables on silver.event are checked if the source `ev` is invalid, those on silver.ev not."""
+    source = {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"]}
+    table = {"measure": {"n": "count(*)"}, "windw": "1 hour"}
+    document = {
+        "sources": {"ev": {**source, "late": "no"}, "event": source},
+        "gold": {"a": {"source": "silver.ev", **table}, "b": {"source": "silver.event", **table}},
+    }
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document))
+    _, errors = load_with_errors({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    assert [error.key for error in errors] == ["sources.ev.late", "gold.b.windw"]

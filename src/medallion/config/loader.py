@@ -179,11 +179,12 @@ def _gold(
     document: Node, sources: Mapping[str, SourceConfig], conf_dir: Path, errors: Errors
 ) -> dict[str, GoldTable]:
     names = document.value.get("sources")
-    invalid = {f"silver.{n}" for n in names if n not in sources} if isinstance(names, dict) else ()
+    invalid = [str(n) for n in names if n not in sources] if isinstance(names, dict) else []
+    reads_invalid = re.compile(rf"\bsilver\.(?:{'|'.join(map(re.escape, invalid))})\b")
 
     def parse(name: str, node: Node) -> GoldTable | None:
         # The error of a source is not reported again for each table that reads it.
-        if invalid and ("sql" in node.value or any(s in repr(node.value) for s in invalid)):
+        if invalid and ("sql" in node.value or reads_invalid.search(repr(node.value))):
             return None
         return parse_gold_table(name, node, sources, conf_dir)
 
