@@ -140,7 +140,7 @@ def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
 def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
     """A fault of ours in one step is told as a crash, and hides nothing of the others."""
     nightly = Nightly(lakehouse.pipeline())
-    with patch.object(nightly, "_layers", side_effect=KeyError("x")):
+    with patch.object(nightly, "_run_layers", side_effect=KeyError("x")):
         report = nightly.run()
     assert (report.errors, repr(report.crash)) == (["KeyError: 'x'"], "KeyError('x')")
     # Gates that fail of the same, in the same words, all keep their rows from gold.

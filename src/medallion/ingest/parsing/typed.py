@@ -1,7 +1,8 @@
 """Rows of typed files (Parquet, ORC, Avro) converted to bronze's columns without JSON.
 
 A value goes to its column unchanged, or in another type that represents it exactly. Other values
-are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times with microseconds.
+are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times with microseconds,
+strings that are not UTF-8 as Latin-1.
 """
 
 from __future__ import annotations
@@ -280,9 +281,36 @@ def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
     return _NEVER
 
 
-def _for_json(value: str, dtype: T.DataType) -> str:
-    """Return SQL for a value that `to_json` can write: a string if map keys have other types."""
-    return f"cast({value} as string)" if _has_unsupported_keys(dtype) else value
+def _for_json(value: str, dtype: T.DataType, depth: int = 0) -> str:
+    """Return SQL for a value that `to_json` can write.
+
+    Maps whose keys JSON cannot have become a string. Strings that are not UTF-8 are decoded as
+    Latin-1, so that different bytes stay different: `to_json` would replace them all by U+FFFD.
+    """
+    if _has_unsupported_keys(dtype):
+        return f"cast({value} as string)"
+    if not _has_strings(dtype):
+        return value
+    item = f"x{depth}"
+    match dtype:
+        case T.StructType():
+            fields = (
+                f"{string_literal(field.name)}, "
+                + _for_json(f"{value}.{quote_identifier(field.name)}", field.dataType, depth)
+                for field in dtype
+            )
+            return f"case when {value} is not null then named_struct({', '.join(fields)}) end"
+        case T.ArrayType():
+            inner = _for_json(item, dtype.elementType, depth + 1)
+            return f"transform({value}, {item} -> {inner})"
+        case T.MapType():
+            inner = _for_json(item, dtype.valueType, depth + 1)
+            return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
+    return f"if(is_valid_utf8({value}), {value}, decode(cast({value} as binary), 'ISO-8859-1'))"
+
+
+def _has_strings(dtype: T.DataType) -> bool:
+    return isinstance(dtype, T.StringType) or any(map(_has_strings, inner_types(dtype)))
 
 
 def _has_unsupported_keys(dtype: T.DataType) -> bool:
