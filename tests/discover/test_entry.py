@@ -82,13 +82,17 @@ def test_add_writes_the_first_source(conf: Path) -> None:
 
 def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = conf.parents[1] / "b.csv"
-    file.write_text("1,2026-05-01 10:00:00\n2,2026-05-01 10:00:01\n")
+    file.write_text("1,2026-05-01 10:00:00,00123\n2,2026-05-01 10:00:01,00456\n")
     assert main.main(["add", "new", str(file)]) == 1
     assert "choose: the names of the columns" in capsys.readouterr().err
     assert "# choose: the names of the columns" in conf.read_text()
     source = load().sources["new"]
     assert source.options.header is False
-    assert source.schema == {"column_1": "long", "column_2": "timestamp"}
+    assert source.schema == {
+        "column_1": "long",
+        "column_2": "timestamp",
+        "column_3": "string",  # a code: its zeros would be lost
+    }
 
 
 def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:

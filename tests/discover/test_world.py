@@ -27,8 +27,8 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
     "docker.json": ({}, {"log": "log", "stream": "stream", "time": "time"}, "ISO 8601", ["log"]),
     "serilog.clef.json": ({}, {"t": "`@t`", "path": "Path"}, "ISO 8601", ["t", "mt"]),
     "zeek-conn.json": (
-        {},
-        {"id_orig_h": "id_orig_h", "conn_state": "conn_state"},
+        {"hints": {"ts": "timestamp_seconds"}},
+        {"ts": "ts", "id_orig_h": "id_orig_h", "conn_state": "conn_state"},
         "epoch seconds",
         ["uid", "ts"],
     ),
@@ -39,7 +39,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
         ["event_id", "event_time"],
     ),
     "sales-semicolon.csv": (
-        {"options": {"delimiter": ";"}},
+        {
+            "options": {"delimiter": ";"},
+            "hints": {"Datum": "timestamp 'dd.MM.yyyy HH:mm'"},
+        },
         {"order_id": "Order_ID", "note": "Note"},
         "pattern dd.MM.yyyy HH:mm",
         ["order_id", "datum"],
@@ -52,7 +55,10 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
     ),
     "debezium-customers.json": (
         {},
-        {"payload_op": "payload.op", "payload_after_id": "payload.after.id"},
+        {
+            "payload_op": "payload.op",
+            "payload_ts_ms": "timestamp_millis(try_cast(payload.ts_ms as bigint))",
+        },
         "epoch millis",
         ["payload_source_lsn", "payload_ts_ms"],
     ),
@@ -79,6 +85,7 @@ def test_entry_of_a_sample(name: str, tmp_path: Path) -> None:
     loaded = load(environ, tmp_path)
     assert columns.items() <= loaded.sources["new"].silver.items()
     assert loaded.sources["new"].event_time == source.event_time
+    assert loaded.sources["new"].hints == settings.get("hints", {})
     assert loaded.sources["new"].record_path == settings.get("record_path")
     assert loaded.sources["new"].options.delimiter == settings.get("options", {}).get(
         "delimiter", ","

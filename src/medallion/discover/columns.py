@@ -69,6 +69,11 @@ class Column:
     values: list[Any]
 
     @property
+    def is_nested(self) -> bool:
+        """Whether it is a field of a struct."""
+        return len(self.path) > 1
+
+    @property
     def sql(self) -> str:
         """SQL of the field over bronze's columns."""
         names = map(column_name, self.path)
@@ -136,9 +141,11 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "timestamp"
     if all(isinstance(value, bool) for value in values) or all_match("true|false"):
         return "boolean"
-    if all(type(value) is int for value in values) or all_match(r"[-+]?\d{1,18}"):
+    if all(type(value) is int for value in values) or all_match(r"[-+]?(0|[1-9]\d{0,17})"):
         return "long"
-    if all(type(value) in (int, float) for value in values) or all_match(r"[-+]?\d*\.?\d+"):
+    if all(type(value) in (int, float) for value in values) or all_match(
+        r"[-+]?(0|[1-9]\d*|(?=\.))(\.\d+)?"
+    ):
         return "double"
     nested = {"struct": dict, "array": list}
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")

@@ -97,12 +97,27 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         types = {column.path[0]: column.type for column in columns}
         settings["schema"] = {name: types.get(name, "string") for name in settings["schema"]}
     times = _columns.time_candidates(columns, len(rows))
+    settings |= _time_settings(settings, times)
     choices = list(first.choices)
     if times and (other := times[0][1].other):
         choices.append(f"the format of {times[0][0].name}: {times[0][1].hint} or {other}")
     keys = _columns.key_candidates(columns, len(rows))
     description = replace(first, rows=rows, settings=settings, choices=choices)
     return NewSource(name, files, description, columns, empty, times, keys)
+
+
+def _time_settings(
+    settings: Mapping[str, Any], times: Sequence[tuple[Column, TimeFormat]]
+) -> dict[str, dict[str, str]]:
+    """Return the setting that makes times of other forms than ISO 8601 timestamps in bronze.
+
+    Args:
+        settings: the source's settings; `schema` if the files have no header.
+        times: the columns with times.
+    """
+    key = "schema" if "schema" in settings else "hints"
+    hints = {c.path[0]: each.hint for c, each in times if each.hint and not c.is_nested}
+    return {key: {**settings.get(key, {}), **hints}} if hints else {}
 
 
 def _format_summary(description: Description) -> str:
@@ -145,7 +160,7 @@ def source_entry(source: NewSource) -> list[str]:
 def _silver_line(column: Column, source: NewSource) -> str:
     time_format = next((time_format for each, time_format in source.times if each is column), None)
     sql = column.sql
-    if time_format and time_format.hint:
+    if time_format and time_format.hint and column.is_nested:  # hints are for whole columns
         pattern = time_format.hint.removeprefix("timestamp ")
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)

@@ -149,7 +149,8 @@ def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapsho
         snapshot = accounting.take_snapshot(config, Runs(config.layout))
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
         if any(locks.lock_holder(config.layout, layer_of(query)) for query in interrupted):
-            continue  # a writer has started meanwhile
+            time.sleep(0.2)  # a writer has started meanwhile
+            continue
         unbalanced = set(accounting.unbalanced(snapshot.balances))
         unexplained = unbalanced - set(map(_source_of, interrupted))
         is_recorded = not running and not (writers and unexplained)

@@ -115,7 +115,7 @@ def _bound(value: Any) -> str:
     if time and time.tzinfo:
         return f"timestamp'{time.isoformat()}'"
     if time and len(value) == len("2000-12-31"):
-        return f"date'{value}'"
+        return f"date'{time.date().isoformat()}'"
     # Great Expectations reads a time without a zone as local time, Spark reads it as UTC.
     raise ValueError(
         f"has the bound {value!r}, which must be a number, a date or a time with a time zone"
