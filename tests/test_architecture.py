@@ -90,6 +90,29 @@ def test_imported_sees_every_form(tmp_path: Path) -> None:
     assert imported(tmp_path / "module.py") == {"cli", "sql", "layers", "state"}
 
 
+def code_lines(module: Path) -> int:
+    """Count the lines of code: no blank lines, comments or docstrings."""
+    text = module.read_text(encoding="utf-8")
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            match node.body:
+                case [ast.Expr(ast.Constant(str())) as text_node, *_]:
+                    documented |= {*range(text_node.lineno, (text_node.end_lineno or 0) + 1)}
+    lines = ((n, line.strip()) for n, line in enumerate(text.splitlines(), start=1))
+    return sum(1 for n, line in lines if line and not line.startswith("#") and n not in documented)
+
+
+def test_the_code_stays_small() -> None:
+    assert sum(map(code_lines, MODULES)) < 22_000
+
+
+def test_code_lines(tmp_path: Path) -> None:
+    module = tmp_path / "a.py"
+    module.write_text('"""A\nmodule."""\n\n# why\ndef f():\n    """Do."""\n    return """x\ny"""\n')
+    assert code_lines(module) == 3
+
+
 def test_no_module_is_above_500_lines() -> None:
     lines = {name(m): len(m.read_text(encoding="utf-8").splitlines()) for m in MODULES}
     assert {module: count for module, count in lines.items() if count > 500} == {}
