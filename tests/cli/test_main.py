@@ -32,6 +32,7 @@ from medallion.storage.paths import Layout
 from medallion.storage.text import Reporter
 from tests.support import PROJECT
 from tests.support.command import Cli
+from tests.support.lakehouse import rows_of
 
 COMMANDS = {
     "add": ["--dry-run", "--land"],
@@ -385,6 +386,34 @@ def test_nightly_first_run_after_rejection_fails(
     assert capsys.readouterr().out.splitlines()[-1] == "balanced"
     assert main.main(["files", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == [dismissed]
+
+
+def test_nightly_idle_is_recorded_and_reports_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dead cron job does not look like a quiet one."""
+    conf = tmp_path / "conf"
+    shutil.copytree(PROJECT / "conf", conf)
+    monkeypatch.setenv("MEDALLION_CONF", str(conf))
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "home"))
+    idle = "medallion.runtime.planner.end_if_idle"
+    monkeypatch.setattr(idle, lambda *_: Outcome(is_idle=True))
+    assert main.main(["nightly", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ok"], document["stale"]) == (True, [])
+    table = Layout(tmp_path / "home").table("ops.runs")
+    assert rows_of(table, "kind", "query", "command", "state", "number") == [
+        ("run", "nightly", "nightly", "idle", 1)
+    ]
+    text = (conf / "pipeline.yaml").read_text()
+    key = "    event_time: event_at\n"
+    (conf / "pipeline.yaml").write_text(text.replace(key, f"{key}    expect_every: 1 h\n"))
+    line = "stale: event never had a row (expect_every: 1 hour)"
+    assert main.main(["nightly"]) == 1
+    assert f"medallion: {line}" in capsys.readouterr().err.splitlines()
+    assert main.main(["status"]) == 1
+    assert line in capsys.readouterr().out.splitlines()
+    assert len(rows_of(table, "number")) == 2
 
 
 def test_commands_report_a_damaged_table(

@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from medallion.cli.terminal import print_message, print_result, to_json, write_lines
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
-from medallion.errors import ITEM_ERRORS, UsageError, error_message
+from medallion.errors import ITEM_ERRORS, UsageError
 from medallion.spark import signals
+from medallion.storage import clock
 from medallion.storage.text import Reporter, counted
 
 if TYPE_CHECKING:
@@ -147,30 +149,28 @@ def stream(config: Config, options: argparse.Namespace) -> int:
 def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.ingest.files.listing import unread_file_warnings
-    from medallion.inspect import catalog, ledger_files
+    from medallion.inspect import catalog
     from medallion.runtime.check import refuse_invalid_suites
-    from medallion.runtime.outcome import record_reported
+    from medallion.runtime.outcome import inspect_files, record_nightly, record_reported
     from medallion.runtime.planner import end_if_idle
 
     refuse_invalid_suites(config)
-    started, quiet = time.monotonic(), bool(options.json)
+    started, started_at, quiet = time.monotonic(), clock.now_micros(), bool(options.json)
     messages = unread_file_warnings(config)
     outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
     if outcome is None:
         outcome, messages = _run_layers(config, options, messages), []
-    try:
-        outcome.files = ledger_files.find_attention(config)
-    except ITEM_ERRORS as error:
-        outcome.add_error(error_message(error))
+    inspect_files(config, outcome)
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
         messages.append(f"{waiting} not ingested yet: medallion files --state pending")
     for line in messages:
         _reporter(quiet)(line)
-    outcome.seconds["all"] = time.monotonic() - started
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
+    outcome.seconds["all"] = time.monotonic() - started
+    record_nightly(config, outcome, started_at, outcome.seconds["all"])
     print_result(
         to_json(render_runs.nightly_json(outcome))
         if quiet
@@ -298,19 +298,20 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
-    from medallion.inspect import ledger_files, status
+    from medallion.inspect import freshness, ledger_files, status
+    from medallion.state.runs import Runs
 
     statuses = status.query_statuses(_with_existing_root(config, options))
-    try:
+    files, stale = ledger_files.Attention(), tuple[freshness.StaleTable, ...]()
+    with suppress(*ITEM_ERRORS):  # the queries of the sources report it
         files = ledger_files.find_attention(config)
-    except ITEM_ERRORS:  # the queries of the sources report it
-        files = ledger_files.Attention()
+        stale = freshness.stale_tables(config, Runs(config.layout).run_state)
     print_result(
-        to_json(render_runs.status_json(statuses, files))
+        to_json(render_runs.status_json(statuses, files, stale))
         if options.json
-        else render_runs.status_text(statuses, files)
+        else render_runs.status_text(statuses, files, stale)
     )
-    return 0 if all(query.is_known for query in statuses) else 1
+    return 0 if all(query.is_known for query in statuses) and not stale else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:

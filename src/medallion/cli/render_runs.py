@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from medallion.cli.terminal import aligned_table
+from medallion.cli.terminal import aligned_table, iso_utc
 from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
+from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import Failure
@@ -43,6 +44,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
         "ok": outcome.is_good,
         "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
         **attention_json(outcome.files),
+        "stale": stale_json(outcome.stale),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
         "failed_expectations": [
@@ -75,7 +77,7 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
 
 def nightly_failures(outcome: Outcome) -> list[str]:
     """Return a line for each failed query, file, blocking expectation and unbalanced source."""
-    lines = [*outcome.errors, *attention_errors(outcome.files)]
+    lines = [*outcome.errors, *attention_errors(outcome.files), *stale_lines(outcome.stale)]
     for gate in outcome.gates:
         for failure in gate.blocking_failures:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
@@ -245,13 +247,41 @@ def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> lis
     return lines
 
 
-def status_json(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> dict[str, Any]:
-    """Return the queries, those of bronze with their backlog, and files that need attention."""
-    return {"queries": [asdict(query) for query in statuses], **attention_json(files)}
+def stale_json(stale: Sequence[StaleTable]) -> list[dict[str, Any]]:
+    """Return the stale sources and gold tables; `since` is null if there never were rows."""
+    return [
+        {"name": s.name, "expect_every": str(s.expect_every), "since": iso_utc(s.since)}
+        for s in stale
+    ]
 
 
-def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
-    """Return a table of queries, one of backlogs, then rescued values, errors and files."""
+def stale_lines(stale: Sequence[StaleTable]) -> list[str]:
+    """Return a line for each stale source and gold table."""
+    return [f"stale: {each}" for each in stale]
+
+
+def status_json(
+    statuses: Sequence[QueryStatus],
+    files: Attention = _NO_FILES,
+    stale: Sequence[StaleTable] = (),
+) -> dict[str, Any]:
+    """Return the queries, those of bronze with their backlog, files that need attention, stale."""
+    queries = [asdict(query) for query in statuses]
+    return {"queries": queries, **attention_json(files), "stale": stale_json(stale)}
+
+
+def status_text(
+    statuses: Sequence[QueryStatus],
+    files: Attention = _NO_FILES,
+    stale: Sequence[StaleTable] = (),
+) -> str:
+    """Return tables of queries and backlogs, then rescued values, errors, files and stale tables.
+
+    Args:
+        statuses: the queries.
+        files: files that need attention.
+        stale: stale sources and gold tables.
+    """
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in statuses]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in statuses if q.backlog]
     errors = [printable(f"{query.query}: {query.error}") for query in statuses if query.error]
@@ -260,7 +290,7 @@ def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -
         for query in statuses
         if query.rescued and query.rescued.rows
     ]
-    lines = [*rescued, *errors, *map(printable, attention_lines(files))]
+    lines = [*rescued, *errors, *map(printable, attention_lines(files)), *stale_lines(stale)]
     return "\n".join(
         [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
     )

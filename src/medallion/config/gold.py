@@ -52,6 +52,7 @@ _AGGREGATE_KEYS = (
     "measure",
     "output_mode",
     "publish",
+    "expect_every",
 )
 
 
@@ -79,7 +80,8 @@ def _gold_table(
     name: str, sources: tuple[str, ...], definition: Definition, node: Node, modes: Sequence[str]
 ) -> GoldTable:
     mode = cast(OutputMode, node.choice("output_mode", modes))
-    return GoldTable(name, sources, definition, mode, parse_outputs(node, mode))
+    expect_every = node.optional("expect_every", values.duration, _DURATION)
+    return GoldTable(name, sources, definition, mode, parse_outputs(node, mode), expect_every)
 
 
 def _silver_source(node: Node, key: str, sources: Sources) -> str:
@@ -180,7 +182,7 @@ _SILVER_TABLE = re.compile(
 
 
 def _parse_statement(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
-    node.allow_only("sql", "output_mode", "publish")
+    node.allow_only("sql", "output_mode", "publish", "expect_every")
     file = conf_dir / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
@@ -208,7 +210,8 @@ def _parse_statement(name: str, node: Node, sources: Sources, conf_dir: Path) ->
 
 
 def _parse_join(name: str, node: Node, sources: Sources) -> GoldTable:
-    node.allow_only("source", "where", "join", "columns", "output_mode", "publish")
+    keys = ("source", "where", "join", "columns", "output_mode", "publish", "expect_every")
+    node.allow_only(*keys)
     first = _silver_source(node, "source", sources)
     join = node.child("join")
     join.allow_only("with", "on", "within", "kind", "condition")

@@ -201,6 +201,8 @@ class SourceConfig:
         partition_columns: Columns of bronze whose values are in the names of directories below
             the landing folder: `[date, hour]` for `date=2026-05-01/hour=10/a.json`. Their types
             are those of `hints`, or inferred: `long`, `date` or `string`.
+        expect_every: How often new rows should arrive; a source without new rows for longer is
+            stale, and `nightly` and `status` exit 1. A file arrives when it was last modified.
     """
 
     name: str
@@ -232,6 +234,7 @@ class SourceConfig:
     record_fields: tuple[str, ...] = ()
     ignore: tuple[str, ...] = IGNORED_NAMES
     partition_columns: tuple[str, ...] = ()
+    expect_every: Duration | None = None
 
     @property
     def origin_columns(self) -> Columns:
@@ -377,6 +380,8 @@ class GoldTable:
         output_mode: How a batch changes the table: `complete` rewrites it from Spark's state,
             `update` merges the groups that the batch changed, `append` adds rows.
         outputs: Where its changes are published, by `files` and `kafka`.
+        expect_every: How often a run should process new rows for the table; after longer it is
+            stale, and `nightly` and `status` exit 1.
     """
 
     name: str
@@ -384,6 +389,7 @@ class GoldTable:
     definition: Aggregate | Statement | Join
     output_mode: OutputMode
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
+    expect_every: Duration | None = None
 
 
 @dataclass(frozen=True)

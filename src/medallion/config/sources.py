@@ -90,6 +90,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
             "partition_columns", _strings_like(_PARTITION), "a list of columns such as [date, hour]"
         )
         or (),
+        expect_every=node.optional("expect_every", values.duration, _DURATION),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):

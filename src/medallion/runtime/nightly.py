@@ -35,7 +35,7 @@ class Nightly:
         self.pipeline, self.accept = pipeline, tuple(accept)
         self.config, self._report = pipeline.config, pipeline.report
         self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
-        self.outcome = Outcome()
+        self.outcome = Outcome(run_id=pipeline.run_id)
         # Sources with a table whose gate failed to run, or that was never created.
         self.unvalidated: set[str] = set()
         # Great Expectations validates one table at a time, while the next layer runs.

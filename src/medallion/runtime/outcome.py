@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config
-from medallion.errors import UsageError
-from medallion.inspect import ledger_files
+from medallion.errors import ITEM_ERRORS, UsageError, error_message
+from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, unbalanced
+from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import Failure, Verdict
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import RescuedSummary
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, Runs
 from medallion.storage import clock, locks
 from medallion.storage.paths import Layout
+from medallion.storage.text import error_reason
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class Outcome:
         rescued: rescued values by source.
         is_counted: False if the balance of a source is unknown.
         files: files that need attention.
+        stale: sources and gold tables without new rows.
+        run_id: the `run_id` of its rows in `ops.runs`.
+        is_idle: whether nothing was new, so that Spark was not started.
         docs: path of the data docs.
         exit_status: that of the worst error.
         crash: the first unexpected error.
@@ -62,6 +68,9 @@ class Outcome:
     rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)
     is_counted: bool = True
     files: Attention = field(default_factory=Attention)
+    stale: Sequence[StaleTable] = ()
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    is_idle: bool = False
     docs: str | None = None
     exit_status: int = 0
     crash: Exception | None = None
@@ -77,7 +86,40 @@ class Outcome:
         """Return whether nothing failed."""
         is_blocked = any(gate.blocking_failures for gate in self.gates)
         has_failed = is_blocked or bool(self.errors) or self.files.has_failures
-        return not has_failed and not unbalanced(self.balances)
+        return not (has_failed or self.stale or unbalanced(self.balances))
+
+
+def inspect_files(config: Config, outcome: Outcome) -> None:
+    """Add the files that need attention, and the stale tables, to the outcome of a run."""
+    try:
+        outcome.files = ledger_files.find_attention(config)
+        outcome.stale = freshness.stale_tables(config, Runs(config.layout).run_state)
+    except ITEM_ERRORS as error:
+        outcome.add_error(error_message(error))
+
+
+def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: float) -> None:
+    """Record a complete nightly run in `ops.runs`, also one without work; add an error if it fails.
+
+    Args:
+        config: the configuration.
+        outcome: the result of the run.
+        started_at: when it started, in microseconds since 1970.
+        seconds: how long it took.
+    """
+    error = outcome.errors[0] if outcome.errors else None
+    row = {
+        "kind": "run",
+        "query": NIGHTLY,
+        "state": FAILED if error else IDLE if outcome.is_idle else DONE,
+        "error": error,
+        "started_at": started_at,
+        "seconds": round(seconds, 3),
+    }
+    try:
+        Runs(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
+    except Exception as error:
+        outcome.add_error(f"the run cannot be recorded in ops.runs: {error_reason(error)}")
 
 
 def record_reported(config: Config, files: Attention, command: str) -> None:

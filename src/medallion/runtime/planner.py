@@ -178,7 +178,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
             snapshot = balance.take_snapshot(config, runs)
         except Exception:
             return None
-    outcome = Outcome(balances=snapshot.balances, errors=snapshot.unreadable)
+    outcome = Outcome(balances=snapshot.balances, errors=snapshot.unreadable, is_idle=True)
     if not outcome.is_good:
         return None
     report("nothing is new")

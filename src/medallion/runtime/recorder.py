@@ -10,7 +10,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
-from medallion.state.runs import FAILED, QueryTotals, Runs
+from medallion.state.runs import DONE, FAILED, QueryTotals, Runs
 from medallion.storage import clock, delta_tables
 from medallion.storage.text import Reporter
 
@@ -95,7 +95,7 @@ def flow_row(
     row = {
         "kind": "query",
         "query": flow.name,
-        "state": FAILED if error else "done",
+        "state": FAILED if error else DONE,
         "error": error,
         "started_at": run.started_at,
         "seconds": round(run.seconds, 3),

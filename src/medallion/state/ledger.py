@@ -14,7 +14,7 @@ from typing import NamedTuple
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import Layout
-from medallion.storage.table_specs import TableSpec
+from medallion.storage.table_specs import TableSpec, record_column_sql
 
 
 class ReasonCode(StrEnum):
@@ -228,6 +228,18 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
         versions[entry.source, entry.path].append(entry)
     newest = (max(each, key=lambda entry: entry.version) for each in versions.values())
     return [entry for entry in newest if entry.state in states]
+
+
+def last_arrivals(layout: Layout) -> dict[str, int]:
+    """Return when the newest ingested file with rows arrived, by source.
+
+    That is when it was last modified, but not later than it was first seen: the clock of its writer
+    may be ahead.
+    """
+    times = ", ".join(record_column_sql(_COLUMNS, at) for at in ("modified_at", "first_seen_at"))
+    where = f"where rows > 0 and state in {INGESTED_STATES} group by source"
+    what = f"source, max(least({times}))"
+    return dict(delta_tables.select_rows(layout.table(TABLE), what, where))
 
 
 def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:

@@ -68,10 +68,14 @@ class RescuedSummary:
 
 TABLE = "ops.runs"
 FAILED, PASSED, BLOCKED, REFRESHED = "failed", "passed", "held", "refreshed"
-# One row per query and run, and one per quality gate and run (kind `query` or `gate`). Times are
-# UTC; expectations are names separated by commas; the version of a gate is the last one it saw.
-# Unmatched rows have no match in a lookup table: null without a lookup, or if the process that
-# counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`.
+DONE, IDLE = "done", "idle"
+NIGHTLY = "nightly"
+"""The `query` of the row of a complete nightly run."""
+# One row per query and run, one per quality gate and run, and one per nightly run (kind `query`,
+# `gate` or `run`). A nightly run without work is `idle`. Times are UTC; expectations are names
+# separated by commas; the version of a gate is the last one it saw. Unmatched rows have no match in
+# a lookup table: null without a lookup, or if the process that counted them was interrupted.
+# `rescued_fields` is the JSON of `RescuedSummary`.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -152,6 +156,7 @@ class RunState:
     """The recorded state of all queries and gates, by the names of their tables.
 
     `passed` is the last version that passed a gate, `refreshed` the one that a refresh wrote.
+    `nightly` is the last complete nightly run.
     """
 
     sums: Mapping[str, QueryTotals]
@@ -161,6 +166,7 @@ class RunState:
     passed: Mapping[str, int]
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
+    nightly: LastRun | None = None
 
     def totals_of(self, query: str) -> QueryTotals:
         """Return the totals of a query, which may have no records yet."""
@@ -244,6 +250,7 @@ def _read_run_state(table: Path) -> RunState:
         refreshing_runs=frozenset(
             (query, run_id) for query, ids in by_query("refreshing_runs").items() for run_id in ids
         ),
+        nightly=next((LastRun(**values) for values in by_query("nightly").values()), None),
     )
 
 
@@ -285,6 +292,7 @@ _SELECTED = {
     "sums": f"case when count(*) {_SINCE} > 0 then {struct_sql(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
+    "nightly": _last(_RUN, "kind = 'run'"),
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _newest("table_version", _PASSED),
     "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
