@@ -292,7 +292,7 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
             load({}, tmp_path)
     file.write_text("select silver.event.action from `silver` . `event` group by 1;\n")
     (table,) = (t for t in load({}, tmp_path).gold.values() if t.name == "t")
-    assert (table.sources, table.definition) == (
+    assert (table.tables, table.definition) == (
         ("event",),
         Statement(file, "select silver_event.action from silver_event group by 1"),
     )

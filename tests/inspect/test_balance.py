@@ -94,17 +94,17 @@ def test_rows_that_wait_for_a_first_silver_run(config: Config) -> None:
 
 def test_a_batch_without_a_record_is_unrecorded(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == []
+    assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
     for query in queries:
         checkpoints.done(config.layout, query, 7, version=1)
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == queries
+    assert take_snapshot(config, Runs(config.layout)).unrecorded == dict.fromkeys(
+        queries, "activity"
+    )
     record(config, "bronze.activity", last_batch=7)
     record(config, "silver.activity", last_batch=6)
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == ["silver.activity"]
+    assert take_snapshot(config, Runs(config.layout)).unrecorded == {"silver.activity": "activity"}
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == []
+    assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
     checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
     (config.layout.checkpoint("bronze.activity") / "metadata").write_text("")
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == ["bronze.activity"], (
-        "a machine stopped"
-    )
+    assert take_snapshot(config, Runs(config.layout)).unrecorded == {"bronze.activity": "activity"}

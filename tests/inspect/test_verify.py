@@ -87,7 +87,7 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     del gold["device_counts"]
     sources = {name: config.sources[name] for name in SOURCES}
     sources = {n: replace(s, clean_source="archive", clean_after=None) for n, s in sources.items()}
-    gold = {name: table for name, table in gold.items() if table.sources[0] in SOURCES}
+    gold = {name: table for name, table in gold.items() if table.tables[0] in SOURCES}
     lakehouse.config = replace(config, gold=gold, sources=sources)
     many = [recording(n, None if n % 2 else "m") for n in range(500)]
     lakehouse.land("activity", "1.json", *many, "{broken", recording(0))

@@ -102,7 +102,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
     lakehouse.land("event", "1.json", line)
     sources = {"event": config.sources["event"]}
-    gold = {name: t for name, t in config.gold.items() if t.sources == ("event",)}
+    gold = {name: t for name, t in config.gold.items() if t.tables == ("event",)}
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
@@ -319,3 +319,26 @@ def test_queries_are_stopped_before_spark(
     ):
         raise KeyboardInterrupt
     assert order == ["query", "another", "spark"]
+
+
+def test_a_layer_runs_level_after_level(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query whose input a failed one did not create is left out."""
+    runs = list[list[str]]()
+
+    def run_level(_: Pipeline, flows: list[Any]) -> list[tuple[Any, MedallionError]]:
+        runs.append([flow.name for flow in flows])
+        return [(flow, MedallionError("no")) for flow in flows if flow.name == "silver.c"]
+
+    def flow(name: str, upstream: str) -> Any:
+        paths = [lakehouse.config.layout.table(name)]
+        inputs = {"upstream": [upstream], "targets": [name], "target_paths": paths}
+        return SimpleNamespace(name=name, is_gated=False, **inputs)
+
+    monkeypatch.setattr(Pipeline, "_run_level", run_level)
+    flows = [flow("silver.d", "silver.c"), flow("silver.b", "silver.a")]
+    flows += [flow("silver.a", "bronze.a"), flow("silver.c", "bronze.c")]
+    failures = lakehouse.pipeline().run_flows(flows)
+    assert [each.name for each, _ in failures] == ["silver.c"]
+    assert runs == [["silver.a", "silver.c"], ["silver.b"]]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
+from medallion.config.tables import ChildTable
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.storage import table_specs
@@ -375,7 +376,7 @@ class GoldTable:
 
     Attributes:
         name: The name of the entry and of the table.
-        sources: The sources whose silver tables it reads.
+        tables: The silver tables that it reads, without their layer.
         definition: How the table is computed.
         output_mode: How a batch changes the table: `complete` rewrites it from Spark's state,
             `update` merges the groups that the batch changed, `append` adds rows.
@@ -385,7 +386,7 @@ class GoldTable:
     """
 
     name: str
-    sources: tuple[str, ...]
+    tables: tuple[str, ...]
     definition: Aggregate | Statement | Join
     output_mode: OutputMode
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
@@ -445,6 +446,7 @@ class Config:
         layout: The paths below the root.
         sources: The sources by name.
         gold: The gold tables by name.
+        silver: The child tables by name, each after its parent.
         maintain: The maintenance policy.
         login: The login for Kafka's brokers.
         max_concurrent_queries: The most queries of `run` and `nightly` that run at once; by
@@ -459,6 +461,7 @@ class Config:
     maintain: Maintenance
     login: Login = field(default_factory=Login)
     max_concurrent_queries: int | None = None
+    silver: Mapping[str, ChildTable] = field(default_factory=dict)
 
     def source(self, name: str) -> SourceConfig:
         """Return the settings of one source.
@@ -471,6 +474,16 @@ class Config:
                 f"there is no source {name}; the sources are {', '.join(self.sources)}."
             )
         return self.sources[name]
+
+    def root(self, table: str) -> str:
+        """Return the source from which the rows of a silver table come.
+
+        Args:
+            table: the table's name without its layer.
+        """
+        while table in self.silver:
+            table = self.silver[table].parent
+        return table
 
     def spec(self, table: str) -> TableSpec:
         """Return the storage settings of a table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from medallion.config.model import Config
@@ -14,9 +14,9 @@ class Query:
     """One streaming query.
 
     Attributes:
-        name: `layer.source`, `gold.table` or `publish.table.output`.
+        name: `layer.table`, or `publish.table.output`.
         sources: the sources of its rows; several for a gold table that joins them.
-        upstream: the tables that it reads, in the order of `sources`; none for bronze.
+        upstream: the tables that it reads; none for bronze.
         targets: the tables that it writes; none for a query that publishes.
     """
 
@@ -31,6 +31,11 @@ class Query:
         return self.sources[0]
 
     @property
+    def table(self) -> str:
+        """The name of its table without the layer: a source, or an entry of `silver` or `gold`."""
+        return self.name.partition(".")[2]
+
+    @property
     def layer(self) -> str:
         """Its layer, or PUBLISH."""
         return layer_of(self.name)
@@ -43,20 +48,33 @@ def layers_in_use(config: Config) -> tuple[str, ...]:
 
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
     """Return the queries of some layers; each comes after the queries whose tables it reads."""
-    result = []
+    result = [Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)) for name in config.sources]
     for name in config.sources:
-        result.append(Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)))
-    for name in config.sources:
-        targets = (f"silver.{name}", f"quarantine.{name}")
-        result.append(Query(f"silver.{name}", (name,), (f"bronze.{name}",), targets))
+        result.append(_silver_query(name, name, f"bronze.{name}"))
+    for child in config.silver.values():
+        result.append(_silver_query(child.name, config.root(child.name), f"silver.{child.parent}"))
     for table in config.gold.values():
-        silver = tuple(f"silver.{source}" for source in table.sources)
-        result.append(Query(f"gold.{table.name}", table.sources, silver, (f"gold.{table.name}",)))
-    for table in config.gold.values():
-        gold = (f"gold.{table.name}",)
+        sources, target = tuple(dict.fromkeys(map(config.root, table.tables))), f"gold.{table.name}"
+        silver = tuple(f"silver.{name}" for name in table.tables)
+        result.append(Query(target, sources, silver, (target,)))
         names = (f"{PUBLISH}.{table.name}.{output}" for output in table.outputs)
-        result += [Query(name, table.sources, gold, ()) for name in names]
+        result += [Query(name, sources, (target,), ()) for name in names]
+    result.sort(key=lambda query: (*LAYERS, PUBLISH).index(query.layer))
     return [query for query in result if query.layer in layers]
+
+
+def _silver_query(name: str, source: str, upstream: str) -> Query:
+    return Query(f"silver.{name}", (source,), (upstream,), (f"silver.{name}", f"quarantine.{name}"))
+
+
+def readers(config: Config, tables: Collection[str]) -> list[Query]:
+    """Return the queries that read any of these tables, directly or through others, in order."""
+    result, reached = list[Query](), set(tables)
+    for query in queries(config):
+        if reached & {*query.upstream}:
+            result.append(query)
+            reached |= {*query.targets}
+    return result
 
 
 def query_names(config: Config, layers: Sequence[str] = LAYERS) -> list[str]:

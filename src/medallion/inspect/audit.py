@@ -73,7 +73,7 @@ def run_audit(config: Config, everything: bool = False, report: Reporter = lambd
     """
     snapshot, writers, checks = _stable_checks(config, everything, report)
     running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
-    unchecked = {_source_of(query): holder for query, holder in running.items()}
+    unchecked = {snapshot.unrecorded[query]: holder for query, holder in running.items()}
     holder = next(iter(writers.values()), "another process")
     unchecked |= {
         name: holder for name in snapshot.balances if name not in checks.keys() | unchecked
@@ -152,7 +152,7 @@ def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapsho
             time.sleep(0.2)  # a writer has started meanwhile
             continue
         unbalanced = set(accounting.unbalanced(snapshot.balances))
-        unexplained = unbalanced - set(map(_source_of, interrupted))
+        unexplained = unbalanced - {snapshot.unrecorded[query] for query in interrupted}
         is_recorded = not running and not (writers and unexplained)
         if is_recorded or (deadline and time.monotonic() > deadline):
             return snapshot, writers
@@ -161,10 +161,6 @@ def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapsho
             report(f"waiting until {holders} has recorded its last batches")
             deadline = time.monotonic() + PATIENCE
         time.sleep(0.2)
-
-
-def _source_of(query: str) -> str:
-    return query.partition(".")[2]
 
 
 def _split_by_writer(
@@ -233,7 +229,8 @@ def _stable_checks(
     while True:
         snapshot, writers = _recorded_snapshot(config, report)
         running, _ = _split_by_writer(snapshot.unrecorded, writers)
-        idle = [name for name in snapshot.balances if name not in set(map(_source_of, running))]
+        busy = {snapshot.unrecorded[query] for query in running}
+        idle = [name for name in snapshot.balances if name not in busy]
         checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
         if not any(result.findings for result in checks.values()):
             return snapshot, writers, checks

@@ -66,17 +66,18 @@ class BalanceSnapshot:
 
     Attributes:
         balances: by source, of those that can be read.
-        unrecorded: queries with unrecorded batches: they run now, or were interrupted.
+        unrecorded: queries with unrecorded batches, each with its source: they run now, or were
+            interrupted.
         unreadable: messages of what cannot be read.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)
-    unrecorded: list[str] = field(default_factory=list)
+    unrecorded: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
 
     def of_source(self, name: str) -> tuple[Balance | None, list[str]]:
         """Return the balance of a source, and its queries with unrecorded batches."""
-        unrecorded = [query for query in self.unrecorded if query.partition(".")[2] == name]
+        unrecorded = [query for query, source in self.unrecorded.items() if source == name]
         return self.balances.get(name), unrecorded
 
 
@@ -89,16 +90,16 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
         snapshot.unreadable.append(error_message(error))
         rejected = Counter[str]()
     for name, source in config.sources.items():
-        alone = replace(config, sources={name: source}, gold={})
+        alone = replace(config, sources={name: source}, gold={}, silver={})
         try:
-            unrecorded = _unrecorded_queries(alone, runs)
+            unrecorded = _unrecorded_queries(config, name, runs)
             balance = _balance(alone, source, runs.run_state)
             snapshot.balances[name] = replace(balance, rejected_files=rejected[name])
         except ITEM_ERRORS as error:
             if error_message(error) not in snapshot.unreadable:  # ops.runs concerns all sources
                 snapshot.unreadable.append(error_message(error))
         else:
-            snapshot.unrecorded.extend(unrecorded)
+            snapshot.unrecorded.update(dict.fromkeys(unrecorded, name))
     return snapshot
 
 
@@ -133,12 +134,13 @@ def _row_count(table: Path) -> int:
     return delta_tables.opened_row_count(table, delta)
 
 
-def _unrecorded_queries(config: Config, runs: Runs) -> list[str]:
+def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
     layout = config.layout
     return [
         query.name
         for query in queries(config, BALANCED_LAYERS)
-        if recovery.has_unrecorded(
+        if query.source == source
+        and recovery.has_unrecorded(
             layout.checkpoint(query.name),
             map(layout.table, query.targets),
             runs.last_batch(query.name),

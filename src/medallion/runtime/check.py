@@ -186,8 +186,8 @@ def _unknown_column(
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
-    columns = [c for name in table.sources for c in _silver_columns(config.sources[name])]
-    sources = " and ".join(f"silver.{name}" for name in table.sources)
+    columns = [c for name in table.tables for c in _silver_columns(config.sources[name])]
+    sources = " and ".join(f"silver.{name}" for name in table.tables)
     expressions: dict[str, str] = {}
     match table.definition:
         case Aggregate() as aggregate:
@@ -196,7 +196,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
         case Join() as join:
             expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
             expressions |= {"where": join.where or "", "join.condition": join.condition or ""}
-            columns += table.sources
+            columns += table.tables
     for key, sql in expressions.items():
         for name in unknown_names(sql, columns):
             error = _unknown_column(config, f"gold.{table.name}.{key}", name, sources, columns)

@@ -147,16 +147,31 @@ class Pipeline:
             raise combine_errors(failures)
 
     def run_flows(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
-        """Run flows of one layer on all available input, and record them.
+        """Run flows of one layer on all available input, level after level, and record them.
 
         Returns:
             The flows that could not start, failed (StreamError) or could not be recorded, each
-            with its error. All have ended.
+            with its error. All have ended. Flows whose input a failed one did not create are left
+            out.
 
         Raises:
             MedallionError: a gate blocks the layer.
         """
         self.refuse_if_blocked(flows)
+        failures = list[tuple[Flow, MedallionError]]()
+        for level in _levels(flows):
+            lacking = {name for flow, _ in failures for name in self._missing_targets(flow)}
+            runnable = [flow for flow in level if not lacking & {*flow.upstream}]
+            failures += self._run_level(runnable)
+        return failures
+
+    def _missing_targets(self, flow: Flow) -> Iterator[str]:
+        for name, table in zip(flow.targets, flow.target_paths, strict=True):
+            if not delta_tables.table_exists(table):
+                yield name
+
+    def _run_level(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
+        """Run flows side by side on all available input, and record them; see `run_flows`."""
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
 
         def start_due() -> Iterator[Run]:
@@ -224,6 +239,17 @@ class Pipeline:
     def refuse_if_blocked(self, flows: Iterable[Flow]) -> None:
         """Raise MedallionError if a gate blocks these flows."""
         pending_work.refuse_if_blocked("gold is blocked", self.blocking_gates(flows))
+
+
+def _levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
+    """Yield flows in groups; each flow follows those whose tables it reads."""
+    left = list(flows)
+    while left:
+        unwritten = {name for flow in left for name in flow.targets}
+        level = [flow for flow in left if not unwritten & {*flow.upstream}]
+        assert level, "configured tables read no circle of tables"
+        yield level
+        left = [flow for flow in left if flow not in level]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use, query_names
+from medallion.config.queries import layers_in_use, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
@@ -69,8 +69,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         return
     pipeline.refuse_if_blocked([pipeline.flow(table)])
     # Outputs are left out: they read the changes of a refresh like any others.
-    readers = (flow for layer in later for flow in pipeline.flows(layer) if flow.targets)
-    _rebuild(pipeline, table, [flow.name for flow in readers if table in flow.upstream])
+    _rebuild(pipeline, table, [q.name for q in readers(pipeline.config, [table]) if q.targets])
     _rebuild_all_pending(pipeline, (first, *later))
 
 
@@ -94,10 +93,8 @@ def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False)
     layout, (table,) = pipeline.config.layout, flow.target_paths
     schema, started = flow.schema(can_rewrite), clock.now_micros()
     schema.add_configured_fields()
-    silver = f"silver.{flow.source.name}"
-    queries = (each for layer in ("silver", "gold") for each in pipeline.flows(layer))
-    readers = [each.name for each in queries if {flow.name, silver} & {*each.upstream}]
-    existing = [name for name in readers if delta_tables.table_exists(layout.table(name))]
+    rebuilt = (query.name for query in readers(pipeline.config, [flow.name]) if query.targets)
+    existing = [name for name in rebuilt if delta_tables.table_exists(layout.table(name))]
     left = dict.fromkeys((*existing, *refresh_plan.resume_plan(layout)))
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
     rows, before = _count_rescued(table)
@@ -252,13 +249,13 @@ def _try_rebuild(pipeline: Pipeline, table: str) -> MedallionError | None:
     return None
 
 
-def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> None:
+def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     """Build a new table beside the old one, and replace the old one.
 
     Args:
         pipeline: with the locks of the table's layer and of gold.
         table: the table to rebuild.
-        readers: tables to rebuild after it, before the pending ones of an earlier refresh.
+        then: tables to rebuild after it, before the pending ones of an earlier refresh.
     """
     layout = pipeline.config.layout
     left = refresh_plan.resume_plan(layout)
@@ -277,8 +274,8 @@ def _rebuild(pipeline: Pipeline, table: str, readers: Sequence[str] = ()) -> Non
     before = delta_tables.row_count(layout.table(table))
     checkpoint = staging.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
-    then = tuple(name for name in dict.fromkeys((*readers, *left)) if name != table)
-    plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, then)
+    rest = tuple(name for name in dict.fromkeys((*then, *left)) if name != table)
+    plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, rest)
     refresh_plan.write_plan(layout, plan)
     swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))

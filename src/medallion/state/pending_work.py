@@ -42,8 +42,9 @@ _SETTINGS = "settings"
 
 
 def settings_digest(config: Config) -> str:
-    """Return a digest of release, sources, gold tables, suites and Spark's settings."""
-    digest = hashlib.sha256(repr((__version__, config.sources, config.gold)).encode())
+    """Return a digest of release, sources, tables, suites and Spark's settings."""
+    tables = (config.sources, config.silver, config.gold)
+    digest = hashlib.sha256(repr((__version__, *tables)).encode())
     directories = (config.expectations, config.conf_dir / "spark")
     files = (path for each in directories for path in each.rglob("*"))
     for file in sorted(path for path in files if path.is_file()):

@@ -19,7 +19,7 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
             return {"sql": definition.sql, **mode}
         case Join():
             return {
-                **dict(zip(("source", "with"), table.sources, strict=True)),
+                **dict(zip(("source", "with"), table.tables, strict=True)),
                 "within": definition.within.text,
                 "on": dict(definition.on),
                 "where": definition.where,
@@ -29,7 +29,7 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
                 **mode,
             }
     return {
-        "source": table.sources[0],
+        "source": table.tables[0],
         "window": _window(definition),
         "slide": definition.slide.text if definition.slide else None,
         "session": definition.session.text if definition.session else None,
@@ -57,7 +57,7 @@ def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any
         then: the `gold_definition` that its rows were written with.
     """
     if not isinstance(table.definition, Statement):  # windows and joins use event time
-        for source in table.sources:
+        for source in table.tables:
             checkpoint = config.layout.checkpoint(f"silver.{source}")
             recorded = checkpoints.read_document(checkpoint, "definition") or {}
             current = {"event_time": config.sources[source].event_time}

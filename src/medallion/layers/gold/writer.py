@@ -42,10 +42,10 @@ class GroupMerge:
     def __init__(self, spark: SparkSession, config: Config, table: GoldTable) -> None:
         assert isinstance(table.definition, Aggregate), "update is for aggregates"
         self._spark, self._aggregate = spark, table.definition
-        (source,) = table.sources
-        self._silver = config.layout.table(f"silver.{source}")
+        (silver,) = table.tables
+        self._silver = config.layout.table(f"silver.{silver}")
         self._target = config.layout.table(f"gold.{table.name}")
-        self._event_time = config.sources[source].event_time
+        self._event_time = config.sources[silver].event_time
 
     def touched(self, silver: DataFrame) -> DataFrame:
         """Return each row of a stream of silver once per window that contains it."""

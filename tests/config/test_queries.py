@@ -1,0 +1,46 @@
+"""Silver tables that read silver tables: the order of queries, their sources and readers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.queries import queries, readers
+from medallion.config.tables import ChildTable
+from tests.support import PROJECT
+
+CHILD = ChildTable("items", "event", "items", False, {"n": "pos"}, None, ("n",))
+GRANDCHILD = replace(CHILD, name="parts", parent="items")
+
+
+@pytest.fixture
+def config() -> Config:
+    """The project's configuration, with a child of silver.event and a child of that."""
+    config = load({}, PROJECT)
+    counts = replace(config.gold["action_counts"], name="part_counts", tables=("parts",))
+    gold = {**config.gold, counts.name: counts}
+    return replace(config, gold=gold, silver={"items": CHILD, "parts": GRANDCHILD})
+
+
+def test_queries_follow_those_they_read(config: Config) -> None:
+    silver = [(q.name, q.sources, q.upstream) for q in queries(config, ["silver"])]
+    assert silver == [
+        ("silver.activity", ("activity",), ("bronze.activity",)),
+        ("silver.event", ("event",), ("bronze.event",)),
+        ("silver.items", ("event",), ("silver.event",)),
+        ("silver.parts", ("event",), ("silver.items",)),
+    ]
+    last = queries(config, ["gold"])[-1]
+    assert (last.name, last.table, last.source) == ("gold.part_counts", "part_counts", "event")
+
+
+def test_readers_are_found_through_other_tables(config: Config) -> None:
+    names = [query.name for query in readers(config, ["silver.items"])]
+    assert names == ["silver.parts", "gold.part_counts"]
+    names = [query.name for query in readers(config, ["bronze.event"])]
+    assert names[:3] == ["silver.event", "silver.items", "silver.parts"]
+    assert {"gold.action_counts", "gold.part_counts"} <= {*names}
+    assert "gold.device_counts" not in names
