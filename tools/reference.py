@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, sources
+from medallion.config import gold, loader, model, operations, sources
 from medallion.config.document import Node
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -174,7 +174,7 @@ def top_level_row(key: str, default: str) -> tuple[str, ...]:
 
 def login_rows() -> list[tuple[str, ...]]:
     """Return the rows of the environment variables."""
-    meanings = attribute_docs(model.Login)
+    meanings = attribute_docs(operations.Login)
     choices = {name: ", ".join(f"`{w}`" for w in words) for name, words in loader.CHOICES.items()}
     return [
         ("`MEDALLION_HOME`", "a local path", "`data/lakehouse`", "The root of all data."),
@@ -197,7 +197,7 @@ def login_rows() -> list[tuple[str, ...]]:
                 default_text(each.default or None),
                 meanings[each.name],
             )
-            for each in fields(model.Login)
+            for each in fields(operations.Login)
         ),
     ]
 
@@ -239,7 +239,7 @@ def page() -> str:
                 "Maintenance: `maintain`",
                 "maintain",
                 lambda: loader.parse_maintenance(Node({}, file, "maintain")),
-                model.Maintenance,
+                operations.Maintenance,
             ),
             table("Top level", [top_level_row("max_concurrent_queries", "4 for each core")]),
             table("Environment and `.env`", login_rows()),

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from medallion.config.loader import kafka_login, load
-from medallion.config.model import Config, Kafka, Login, Rate, Socket
+from medallion.config.model import Config, Kafka, Rate, Socket
+from medallion.config.operations import Login
 from medallion.errors import ConfigError
 from medallion.ingest.kafka.broker import client_settings, spark_source_options
 from tests.support import PROJECT

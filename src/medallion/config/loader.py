@@ -19,15 +19,8 @@ from dotenv.parser import parse_stream
 from medallion.config import values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import parse_gold_table, refuse_shared_topics
-from medallion.config.model import (
-    Config,
-    GoldTable,
-    Kafka,
-    Login,
-    Maintenance,
-    SourceConfig,
-    ToKafka,
-)
+from medallion.config.model import Config, GoldTable, Kafka, SourceConfig, ToKafka
+from medallion.config.operations import Login, Maintenance
 from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.errors import ConfigError, NoSourceError
 from medallion.storage import table_specs

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from medallion.config.model import Config, Maintenance
+from medallion.config.model import Config
+from medallion.config.operations import Maintenance
 from medallion.config.queries import queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Kafka, Login, SourceConfig
+from medallion.config.model import Kafka, SourceConfig
+from medallion.config.operations import Login
 from medallion.errors import MedallionError, UnreachableError
 from medallion.state.topics import PartitionKey, PartitionProgress
 

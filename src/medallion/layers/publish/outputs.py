@@ -16,7 +16,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Login, ToFiles, ToKafka
+from medallion.config.model import ToFiles, ToKafka
+from medallion.config.operations import Login
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars
