@@ -362,8 +362,15 @@ def test_nightly_first_run_after_rejection_fails(
     audited = json.loads(capsys.readouterr().out)
     assert audited["sources"]["event"]["rejected_files"] == 1
     assert audited["rejected"]["files"][0]["path"] == path
-    assert main.main(["status"]) == 0
-    assert line in capsys.readouterr().out.splitlines()
+    assert main.main(["status"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "NOT HEALTHY. rejected: event"
+    assert line in lines
+    assert main.main(["status", "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert (problem["code"], problem["subject"]) == ("rejected", "event")
+    assert problem["sentence"] == f"1 file, such as {path}: no text"
+    assert "medallion files --dismiss PATTERN" in problem["remedy"]
 
     assert main.main(command) == 1
     shown = capsys.readouterr()
@@ -401,6 +408,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     assert main.main(["nightly", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["ok"], document["stale"]) == (True, [])
+    assert (document["healthy"], document["verdict"]) == (True, "healthy")
     table = Layout(tmp_path / "home").table("ops.runs")
     assert rows_of(table, "kind", "query", "command", "state", "number") == [
         ("run", "nightly", "nightly", "idle", 1)
@@ -412,7 +420,8 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     assert main.main(["nightly"]) == 1
     assert f"medallion: {line}" in capsys.readouterr().err.splitlines()
     assert main.main(["status"]) == 1
-    assert line in capsys.readouterr().out.splitlines()
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("NOT HEALTHY. stale: event", f"  stale: event: {line[7:]}")
     assert len(rows_of(table, "number")) == 2
 
 
@@ -439,7 +448,7 @@ def test_commands_report_a_damaged_table(
     assert "gold.device_totals: cannot be read" in shown.out.splitlines()
     assert "balanced" not in shown.out
     assert [line.partition(" is corrupt")[0] for line in shown.err.splitlines()] == [
-        f"medallion: {output[name]}" for name in ("ops.files", "gold.device_totals")
+        f"medallion: {output[name]}" for name in ("gold.device_totals", "ops.files")
     ]
     assert main.main(["nightly", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["sources"]["event"]["bronze_rows"] == 2

@@ -15,9 +15,11 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
+from medallion.inspect.verdict import LakehouseVerdict, Observations
 from medallion.state import ledger, refresh_plan
 from medallion.state.ledger import INGESTED, Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
+from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints, runs
@@ -230,9 +232,10 @@ def test_a_failed_query_has_its_error(config: Config) -> None:
     found = query_statuses(config)
     assert of(config, "silver.event").state == "failed"
     assert "silver.event: it broke" in status_text(found).splitlines()
-    (shown,) = (q for q in status_json(found)["queries"] if q["query"] == "silver.event")
+    document = status_json(found, Observations(RunState.empty()), LakehouseVerdict())
+    (shown,) = (q for q in document["queries"] if q["query"] == "silver.event")
     assert shown["error"] == "it broke"
-    json.dumps(status_json(found))
+    json.dumps(document)
 
 
 def test_a_gate_is_no_run_of_its_query(config: Config) -> None:

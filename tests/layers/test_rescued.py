@@ -16,11 +16,12 @@ from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
+from medallion.inspect.verdict import LakehouseVerdict, Observations
 from medallion.layers.rescued import RescuedValues, rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
-from medallion.state.runs import RescuedField, RescuedSummary
+from medallion.state.runs import RescuedField, RescuedSummary, RunState
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
 
@@ -134,9 +135,8 @@ def test_commands_show_values_that_do_not_fit(run: Run) -> None:
         found
     )
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    by_query = {
-        query["query"]: query["rescued"] for query in render_runs.status_json(found)["queries"]
-    }
+    document = render_runs.status_json(found, Observations(RunState.empty()), LakehouseVerdict())
+    by_query = {query["query"]: query["rescued"] for query in document["queries"]}
     assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
     assert by_query["silver.warn"] is None
     document = json.loads(json.dumps(render_runs.nightly_json(run.outcome)))

@@ -9,7 +9,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.cli.terminal import print_message, print_result, to_json, write_lines
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
-from medallion.errors import ITEM_ERRORS, UsageError
+from medallion.errors import UsageError
 from medallion.spark import signals
 from medallion.storage import clock
 from medallion.storage.text import Reporter, counted
@@ -151,31 +150,33 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.inspect import catalog
     from medallion.runtime.check import refuse_invalid_suites
-    from medallion.runtime.outcome import inspect_files, record_nightly, record_reported
+    from medallion.runtime.outcome import complete_outcome, record_nightly, record_reported
     from medallion.runtime.planner import end_if_idle
 
     refuse_invalid_suites(config)
     started, started_at, quiet = time.monotonic(), clock.now_micros(), bool(options.json)
-    messages = unread_file_warnings(config)
+    unread = unread_file_warnings(config)
+    messages = list(unread)
     outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
     if outcome is None:
         outcome, messages = _run_layers(config, options, messages), []
-    inspect_files(config, outcome)
-    if outcome.files.pending:
-        waiting = counted(outcome.files.pending, "file")
-        messages.append(f"{waiting} not ingested yet: medallion files --state pending")
-    for line in messages:
-        _reporter(quiet)(line)
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
     outcome.seconds["all"] = time.monotonic() - started
     record_nightly(config, outcome, started_at, outcome.seconds["all"])
-    print_result(
-        to_json(render_runs.nightly_json(outcome))
-        if quiet
-        else render_runs.nightly_text(outcome, gold)
-    )
+    complete_outcome(config, outcome, unread)
+    if outcome.files.pending:
+        waiting = counted(outcome.files.pending, "file")
+        messages.append(f"{waiting} not ingested yet: medallion files --state pending")
+    if quiet:
+        print_result(to_json(render_runs.nightly_json(outcome)))
+    else:
+        print_result(render_runs.verdict_text(outcome.verdict))
+    for line in messages:
+        _reporter(quiet)(line)
+    if not quiet:
+        print_result(render_runs.nightly_text(outcome, gold))
     for line in render_runs.nightly_failures(outcome):
         print_message(f"medallion: {line}", sys.stderr)
     if outcome.crash:
@@ -298,20 +299,21 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
-    from medallion.inspect import freshness, ledger_files, status
-    from medallion.state.runs import Runs
+    from medallion.inspect import status
+    from medallion.inspect.verdict import derive_verdict, observe
 
-    statuses = status.query_statuses(_with_existing_root(config, options))
-    files, stale = ledger_files.Attention(), tuple[freshness.StaleTable, ...]()
-    with suppress(*ITEM_ERRORS):  # the queries of the sources report it
-        files = ledger_files.find_attention(config)
-        stale = freshness.stale_tables(config, Runs(config.layout).run_state)
-    print_result(
-        to_json(render_runs.status_json(statuses, files, stale))
-        if options.json
-        else render_runs.status_text(statuses, files, stale)
-    )
-    return 0 if all(query.is_known for query in statuses) and not stale else 1
+    config.layout.require_root()
+    statuses = status.query_statuses(config)
+    unreadable = {each.query: each.error or "" for each in statuses if not each.is_known}
+    seen = observe(config, unreadable)
+    verdict = derive_verdict(config, seen)
+    if options.json:
+        print_result(to_json(render_runs.status_json(statuses, seen, verdict)))
+    else:
+        print_result(render_runs.verdict_text(verdict))
+        print_result(f"lakehouse {config.layout.root}")
+        print_result(render_runs.status_text(statuses, seen.files))
+    return 0 if verdict.is_healthy else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:

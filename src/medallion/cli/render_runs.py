@@ -14,6 +14,7 @@ from medallion.inspect.catalog import FirstRows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.status import QueryStatus
+from medallion.inspect.verdict import LakehouseVerdict, Observations
 from medallion.quality.suites import Failure
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
@@ -42,6 +43,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
     """Return the state, balances, rescued values, seconds by step, failed gates and errors."""
     return {
         "ok": outcome.is_good,
+        **verdict_json(outcome.verdict),
         "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
         **attention_json(outcome.files),
         "stale": stale_json(outcome.stale),
@@ -67,7 +69,7 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
         lines += ["", *_first_rows_lines(table)]
     if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
-    lines += ["", *balance_table(outcome.balances), _nightly_verdict(outcome)]
+    lines += ["", *balance_table(outcome.balances), _balance_line(outcome)]
     lines += map(printable, attention_warnings(outcome.files))
     if outcome.docs:
         lines += ["", printable(f"quality   {outcome.docs}")]
@@ -103,7 +105,7 @@ def _has_nothing_landed(outcome: Outcome) -> bool:
     return bool(outcome.balances) and outcome.is_good and not is_seen
 
 
-def _nightly_verdict(outcome: Outcome) -> str:
+def _balance_line(outcome: Outcome) -> str:
     """Return one line, which is `balanced` only if the run has no errors."""
     if not outcome.is_counted or accounting.unbalanced(outcome.balances):
         return "NOT BALANCED"
@@ -247,6 +249,20 @@ def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> lis
     return lines
 
 
+def verdict_json(verdict: LakehouseVerdict) -> dict[str, Any]:
+    """Return whether the lakehouse is healthy, the verdict in one line, and all problems."""
+    problems = [{**asdict(each), "is_warning": each.is_warning} for each in verdict.problems]
+    return {"healthy": verdict.is_healthy, "verdict": str(verdict), "problems": problems}
+
+
+def verdict_text(verdict: LakehouseVerdict) -> str:
+    """Return the verdict in one line, then two lines for each problem: what, and its remedy."""
+    lines = [str(verdict)]
+    for each in verdict.problems:
+        lines += [f"  {each.code.label}: {each.subject}: {each.sentence}", f"    {each.remedy}"]
+    return "\n".join(map(printable, lines))
+
+
 def stale_json(stale: Sequence[StaleTable]) -> list[dict[str, Any]]:
     """Return the stale sources and gold tables; `since` is null if there never were rows."""
     return [
@@ -261,27 +277,25 @@ def stale_lines(stale: Sequence[StaleTable]) -> list[str]:
 
 
 def status_json(
-    statuses: Sequence[QueryStatus],
-    files: Attention = _NO_FILES,
-    stale: Sequence[StaleTable] = (),
+    statuses: Sequence[QueryStatus], seen: Observations, verdict: LakehouseVerdict
 ) -> dict[str, Any]:
-    """Return the queries, those of bronze with their backlog, files that need attention, stale."""
-    queries = [asdict(query) for query in statuses]
-    return {"queries": queries, **attention_json(files), "stale": stale_json(stale)}
-
-
-def status_text(
-    statuses: Sequence[QueryStatus],
-    files: Attention = _NO_FILES,
-    stale: Sequence[StaleTable] = (),
-) -> str:
-    """Return tables of queries and backlogs, then rescued values, errors, files and stale tables.
+    """Return the verdict, the queries with their backlogs, files that need attention, and stale.
 
     Args:
         statuses: the queries.
-        files: files that need attention.
-        stale: stale sources and gold tables.
+        seen: the observations of the verdict.
+        verdict: the verdict.
     """
+    return {
+        **verdict_json(verdict),
+        "queries": [asdict(query) for query in statuses],
+        **attention_json(seen.files),
+        "stale": stale_json(seen.stale),
+    }
+
+
+def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
+    """Return a table of queries, one of backlogs, then rescued values, errors and files."""
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in statuses]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in statuses if q.backlog]
     errors = [printable(f"{query.query}: {query.error}") for query in statuses if query.error]
@@ -290,7 +304,7 @@ def status_text(
         for query in statuses
         if query.rescued and query.rescued.rows
     ]
-    lines = [*rescued, *errors, *map(printable, attention_lines(files)), *stale_lines(stale)]
+    lines = [*rescued, *errors, *map(printable, attention_lines(files))]
     return "\n".join(
         [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
     )

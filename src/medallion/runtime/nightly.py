@@ -163,6 +163,7 @@ class Nightly:
 
     def _gate_row(self, gate: GateResult) -> dict[str, Any]:
         failed = [failure.expectation for failure in gate.blocking_failures]
+        warned = [f.expectation for f in gate.verdict.failures if f.on_failure == "warn"]
         return {
             "kind": "gate",
             "query": gate.verdict.table,
@@ -173,6 +174,7 @@ class Nightly:
             "table_version": gate.version,
             "failed_expectations": ", ".join(failed) or None,
             "accepted_expectations": ", ".join(gate.accepted) or None,
+            "warned_expectations": ", ".join(warned) or None,
         }
 
     def _is_accepted(self, failure: Failure) -> bool:

@@ -14,9 +14,10 @@ from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, unbalanced
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
+from medallion.inspect.verdict import LakehouseVerdict, Observations, derive_verdict
 from medallion.quality.suites import Failure, Verdict
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, Runs
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, Runs, RunState
 from medallion.storage import clock, locks
 from medallion.storage.paths import Layout
 from medallion.storage.text import error_reason
@@ -54,6 +55,7 @@ class Outcome:
         is_counted: False if the balance of a source is unknown.
         files: files that need attention.
         stale: sources and gold tables without new rows.
+        verdict: the verdict on the lakehouse after the run.
         run_id: the `run_id` of its rows in `ops.runs`.
         is_idle: whether nothing was new, so that Spark was not started.
         docs: path of the data docs.
@@ -69,6 +71,7 @@ class Outcome:
     is_counted: bool = True
     files: Attention = field(default_factory=Attention)
     stale: Sequence[StaleTable] = ()
+    verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_idle: bool = False
     docs: str | None = None
@@ -89,13 +92,25 @@ class Outcome:
         return not (has_failed or self.stale or unbalanced(self.balances))
 
 
-def inspect_files(config: Config, outcome: Outcome) -> None:
-    """Add the files that need attention, and the stale tables, to the outcome of a run."""
+def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) -> None:
+    """Add files that need attention, stale tables, and the verdict, to the outcome of a run.
+
+    Args:
+        config: the configuration.
+        outcome: the outcome.
+        unread: messages about files that no source reads.
+    """
+    run_state = RunState.empty()
     try:
+        run_state = Runs(config.layout).run_state
         outcome.files = ledger_files.find_attention(config)
-        outcome.stale = freshness.stale_tables(config, Runs(config.layout).run_state)
+        outcome.stale = freshness.stale_tables(config, run_state)
     except ITEM_ERRORS as error:
         outcome.add_error(error_message(error))
+    seen = Observations(
+        run_state, outcome.files, outcome.stale, outcome.balances, unread, errors=outcome.errors
+    )
+    outcome.verdict = derive_verdict(config, seen)
 
 
 def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: float) -> None:

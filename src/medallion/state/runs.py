@@ -99,6 +99,7 @@ RUNS: Columns = {
     "quarantine_version": "long",
     "failed_expectations": "string",
     "accepted_expectations": "string",
+    "warned_expectations": "string",
     "number": "long",
     "rescued_rows": "long",
     "rescued_fields": "string",
@@ -144,11 +145,15 @@ class QueryTotals:
 
 @dataclass(frozen=True)
 class GateRecord:
-    """The last gate of a table: `passed` or `held`, the version it saw, the failed expectations."""
+    """The last gate of a table: `passed` or `held`, the version it saw, the failed expectations.
+
+    `failed` are those that block it, `warned` those that only warn; names separated by commas.
+    """
 
     state: str
     version: int
     failed: str
+    warned: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,11 @@ class RunState:
     refreshed: Mapping[str, int]
     refreshing_runs: frozenset[tuple[str, str]]
     nightly: LastRun | None = None
+
+    @classmethod
+    def empty(cls) -> RunState:
+        """Return the state before the first run."""
+        return cls({}, {}, {}, {}, {}, {}, frozenset())
 
     def totals_of(self, query: str) -> QueryTotals:
         """Return the totals of a query, which may have no records yet."""
@@ -276,6 +286,7 @@ _GATE = {
     "state": "state",
     "version": "coalesce(table_version, 0)",
     "failed": "coalesce(failed_expectations, '')",
+    "warned": "coalesce(warned_expectations, '')",
 }
 _SINCE = f"filter (where {_IS_SINCE})"
 _SUMS = {

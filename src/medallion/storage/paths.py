@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,13 @@ class StoragePath(PosixPath):
                 with suppress(FileNotFoundError):
                     if entry.is_file(follow_symlinks=False):
                         yield entry.name, files.info_from_stat(entry.stat(follow_symlinks=False))
+
+    def free_bytes(self) -> int | None:
+        """Return the free space for this directory in bytes; None if it is unknown."""
+        try:
+            return shutil.disk_usage(self).free
+        except OSError:
+            return None
 
     def write_atomic(self, data: str | bytes) -> None:
         """Write this file atomically and durably; its directory is created."""

@@ -1,0 +1,275 @@
+"""The verdict on a lakehouse: healthy, or what is wrong with its remedy; no JVM, read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from medallion.config.model import Config
+from medallion.config.queries import query_names
+from medallion.errors import ITEM_ERRORS, error_message
+from medallion.ingest.files.listing import unread_file_warnings
+from medallion.inspect import balance as accounting
+from medallion.inspect import freshness, ledger_files
+from medallion.inspect.balance import Balance
+from medallion.inspect.freshness import StaleTable
+from medallion.inspect.ledger_files import Attention
+from medallion.state import pending_work, refresh_plan
+from medallion.state.ledger import Entry
+from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, Runs, RunState
+from medallion.storage import locks
+from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.text import counted
+
+_Value = TypeVar("_Value")
+_LEAST_FREE = 2**30  # bytes; Spark's state and a compaction need room
+_RUN = "medallion nightly"
+_DISMISS = "acknowledge it with medallion files --dismiss PATTERN"
+
+
+class ProblemCode(StrEnum):
+    """What is wrong."""
+
+    UNREADABLE = "unreadable"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    UNBALANCED = "unbalanced"
+    UNFINISHED = "unfinished_refresh"
+    REJECTED = "rejected"
+    WAITING = "waiting"
+    CHANGED = "changed"
+    FOLDER = "unreadable_folder"
+    STALE = "stale"
+    DISK = "disk"
+    # Warnings.
+    EXPECTATION = "expectation"
+    RESCUED = "rescued_values"
+    UNREAD = "unread_files"
+
+    @property
+    def label(self) -> str:
+        """The code for people."""
+        return self.value.replace("_", " ")
+
+
+WARNINGS = frozenset({ProblemCode.EXPECTATION, ProblemCode.RESCUED, ProblemCode.UNREAD})
+"""Problems with which a lakehouse is still healthy."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        code: what is wrong.
+        subject: the table, query, source or path.
+        sentence: what happened; it may quote values of rows.
+        remedy: what to do; it quotes no values.
+    """
+
+    code: ProblemCode
+    subject: str
+    sentence: str
+    remedy: str
+
+    @property
+    def is_warning(self) -> bool:
+        """Return whether a lakehouse with this problem is still healthy."""
+        return self.code in WARNINGS
+
+
+@dataclass(frozen=True)
+class LakehouseVerdict:
+    """All problems of a lakehouse, the worst first; as a string one line without values of rows."""
+
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """The problems that are no warnings."""
+        return tuple(problem for problem in self.problems if not problem.is_warning)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Return whether there are no problems but warnings."""
+        return not self.errors
+
+    def __str__(self) -> str:
+        subjects: dict[ProblemCode, list[str]] = {}
+        for problem in self.problems:
+            subjects.setdefault(problem.code, []).append(problem.subject)
+        parts = "; ".join(f"{code.label}: {', '.join(names)}" for code, names in subjects.items())
+        if not self.is_healthy:
+            return f"NOT HEALTHY. {parts}"
+        warnings = counted(len(self.problems), "warning")
+        return f"healthy, with {warnings}. {parts}" if parts else "healthy"
+
+
+@dataclass(frozen=True)
+class Observations:
+    """The facts from which the verdict is derived.
+
+    Attributes:
+        run_state: the recorded runs and gates.
+        files: files that need attention.
+        stale: stale sources and gold tables.
+        balances: the balances of sources whose batches are all recorded.
+        unread: messages about files that no source reads.
+        unreadable: messages by the query or record that cannot be read.
+        errors: the errors of the last nightly run.
+    """
+
+    run_state: RunState
+    files: Attention = field(default_factory=Attention)
+    stale: Sequence[StaleTable] = ()
+    balances: Mapping[str, Balance] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    errors: Sequence[str] = ()
+
+
+def take_verdict(config: Config) -> LakehouseVerdict:
+    """Return the verdict on a lakehouse as it is now."""
+    return derive_verdict(config, observe(config))
+
+
+def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Observations:
+    """Read the records, the ledger and the tables' logs; what cannot be read is an observation.
+
+    Args:
+        config: the configuration.
+        unreadable: messages by the query that cannot be read, if they are known.
+    """
+    errors = dict(unreadable or {})
+
+    def read_or(default: _Value, name: str, read: Callable[[], _Value]) -> _Value:
+        try:
+            return read()
+        except ITEM_ERRORS as error:
+            if error_message(error) not in errors.values():
+                errors[name] = error_message(error)
+            return default
+
+    runs = Runs(config.layout)
+    run_state = read_or(RunState.empty(), "ops.runs", lambda: runs.run_state)
+    last = run_state.nightly
+    return Observations(
+        run_state=run_state,
+        files=read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config)),
+        stale=read_or((), "ops.files", lambda: freshness.stale_tables(config, run_state)),
+        balances={} if errors else read_or({}, "balance", lambda: _settled_balances(config, runs)),
+        unread=read_or([], "landing", lambda: unread_file_warnings(config)),
+        unreadable=errors,
+        errors=[last.error] if last and last.state == FAILED and last.error else [],
+    )
+
+
+def _settled_balances(config: Config, runs: Runs) -> Mapping[str, Balance]:
+    """Return the balances of sources that no process writes, and whose batches are recorded."""
+    snapshot = accounting.take_snapshot(config, runs)
+    layers = accounting.BALANCED_LAYERS
+    if any(locks.lock_holder(config.layout, layer) for layer in layers):
+        return {}
+    return {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
+
+
+def derive_verdict(config: Config, observations: Observations) -> LakehouseVerdict:
+    """Return the verdict on these observations."""
+    problems = list(_problems(config, observations))
+    has_failure = any(p.code in (ProblemCode.FAILED, ProblemCode.UNREADABLE) for p in problems)
+    if observations.errors and not has_failure:
+        more = len(observations.errors) - 1
+        sentence = f"{observations.errors[0]}{f' And {more} more.' if more else ''}"
+        problems.append(Problem(ProblemCode.FAILED, NIGHTLY, sentence, _retry()))
+    order = list(ProblemCode)
+    return LakehouseVerdict(tuple(sorted(problems, key=lambda problem: order.index(problem.code))))
+
+
+def _retry() -> str:
+    return f"correct what the message names, then run {_RUN}"
+
+
+def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
+    for name, message in seen.unreadable.items():
+        yield Problem(ProblemCode.UNREADABLE, name, message, _retry())
+    for query in query_names(config, (*LAYERS, PUBLISH)):
+        last = seen.run_state.last.get(query)
+        if last and last.state == FAILED and query not in seen.unreadable:
+            yield Problem(ProblemCode.FAILED, query, last.error or "it failed", _retry())
+    yield from _gate_problems(config, seen.run_state)
+    for name in accounting.unbalanced(seen.balances):
+        sentence = " ".join(seen.balances[name].faults)
+        yield Problem(ProblemCode.UNBALANCED, name, sentence, "medallion audit --deep")
+    yield from _refresh_problems(config)
+    yield from _file_problems(seen.files)
+    for stale in seen.stale:
+        yield Problem(ProblemCode.STALE, stale.name, str(stale), _freshness_remedy(stale))
+    yield from _disk_problems(config)
+    yield from _rescued_problems(config, seen.run_state)
+    for line in seen.unread:
+        remedy = "move the files, or correct pattern and folders in pipeline.yaml"
+        yield Problem(ProblemCode.UNREAD, "landing", line, remedy)
+
+
+def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
+    for table, failed in pending_work.blocked_gates(config, state, LAYERS).items():
+        accept = " ".join(f"--accept {name}" for name in failed.split(", "))
+        remedy = f"correct the data or the rule and run {_RUN}, or accept the rows: {_RUN} {accept}"
+        sentence = pending_work.blocked_reason({table: failed})
+        yield Problem(ProblemCode.BLOCKED, table, sentence, remedy)
+    for table in query_names(config):
+        gate = state.gates.get(table)
+        if gate and gate.warned:
+            sentence = f"{gate.warned} failed on {table}, with on_failure: warn"
+            yield Problem(ProblemCode.EXPECTATION, table, sentence, "correct the data or the rule")
+
+
+def _refresh_problems(config: Config) -> Iterator[Problem]:
+    with suppress(*ITEM_ERRORS):  # a damaged plan is an error of each query that it concerns
+        for table in refresh_plan.pending_tables(config.layout):
+            sentence = f"{table} waits to be rebuilt"
+            yield Problem(ProblemCode.UNFINISHED, table, sentence, f"complete it with {_RUN}")
+
+
+def _file_problems(files: Attention) -> Iterator[Problem]:
+    groups: Sequence[tuple[ProblemCode, Iterable[Entry], str]] = (
+        (ProblemCode.REJECTED, files.rejected, f"put a repaired file back, or {_DISMISS}"),
+        (ProblemCode.WAITING, files.waiting, f"do what the reason asks for, or {_DISMISS}"),
+        (ProblemCode.CHANGED, files.changed, f"land the new lines under a new name, or {_DISMISS}"),
+    )
+    for code, entries, remedy in groups:
+        by_source: dict[str, list[Entry]] = {}
+        for entry in entries:
+            by_source.setdefault(entry.source, []).append(entry)
+        for source, listed in by_source.items():
+            sentence = f"{counted(len(listed), 'file')}, such as {listed[0].path}: {listed[0].why}"
+            yield Problem(code, source, sentence, remedy)
+    for folder in files.folders:
+        remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
+        yield Problem(ProblemCode.FOLDER, folder.path, str(folder.why), remedy)
+
+
+def _freshness_remedy(stale: StaleTable) -> str:
+    if stale.name.startswith("gold."):
+        return f"look for new rows in its silver tables, and run {_RUN}"
+    return f"ask the writer of {stale.name} for new rows, and run {_RUN}"
+
+
+def _disk_problems(config: Config) -> Iterator[Problem]:
+    free = config.layout.root.free_bytes()
+    if free is not None and free < _LEAST_FREE:
+        sentence = f"{free // 2**20:,} MiB are free"
+        remedy = "free space; medallion maintain removes old versions of the tables"
+        yield Problem(ProblemCode.DISK, str(config.layout.root), sentence, remedy)
+
+
+def _rescued_problems(config: Config, state: RunState) -> Iterator[Problem]:
+    for name, source in config.sources.items():
+        last = state.last_busy.get(f"bronze.{name}")
+        if last and last.rescued_rows and source.on_rescued != "ignore":
+            summary = RescuedSummary.from_record(last.rescued_rows, last.rescued_fields)
+            remedy = f"set hints or on_rescued, and run medallion refresh bronze.{name}"
+            yield Problem(ProblemCode.RESCUED, name, str(summary), remedy)

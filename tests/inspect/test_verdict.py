@@ -1,0 +1,199 @@
+"""The verdict, from records written by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from medallion.cli.render_runs import verdict_json, verdict_text
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.values import Duration
+from medallion.inspect import balance
+from medallion.inspect.balance import Balance, BalanceSnapshot
+from medallion.inspect.freshness import StaleTable
+from medallion.inspect.ledger_files import Attention
+from medallion.inspect.verdict import (
+    LakehouseVerdict,
+    Observations,
+    Problem,
+    ProblemCode,
+    derive_verdict,
+    take_verdict,
+)
+from medallion.quality.suites import suite_path
+from medallion.state import refresh_plan
+from medallion.state.ledger import Entry, Ledger
+from medallion.state.refresh_plan import RefreshPlan
+from medallion.state.runs import RunState
+from medallion.storage import locks
+from medallion.storage.paths import StoragePath
+from tests.support import PROJECT, runs
+from tests.support.home import Home
+
+META = {"name": "m", "on_failure": "stop"}
+SUITE = json.dumps({"expectations": [{"type": "t", "kwargs": {}, "meta": META}]})
+EMPTY = RunState.empty()
+
+
+@pytest.fixture
+def config(home: Home) -> Config:
+    return replace(load({}, PROJECT), layout=home.layout)
+
+
+def codes(found: LakehouseVerdict) -> list[tuple[str, str]]:
+    return [(problem.code.value, problem.subject) for problem in found.problems]
+
+
+def entry(name: str, state: str, **more: Any) -> Entry:
+    row = {"why": "no text", "reason_code": "unreadable", **more}
+    return Entry("event", f"landing/event/{name}", 1, 5, 0, 0, state, **row)
+
+
+def test_verdict_before_the_first_run_is_healthy(config: Config) -> None:
+    found = take_verdict(config)
+    assert (str(found), found.is_healthy, found.problems) == ("healthy", True, ())
+    assert verdict_text(found) == "healthy"
+    assert not config.layout.root.exists()
+
+
+def test_verdict_five_faults(
+    config: Config, home: Home, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The morning after: all of them are named, each with its remedy."""
+    conf = tmp_path / "conf"
+    event = replace(config.sources["event"], expect_every=Duration.parse("1 day"))
+    config = replace(config, conf_dir=conf, sources={**config.sources, "event": event})
+    suite = suite_path(conf, "silver.activity")
+    suite.parent.mkdir(parents=True)
+    suite.write_text(SUITE)
+    runs.record(config, "silver.event", state="failed", error="it broke at 'secret'")
+    gate = {"kind": "gate", "state": "held", "failed_expectations": "small, large"}
+    runs.record(config, "silver.activity", **gate)
+    rows = [entry("a.png", "rejected"), entry("b.png", "rejected")]
+    Ledger(config.layout, "event").write(rows)
+    monkeypatch.setattr(StoragePath, "free_bytes", lambda _: 2**29)
+
+    found = take_verdict(config)
+    assert codes(found) == [
+        ("failed", "silver.event"),
+        ("blocked", "silver.activity"),
+        ("rejected", "event"),
+        ("stale", "event"),
+        ("disk", str(config.layout.root)),
+    ]
+    assert not found.is_healthy
+    line = (
+        "NOT HEALTHY. failed: silver.event; blocked: silver.activity; rejected: event; "
+        f"stale: event; disk: {config.layout.root}"
+    )
+    shown = verdict_text(found).splitlines()
+    assert shown[0] == line
+    assert shown[1:3] == [
+        "  failed: silver.event: it broke at 'secret'",
+        "    correct what the message names, then run medallion nightly",
+    ]
+    assert shown[4].endswith("medallion nightly --accept small --accept large")
+    assert shown[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
+    assert shown[9].endswith("512 MiB are free")
+    document = verdict_json(found)
+    assert (document["healthy"], document["verdict"]) == (False, line)
+    assert [problem["code"] for problem in document["problems"]] == [c for c, _ in codes(found)]
+    # What leaves the machine unless it is asked for has no values of rows.
+    assert not any("secret" in problem.remedy for problem in found.problems)
+
+
+def test_verdict_warnings_are_healthy(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    runs.record(config, "silver.event", kind="gate", state="passed", warned_expectations="z_small")
+    fields = '{"amount": {"rows": 2, "example": "12.5"}}'
+    rescued = {"rows_in": 9, "rescued_rows": 2, "rescued_fields": fields}
+    runs.record(config, "bronze.activity", **rescued)
+    found = take_verdict(config)
+    assert codes(found) == [("expectation", "silver.event"), ("rescued_values", "activity")]
+    assert found.is_healthy
+    line = "healthy, with 2 warnings. expectation: silver.event; rescued values: activity"
+    assert str(found) == line
+    # The next run of the gate, and rows that fit, end both.
+    runs.record(config, "silver.event", kind="gate", state="passed")
+    runs.record(config, "bronze.activity", rows_in=9, rescued_rows=0)
+    assert str(take_verdict(config)) == "healthy"
+
+
+def test_verdict_of_last_nightly_run(config: Config) -> None:
+    """An error that belongs to no query counts until a nightly run succeeds."""
+    row = {"kind": "run", "state": "failed", "error": "the docs cannot be written"}
+    runs.record(config, "nightly", **row)
+    (problem,) = take_verdict(config).problems
+    assert (problem.code, problem.subject) == (ProblemCode.FAILED, "nightly")
+    assert problem.sentence == "the docs cannot be written"
+    runs.record(config, "silver.event", state="failed", error="it broke")
+    assert codes(take_verdict(config)) == [("failed", "silver.event")], "which may be the cause"
+    runs.record(config, "silver.event")
+    runs.record(config, "nightly", kind="run", state="idle")
+    assert str(take_verdict(config)) == "healthy"
+
+
+def test_verdict_of_balances_and_files(config: Config) -> None:
+    files = Attention(
+        waiting=(entry("w", "pending"),),
+        changed=(entry("c", "archived"),),
+        folders=(entry("f", "pending"),),
+    )
+    seen = Observations(
+        EMPTY,
+        files,
+        balances={"event": Balance(5, 5, 5, 0, 0, 0, 0), "activity": Balance(5, 4, 4, 0, 0, 0, 0)},
+        stale=[StaleTable("gold.x", Duration.parse("1 day"), 0)],
+        unread=["landing/evnt: 1 file that no source of pipeline.yaml reads"],
+        unreadable={"silver.event": "it is damaged"},
+        errors=["silver.event: it is damaged"],
+    )
+    found = derive_verdict(config, seen)
+    assert codes(found) == [
+        ("unreadable", "silver.event"),
+        ("unbalanced", "activity"),
+        ("waiting", "event"),
+        ("changed", "event"),
+        ("unreadable_folder", "landing/event/f"),
+        ("stale", "gold.x"),
+        ("unread_files", "landing"),
+    ]
+    assert found.problems[1].sentence == "5 lines were read, but bronze has 4 rows."
+
+
+def test_verdict_of_unreadable_records(config: Config) -> None:
+    runs.record(config, "silver.event")
+    newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
+    newest.write_bytes(b"")
+    (problem,) = take_verdict(config).problems
+    assert (problem.code, problem.subject) == (ProblemCode.UNREADABLE, "ops.runs")
+
+
+def test_verdict_of_unfinished_refresh(config: Config) -> None:
+    config.layout.refresh_plan.parent.mkdir(parents=True)
+    plan = RefreshPlan("silver.activity", then=("gold.device_totals",))
+    refresh_plan.write_plan(config.layout, plan)
+    assert codes(take_verdict(config)) == [("unfinished_refresh", "gold.device_totals")]
+
+
+@pytest.mark.parametrize("writer", [None, "medallion stream"])
+def test_verdict_has_no_balance_beside_a_writer(
+    config: Config, writer: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches may not be recorded yet."""
+    wrong = {"event": Balance(5, 4, 4, 0, 0, 0, 0)}
+    snapshot = SimpleNamespace(balances=wrong, of_source=lambda _: (None, []))
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: snapshot)
+    monkeypatch.setattr(locks, "lock_holder", lambda *_: writer)
+    assert codes(take_verdict(config)) == ([] if writer else [("unbalanced", "event")])
+
+
+def test_every_problem_has_a_label() -> None:
+    assert ProblemCode.UNREAD.label == "unread files"
+    problem = Problem(ProblemCode.STALE, "a", "b", "c")
+    assert not problem.is_warning
