@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow check format reference bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ format: setup ## format the code
 
 reference: setup ## write docs/configuration-reference.md from the code
 	$(BIN)/python tools/reference.py
+
+charts: ## bundle the charts' library of medallion report from npm, after a change in tools/charts
+	@tools/charts/bundle.sh
 
 bench: classes ## measure nightly runs, growth, streams and ingestion (two hours)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.few_rows $(BENCH_ARGS)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import yaml
 
 from medallion.errors import MedallionError
-from medallion.inspect.catalog import take_overview
+from medallion.inspect.overview import take_overview
 from medallion.layers.flow import Flow
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import GateResult

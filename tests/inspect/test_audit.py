@@ -16,7 +16,7 @@ from medallion.config.model import Config, Kafka
 from medallion.ingest.formats import record_format, refuse_format_change
 from medallion.inspect import audit as module
 from medallion.inspect.audit import run_audit
-from medallion.inspect.catalog import take_overview
+from medallion.inspect.overview import take_overview
 from medallion.state import topics
 from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
 from medallion.state.runs import Runs

@@ -247,7 +247,7 @@ def audit(config: Config, options: argparse.Namespace) -> int:
 
 def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import report_json, write_report
-    from medallion.inspect.catalog import take_overview
+    from medallion.inspect.overview import take_overview
 
     overview = take_overview(_with_existing_root(config, options))
     page = write_report(overview, Path(options.output or config.layout.report))

@@ -1,39 +1,53 @@
-"""The HTML page of `medallion report`: one file without scripts or external resources."""
+"""The HTML page of `medallion report`: one file that needs no network.
+
+`page/` has the template, the style, the script, and the charts' library. The script may run, and
+no other: a policy in the page names it by its hash.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from decimal import Decimal
-from html import escape
-from math import isfinite
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from medallion.cli import render_runs
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from medallion.cli import charts, render_runs
 from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.errors import UsageError
-from medallion.inspect.balance import Balance
-from medallion.inspect.catalog import FirstRows, Overview
-from medallion.storage import clock
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.overview import Overview, QueryRun
+from medallion.state.runs import BLOCKED, FAILED
 from medallion.storage import files as small_files
-from medallion.storage.paths import resolved_path
+from medallion.storage.paths import layer_of, resolved_path
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, error_reason, printable
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
-table { border-collapse: collapse; margin: .5em 0 1.5em }
-td, th { border-bottom: 1px solid #ddd; padding: .15em .8em .15em 0; text-align: left }
-.n { text-align: right; font-variant-numeric: tabular-nums }
-.bar { background: #4e79a7; display: inline-block; height: .8em; min-width: 1px }
-.flow { display: flex; height: 1.4em; margin: .2em 0; max-width: 50em }
-.silver { background: #4e79a7 } .quarantined { background: #e15759 }
-.duplicate { background: #f28e2b } .waiting { background: #bab0ac }
-.key { display: inline-block; height: .8em; margin: 0 .3em 0 1em; width: .8em }
-.bad { color: #b22 }
-"""
-_FLOW_PARTS = ("silver", "quarantined", "duplicate", "waiting")
-_WIDEST = 20  # em
+_SECTIONS = {
+    "freshness": "Freshness",
+    "flow": "Rows",
+    "gold": "Gold",
+    "quality": "Quality",
+    "files": "Files",
+    "runs": "Runs",
+    "tables": "Tables",
+    "schemas": "Schemas",
+    "lineage": "Lineage",
+}
+_LONGEST_CELL = 400
+_TONES = {
+    "bad": (FAILED, BLOCKED, "stale", "rejected", "unreadable", "not balanced", "unknown"),
+    "warn": ("pending", "waiting", "vanished", "replaced", "never run"),
+    "good": ("done", "passed", "balanced", "ingested", "archived", "refreshed"),
+}
+_TONE_OF = {state: tone for tone, states in _TONES.items() for state in states}
 
 
 def report_json(overview: Overview) -> dict[str, Any]:
@@ -53,6 +67,7 @@ def report_json(overview: Overview) -> dict[str, Any]:
         "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
         "gates": {table: asdict(gate) for table, gate in overview.gates.items()},
         "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in overview.runs],
+        "tables": {name: asdict(size) for name, size in overview.sizes.items()},
         **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
     }
 
@@ -74,119 +89,241 @@ def write_report(overview: Overview, page: Path) -> str:
     return str(page)
 
 
-def report_html(overview: Overview) -> str:
-    """Return the page as HTML."""
-    verdict = _escaped(render_runs.balance_verdict(overview.audit))
-    body = [
-        f"<h1>medallion: {_escaped(overview.root)}</h1>",
-        f"<p>{clock.format_time(overview.created_at)}, "
-        f"<b class={'good' if overview.audit.is_balanced else 'bad'}>{verdict}</b></p>",
-        *_paragraphs(overview.unreadable),
-        "<h2>Gold</h2>",
-        *map(_gold_table, overview.gold),
-        "<h2>Where the rows went</h2>",
-        *_flow_section(overview),
-        "<h2>Quality</h2>",
-        *_quality_section(overview),
-        "<h2>Runs, the newest first</h2>",
-        _runs_table(overview),
+def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
+    """Return the page as HTML.
+
+    Args:
+        overview: the content.
+        refresh_seconds: how often a served page fetches itself; 0 for a file.
+    """
+    environment = _environment()
+    library, script = _asset("echarts.min.js"), _asset("page.js")
+    return environment.get_template("page.html.j2").render(
+        sections=_SECTIONS.items(),
+        root=overview.root,
+        created_at=_cell(_time(overview.created_at)),
+        refresh_seconds=refresh_seconds,
+        verdict=_verdict(overview),
+        tiles=_tiles(overview),
+        notes=[*overview.audit.notes, *_rescued(overview)],
+        freshness=_freshness(overview),
+        flows=_flows(overview),
+        balance=_balance(overview),
+        gold=[_gold(table) for table in overview.gold],
+        gates={"rows": _gates(overview)},
+        quarantine=[_quarantine(overview, name) for name in overview.broken],
+        files=[(e.path, e.state, e.why, e.moved_to) for e in _attention(overview)],
+        runs=_runs(overview.runs),
+        sizes=_sizes(overview),
+        schemas=overview.schemas,
+        charts=charts.all_charts(overview),
+        css=_asset("page.css"),
+        library=library,
+        script=script,
+        script_sources=Markup(f"'{_hash(library)}' '{_hash(script)}'"),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("medallion.cli", "page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
+    )
+    environment.filters |= {"cell": _cell, "tone": _tone}
+    environment.tests["time"] = lambda value: isinstance(value, date)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
+    return environment
+
+
+@cache
+def _asset(name: str) -> Markup:
+    loader = _environment().loader
+    assert loader is not None
+    return Markup(loader.get_source(_environment(), name)[0])
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a table's cell."""
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(" ")
+    shown = cell_text(value)
+    return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
+
+
+def _tone(state: str) -> str:
+    """Return how a state is coloured; `running (...)` and `failed, retried by ...` have more."""
+    return _TONE_OF.get(re.split(r", | \(|: ", state)[0], "")
+
+
+def _verdict(overview: Overview) -> dict[str, Any]:
+    audit = overview.audit
+    blocked = [
+        f"gold is blocked by the gate of {table}: {failed}"
+        for table, failed in overview.blocked.items()
     ]
-    head = f'<meta charset="utf-8"><title>medallion</title><style>{_STYLE}</style>'
-    return f"<!doctype html>\n<html lang=en><head>{head}</head><body>\n" + "\n".join(body) + "\n"
+    errors = [f"{each.query}: {each.error}" for each in overview.statuses if each.error]
+    findings = [*map(str, overview.stale), *audit.findings, *overview.unreadable]
+    lines = [*blocked, *errors, *findings, *render_runs.attention_lines(audit.files)]
+    is_bad = bool(blocked or errors or findings) or not audit.is_balanced
+    title = render_runs.balance_verdict(audit)
+    return {
+        "tone": "bad" if is_bad else "warn" if lines or audit.unchecked else "good",
+        "title": "gold is blocked" if blocked and audit.is_balanced else title,
+        "lines": list(dict.fromkeys(lines)),
+    }
 
 
-def _gold_table(table: FirstRows) -> str:
-    """Return a table with a bar for each value of the last numeric column."""
-    if table.unreadable:
-        return f"<h3>{_escaped(table.table)}: cannot be read</h3>"
+def _tiles(overview: Overview) -> list[dict[str, str]]:
+    audit = overview.audit
+    rows = {
+        layer: sum(size.rows for name, size in overview.sizes.items() if layer_of(name) == layer)
+        for layer in ("bronze", "silver", "gold", "quarantine")
+    }
+    stored = sum(size.bytes for size in overview.sizes.values())
+    tiles = {f"rows in {layer}": f"{count:,}" for layer, count in rows.items()}
+    tiles["rejected files"] = f"{len(audit.files.rejected):,}"
+    tiles["stored"] = _bytes(stored)
+    if overview.nightly:
+        tiles["last nightly run"] = _cell(_time(overview.nightly.started_at))[:16]
+    elif overview.runs:
+        tiles["last run"] = _cell(_time(overview.runs[0].started_at))[:16]
+    return [{"label": label, "value": value} for label, value in tiles.items()]
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def _rescued(overview: Overview) -> list[str]:
+    return [
+        f"{status.query}: in its last run {status.rescued}"
+        for status in overview.statuses
+        if status.rescued and status.rescued.rows
+    ]
+
+
+def _freshness(overview: Overview) -> dict[str, Any]:
+    """Return the time of the last new rows of each source and gold table, and what waits."""
+    stale = {each.name: each.expect_every.text for each in overview.stale}
+    statuses = {each.query.removeprefix("bronze."): each for each in overview.statuses}
+    rows = []
+    for name, arrived_at in overview.arrivals.items():
+        state = f"stale: expect_every {stale[name]}" if name in stale else ""
+        status = statuses.get(name)
+        waiting = f"{status.waiting_rows or 0:,}" if status else ""
+        if status and status.backlog:
+            backlog = status.backlog
+            messages = counted(backlog.messages, "message") if backlog.messages else ""
+            waiting = messages or counted(backlog.files, "file")
+        rows.append((name, _time(arrived_at), state, waiting, status.state if status else ""))
+    columns = ("source or table", "last new rows", "freshness", "waiting", "query")
+    return {"columns": columns, "rows": rows}
+
+
+def _time(micros: int | None) -> datetime | None:
+    return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
+
+
+def _flows(overview: Overview) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": source,
+            "is_balanced": balance.is_balanced,
+            "has_periods": any(period.source == source for period in overview.periods),
+            "unit": _unit(period.start for period in overview.periods),
+        }
+        for source, balance in overview.audit.balances.items()
+    ]
+
+
+def _unit(starts: Iterable[datetime]) -> str:
+    """Return the unit of time that starts are truncated to."""
+    all_starts = list(starts)
+    if any(start.minute for start in all_starts):
+        return "minute"
+    return "hour" if any(start.hour for start in all_starts) else "day"
+
+
+def _balance(overview: Overview) -> dict[str, Any]:
+    balances = overview.audit.balances
+    names = next((tuple(asdict(balance)) for balance in balances.values()), ())
+    rows = [(source, *asdict(balance).values()) for source, balance in balances.items()]
+    return {"columns": ("source", *(name.replace("_", " ") for name in names)), "rows": rows}
+
+
+def _gold(table: FirstRows) -> dict[str, Any]:
     shown = len(table.first.rows)
-    some = f", the first {shown}" if shown < table.rows else ""
-    title = f"<h3>{_escaped(table.table)}: {counted(table.rows, 'row')}{some}</h3>"
-    columns = list(zip(*table.first.rows, strict=True))
-    measure = next((column for column in reversed(columns) if any(map(_is_number, column))), None)
-    bars = _bars(measure) if measure else None
-    return title + _html_table(table.first.columns, table.first.rows, bars)
+    chart = charts.gold_chart(table)
+    return {
+        "table": table.table,
+        "unreadable": table.unreadable,
+        "size": counted(table.rows, "row") + (f", {shown:,} shown" if shown < table.rows else ""),
+        "columns": table.first.columns,
+        "rows": table.first.rows,
+        "has_chart": chart is not None,
+        "title": next(iter(chart["measures"])) if chart and len(chart["measures"]) == 1 else "",
+    }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+def _gates(overview: Overview) -> list[tuple[str, str, str, int]]:
+    return sorted((n, gate.state, gate.failed, gate.version) for n, gate in overview.gates.items())
 
 
-def _flow_section(overview: Overview) -> list[str]:
-    keys = "".join(f'<span class="key {part}"></span>{part}' for part in _FLOW_PARTS)
-    lines = [f"<p>{keys}</p>"]
-    for name, balance in overview.audit.balances.items():
-        lines += [
-            f"<h3>{_escaped(name)}: {counted(balance.landed_lines, 'line')} landed</h3>",
-            _flow_bar(balance),
-        ]
-    rows = [(name, *asdict(balance).values()) for name, balance in overview.audit.balances.items()]
-    lines.append(_html_table(("source", *Balance.__dataclass_fields__), rows))
-    audit_lines = render_runs.audit_lines(overview.audit)
-    return [*lines, *_paragraphs(line for line in audit_lines if line not in overview.unreadable)]
+def _quarantine(overview: Overview, name: str) -> dict[str, Any]:
+    size = overview.sizes.get(table := f"quarantine.{name}")
+    return {
+        "table": table,
+        "name": name,
+        "size": counted(size.rows if size else 0, "row"),
+        "unit": _unit(rule.start for rule in overview.rules if rule.table == name),
+        "rules": list(overview.broken[name].items()),
+        "examples": [_example(row) for row in overview.examples.get(name, ())],
+    }
 
 
-def _paragraphs(lines: Iterable[str]) -> list[str]:
-    return [f"<p class=bad>{_escaped(line)}</p>" for line in lines]
+def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return rule, time and file of a quarantined row, and its other values in one string."""
+    technical = {"rule", FAILED_RULES, INGESTED_AT, SOURCE_FILE, "_source_modified_at"}
+    names = [name for name in row if name not in technical or name in TECHNICAL_COLUMNS[:2]]
+    values = ", ".join(f"{name}: {cell_text(row[name])}" for name in names)
+    return row["rule"], row.get(INGESTED_AT), row.get(SOURCE_FILE), values
 
 
-def _flow_bar(balance: Balance) -> str:
-    rows = {part: getattr(balance, f"{part}_rows") for part in _FLOW_PARTS}
-    bars = (
-        f'<div class={part} style="flex-grow:{count}" title="{part}: {count:,}"></div>'
-        for part, count in rows.items()
-        if count
-    )
-    return f"<div class=flow>{''.join(bars)}</div>"
+def _attention(overview: Overview) -> list[Any]:
+    return [*overview.audit.files.files, *overview.audit.files.folders]
 
 
-def _quality_section(overview: Overview) -> list[str]:
-    gates = [(name, g.state, g.failed or "", g.version) for name, g in overview.gates.items()]
-    lines = [_html_table(("gate of", "state", "failed", "version"), sorted(gates))]
-    for source, rules in overview.broken.items():
-        if rules:
-            title = f"<h3>{_escaped(source)}: quarantined rows by the rule that they break</h3>"
-            lines.append(
-                title + _html_table(("rule", "rows"), rules.items(), _bars(rules.values()))
-            )
-    return lines
+def _runs(runs: Sequence[QueryRun]) -> dict[str, Any]:
+    """Return the columns and rows of the runs, with the error beside the state."""
+    first = ("query", "state", "error")
+    names = [field.name for field in fields(QueryRun) if field.name not in first]
+    rows = []
+    for run in runs:
+        values = {**asdict(run), "started_at": _time(run.started_at)}
+        rows.append([values[name] for name in (*first, *names)])
+    return {"columns": [name.replace("_", " ") for name in (*first, *names)], "rows": rows}
 
 
-def _runs_table(overview: Overview) -> str:
+def _sizes(overview: Overview) -> dict[str, Any]:
     rows = [
-        {**asdict(run), "started_at": clock.format_time(run.started_at)} for run in overview.runs
+        (name, size.rows, size.files, size.bytes, _time(size.changed_at))
+        for name, size in overview.sizes.items()
     ]
-    columns = list(rows[0]) if rows else []
-    return _html_table(
-        columns, [list(row.values()) for row in rows], _bars(r.seconds for r in overview.runs)
-    )
-
-
-def _bars(numbers: Iterable[Any]) -> list[str]:
-    """Return a bar for each number; the bar is empty for infinities and other values."""
-    known = [float(n) if _is_number(n) and isfinite(n) else 0 for n in numbers]
-    most = max(known, default=0) or 1
-    widths = (max(number, 0) / most * _WIDEST for number in known)
-    return [f'<span class=bar style="width:{width:.2f}em"></span>' for width in widths]
-
-
-def _html_table(
-    columns: Iterable[str], rows: Iterable[Sequence[Any]], bars: Sequence[str] | None = None
-) -> str:
-    """Return an HTML table; `bars` are its last column, without a name."""
-    head = "".join(f"<th>{_escaped(name)}" for name in columns) + ("<th>" if bars else "")
-    lines = [
-        "<tr>" + "".join(map(_table_cell, row)) + (f"<td>{bars[at]}" if bars else "")
-        for at, row in enumerate(rows)
-    ]
-    return f"<table><tr>{head}\n" + "\n".join(lines) + "</table>" if lines else "<p>none yet</p>"
-
-
-def _table_cell(value: Any) -> str:
-    shown = "" if value is None else cell_text(value)
-    return f"<td{' class=n' if _is_number(value) else ''}>{_escaped(shown)}"
-
-
-def _escaped(value: Any) -> str:
-    """Escape text from files, which must not act as HTML or control characters."""
-    return escape(printable(str(value)))
+    return {"columns": ("table", "rows", "files", "bytes", "changed"), "rows": rows}

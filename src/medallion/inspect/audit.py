@@ -61,17 +61,23 @@ class Audit:
         return not self.findings and not wrong
 
 
-def run_audit(config: Config, everything: bool = False, report: Reporter = lambda _: None) -> Audit:
+def run_audit(
+    config: Config,
+    everything: bool = False,
+    report: Reporter = lambda _: None,
+    patience: float | None = None,
+) -> Audit:
     """Balance every source; if one does not add up, name the files that differ.
-
-    Beside a running stream, wait up to half a minute until its batches are recorded.
 
     Args:
         config: the configuration.
         everything: count all files and tables, and compare tables with Spark, in any case.
         report: reports progress.
+        patience: seconds to wait beside a running stream until its batches are recorded; by
+            default half a minute.
     """
-    snapshot, writers, checks = _stable_checks(config, everything, report)
+    patience = PATIENCE if patience is None else patience
+    snapshot, writers, checks = _stable_checks(config, everything, report, patience)
     running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
     unchecked = {snapshot.unrecorded[query]: holder for query, holder in running.items()}
     holder = next(iter(writers.values()), "another process")
@@ -132,8 +138,15 @@ def _find_attention(config: Config, findings: list[str]) -> Attention:
     return files
 
 
-def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapshot, dict[str, str]]:
-    """Return the balances as soon as all batches are recorded, or after `PATIENCE`.
+def _recorded_snapshot(
+    config: Config, report: Reporter, patience: float
+) -> tuple[BalanceSnapshot, dict[str, str]]:
+    """Return the balances as soon as all batches are recorded, or after `patience` seconds.
+
+    Args:
+        config: the configuration.
+        report: reports progress.
+        patience: the longest time to wait, in seconds.
 
     Returns:
         The snapshot, and the holder of each locked layer.
@@ -159,7 +172,7 @@ def _recorded_snapshot(config: Config, report: Reporter) -> tuple[BalanceSnapsho
         if deadline is None:
             holders = " and ".join(dict.fromkeys(writers.values()))
             report(f"waiting until {holders} has recorded its last batches")
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + patience
         time.sleep(0.2)
 
 
@@ -210,7 +223,7 @@ def _interrupted_swap(config: Config) -> list[str]:
 
 
 def _stable_checks(
-    config: Config, everything: bool, report: Reporter
+    config: Config, everything: bool, report: Reporter, patience: float
 ) -> tuple[BalanceSnapshot, dict[str, str], dict[str, Verification]]:
     """Balance and check all sources; a finding counts if the balance is still the same after it.
 
@@ -220,14 +233,15 @@ def _stable_checks(
         config: the configuration.
         everything: count all files and tables.
         report: reports progress.
+        patience: the longest time to wait, in seconds.
 
     Returns:
         The snapshot, the holder of each locked layer, and the result by source, without the
         sources that are being written.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while True:
-        snapshot, writers = _recorded_snapshot(config, report)
+        snapshot, writers = _recorded_snapshot(config, report, patience)
         running, _ = _split_by_writer(snapshot.unrecorded, writers)
         busy = {snapshot.unrecorded[query] for query in running}
         idle = [name for name in snapshot.balances if name not in busy]

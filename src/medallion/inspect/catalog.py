@@ -1,76 +1,33 @@
-"""Schema versions, first rows of gold, and the overview for `medallion report`; no JVM."""
+"""Schema versions and rows of gold tables; no JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 from medallion.config.model import Aggregate, Config
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import SchemaVersion
-from medallion.inspect.audit import Audit, run_audit
 from medallion.sql import engine
-from medallion.state import runs
-from medallion.state.runs import GateRecord, Runs
-from medallion.storage import clock, delta_tables, records
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import quote_identifier
 
 ROWS_SHOWN = 10
-_REPORT_ROWS, _REPORT_RUNS = 50, 50
-_Value = TypeVar("_Value")
+_EMPTY = engine.Result((), [])
 
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The row count of a table and its first rows, or why it cannot be read."""
+    """The row count of a table and its first rows, or why it cannot be read.
+
+    `groups` are the columns that identify a row, if the definition has some.
+    """
 
     table: str
     rows: int
     first: engine.Result
     unreadable: str | None = None
-
-
-@dataclass(frozen=True)
-class QueryRun:
-    """One row of `ops.runs`; `started_at` in microseconds since 1970."""
-
-    query: str
-    state: str
-    started_at: int
-    seconds: float | None
-    rows_in: int | None
-    rows_out: int | None
-    quarantined_rows: int | None
-    duplicate_rows: int | None
-    late_rows: int | None
-    error: str | None
-
-
-@dataclass(frozen=True)
-class Overview:
-    """The lakehouse at one moment, as `medallion report` shows it.
-
-    Attributes:
-        root: path of the lakehouse.
-        created_at: microseconds since 1970.
-        audit: the balance of every source.
-        gold: the first rows of each table.
-        broken: number of quarantined rows by source and rule; a row that breaks two counts twice.
-        gates: each table's last gate.
-        runs: the newest runs, newest first.
-        unreadable: messages about parts that cannot be read.
-    """
-
-    root: str
-    created_at: int
-    audit: Audit
-    gold: tuple[FirstRows, ...]
-    broken: Mapping[str, Mapping[str, int]]
-    gates: Mapping[str, GateRecord]
-    runs: tuple[QueryRun, ...]
-    unreadable: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
 
 
 def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
@@ -85,60 +42,37 @@ def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
 
 
 def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
-    empty = engine.Result((), [])
     try:
         rows = delta_tables.row_count(config.layout.table(table))
         if not rows:
-            return FirstRows(table, 0, empty)
-        definition = config.gold[table.removeprefix("gold.")].definition
-        groups = len(definition.groups) if isinstance(definition, Aggregate) else 0
-        columns = ", ".join(str(n + 1) for n in range(groups or 1))
+            return FirstRows(table, 0, _EMPTY)
+        columns = ", ".join(str(n + 1) for n in range(len(_groups(config, table)) or 1))
         sql = f"select * from {table} order by {columns} limit {limit}"
         return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
     except ITEM_ERRORS as error:
-        reason = f"{table}: {error_message(error).removeprefix(f'{table}: ')}"
-        return FirstRows(table, 0, empty, reason)
+        return FirstRows(table, 0, _EMPTY, _unreadable(table, error))
 
 
-def take_overview(config: Config) -> Overview:
-    """Read everything for the report; a table that cannot be read does not affect the others.
-
-    Beside a running stream, wait up to half a minute until its batches are recorded.
-    """
-    created_at, audit = clock.now_micros(), run_audit(config)
-    gold = tuple(first_rows(config, _REPORT_ROWS))
-    unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
-
-    def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:
-        try:
-            return read()
-        except ITEM_ERRORS as error:
-            unreadable.append(error_message(error))
-            return default
-
-    return Overview(
-        root=str(config.layout.root),
-        created_at=created_at,
-        audit=audit,
-        gold=gold,
-        broken={
-            name: read_or({}, partial(_quarantined_by_rule, config, name))
-            for name in config.sources
-        },
-        gates=read_or({}, lambda: Runs(config.layout).run_state.gates),
-        runs=read_or((), partial(_newest_runs, config)),
-        unreadable=tuple(dict.fromkeys(unreadable)),
-    )
+def newest_rows(config: Config, table: str, limit: int) -> FirstRows:
+    """Return rows of a table for the report: the newest, or the first if it has no times."""
+    try:
+        rows = delta_tables.row_count(config.layout.table(table))
+        if not rows:
+            return FirstRows(table, 0, _EMPTY)
+        root = str(config.layout.root)
+        columns = engine.query(root, f"DESCRIBE {table}").rows
+        times = [name for name, type_, _ in columns if type_.startswith(("Timestamp", "Date"))]
+        order = f"{quote_identifier(times[0])} desc" if times else "1"
+        sql = f"select * from {table} order by {order} limit {limit}"
+        return FirstRows(table, rows, engine.query(root, sql), groups=_groups(config, table))
+    except ITEM_ERRORS as error:
+        return FirstRows(table, 0, _EMPTY, _unreadable(table, error))
 
 
-def _quarantined_by_rule(config: Config, source: str) -> dict[str, int]:
-    table = config.layout.table(f"quarantine.{source}")
-    rules = "(select unnest(_failed_rules) as rule from rows)"
-    return dict(
-        delta_tables.select_rows(table, "rule, count(*)", "group by rule order by 2 desc, 1", rules)
-    )
+def _groups(config: Config, table: str) -> tuple[str, ...]:
+    definition = config.gold[table.removeprefix("gold.")].definition
+    return definition.groups if isinstance(definition, Aggregate) else ()
 
 
-def _newest_runs(config: Config) -> tuple[QueryRun, ...]:
-    newest = f"where kind = 'query' order by number desc limit {_REPORT_RUNS}"
-    return tuple(records.read_records(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))
+def _unreadable(table: str, error: Exception) -> str:
+    return f"{table}: {error_message(error).removeprefix(f'{table}: ')}"

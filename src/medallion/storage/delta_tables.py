@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -248,6 +249,27 @@ def opened_row_count(table: Path, delta: DeltaTable) -> int:
         if has_deletion_vectors or None in counts
         else sum(counts)
     )
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """The rows, files and bytes of a table's newest version, and its time in microseconds."""
+
+    rows: int
+    files: int
+    bytes: int
+    changed_at: int | None
+
+
+def table_size(table: Path) -> TableSize:
+    """Return the size of a table; zeros if its first commit is not complete."""
+    if not table_exists(table):
+        return TableSize(0, 0, 0, None)
+    delta = open_table(table)
+    sizes = delta.get_add_actions().column("size_bytes").to_pylist()
+    (newest,) = delta.history(1)
+    rows, changed_at = opened_row_count(table, delta), int(newest["timestamp"]) * 1000
+    return TableSize(rows, len(sizes), sum(sizes), changed_at)
 
 
 def column_names(table: Path) -> set[str]:

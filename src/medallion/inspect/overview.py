@@ -1,0 +1,289 @@
+"""The overview of a lakehouse for `medallion report`; no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+from medallion.config.model import Config
+from medallion.config.queries import queries
+from medallion.errors import ITEM_ERRORS, error_message
+from medallion.ingest.schema import registry
+from medallion.inspect import freshness
+from medallion.inspect.audit import Audit, run_audit
+from medallion.inspect.catalog import FirstRows, newest_rows
+from medallion.inspect.freshness import StaleTable
+from medallion.inspect.status import QueryStatus, query_statuses
+from medallion.sql import engine
+from medallion.state import pending_work, runs
+from medallion.state.runs import GateRecord, LastRun, Runs, RunState
+from medallion.storage import clock, delta_tables, records
+from medallion.storage.delta_tables import TableSize
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
+
+_GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
+_UNITS = ("minute", 2 * 3600), ("hour", 3 * 86_400)
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One row of `ops.runs`; `started_at` in microseconds since 1970."""
+
+    query: str
+    state: str
+    started_at: int
+    seconds: float | None
+    batches: int | None
+    rows_in: int | None
+    rows_out: int | None
+    quarantined_rows: int | None
+    duplicate_rows: int | None
+    late_rows: int | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SourcePeriod:
+    """The rows of one source that its queries processed in a minute, an hour or a day."""
+
+    source: str
+    start: datetime
+    landed_lines: int
+    bronze_rows: int
+    silver_rows: int
+    quarantined_rows: int
+    duplicate_rows: int
+
+
+@dataclass(frozen=True)
+class RulePeriod:
+    """The quarantined rows of one rule, by the minute, hour or day of their ingestion."""
+
+    table: str
+    rule: str
+    start: datetime
+    rows: int
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """A version of a source's schema, with its changes."""
+
+    source: str
+    version: int
+    created_at: str
+    reason: str
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The lakehouse at one moment, as `medallion report` shows it.
+
+    Attributes:
+        root: path of the lakehouse.
+        created_at: microseconds since 1970.
+        audit: the balance of every source.
+        nightly: the last complete nightly run.
+        arrivals: when the last rows of each source and gold table arrived, in microseconds.
+        stale: sources and gold tables without new rows for too long.
+        gold: the newest rows of each gold table.
+        broken: number of quarantined rows by silver table and rule; a row that breaks two counts
+            twice.
+        gates: each table's last gate.
+        runs: the newest runs, newest first.
+        unreadable: messages about parts that cannot be read.
+        statuses: the status of each query.
+        blocked: the tables whose gate blocks gold, each with the failed expectations.
+        periods: the rows of each source over time, oldest first.
+        rules: the quarantined rows of each rule over time, oldest first.
+        examples: quarantined rows by silver table, newest first, at most three of each rule.
+        sizes: the size of each table.
+        schemas: the versions of all schemas, newest first.
+        edges: pairs of a source, table or output and what is computed from it.
+    """
+
+    root: str
+    created_at: int
+    audit: Audit
+    nightly: LastRun | None = None
+    arrivals: Mapping[str, int | None] = field(default_factory=dict)
+    stale: tuple[StaleTable, ...] = ()
+    gold: tuple[FirstRows, ...] = ()
+    broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    gates: Mapping[str, GateRecord] = field(default_factory=dict)
+    runs: tuple[QueryRun, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    statuses: tuple[QueryStatus, ...] = ()
+    blocked: Mapping[str, str] = field(default_factory=dict)
+    periods: tuple[SourcePeriod, ...] = ()
+    rules: tuple[RulePeriod, ...] = ()
+    examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    sizes: Mapping[str, TableSize] = field(default_factory=dict)
+    schemas: tuple[SchemaChange, ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
+
+
+def take_overview(config: Config, patience: float | None = None) -> Overview:
+    """Read everything for the report; a table that cannot be read does not affect the others.
+
+    Args:
+        config: the configuration.
+        patience: seconds to wait beside a running stream until its batches are recorded; by
+            default half a minute.
+    """
+    created_at, audit = clock.now_micros(), run_audit(config, patience=patience)
+    tables = [f"gold.{name}" for name in config.gold]
+    gold = tuple(newest_rows(config, table, _GOLD_ROWS) for table in tables)
+    unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
+
+    def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:
+        try:
+            return read()
+        except ITEM_ERRORS as error:
+            unreadable.append(error_message(error))
+            return default
+
+    def by_name(
+        names: Iterable[str], read: Callable[[Config, str], list[_Value]]
+    ) -> dict[str, list[_Value]]:
+        return {name: read_or([], partial(read, config, name)) for name in names}
+
+    silver = [query.table for query in queries(config, ["silver"])]
+    broken = by_name(silver, _quarantined_by_rule)
+    examples = by_name(silver, _quarantine_examples)
+    rules, schemas = by_name(silver, _rule_periods), by_name(config.sources, _schema_changes)
+    state = read_or(RunState({}, {}, {}, {}, {}, {}, frozenset()), partial(_run_state, config))
+    sizes = {
+        name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
+        for name, path in sorted(config.layout.tables().items())
+    }
+    return Overview(
+        root=str(config.layout.root),
+        created_at=created_at,
+        audit=audit,
+        gold=gold,
+        broken={source: dict(rows) for source, rows in broken.items()},
+        nightly=state.nightly,
+        arrivals=read_or({}, partial(freshness.last_arrivals, config, state)),
+        stale=read_or((), partial(freshness.stale_tables, config, state)),
+        gates=state.gates,
+        runs=read_or((), partial(_newest_runs, config)),
+        statuses=tuple(query_statuses(config)),
+        blocked=read_or({}, partial(pending_work.blocked_gates, config, state)),
+        periods=read_or((), partial(_source_periods, config)),
+        rules=tuple(chain.from_iterable(rules.values())),
+        examples=examples,
+        sizes=sizes,
+        schemas=tuple(
+            sorted(chain.from_iterable(schemas.values()), key=lambda e: e.created_at, reverse=True)
+        ),
+        edges=tuple(_edges(config)),
+        unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
+    )
+
+
+def _run_state(config: Config) -> RunState:
+    return Runs(config.layout).run_state
+
+
+def _quarantined_by_rule(config: Config, name: str) -> list[tuple[Any, ...]]:
+    table = config.layout.table(f"quarantine.{name}")
+    rules = f"(select unnest({FAILED_RULES}) as rule from rows)"
+    by_rule = "group by rule order by 2 desc, 1"
+    return delta_tables.select_rows(table, "rule, count(*)", by_rule, rules)
+
+
+def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
+    """Return the newest rows of each rule, without null columns; `rule` is one of those broken."""
+    table = f"quarantine.{name}"
+    if not delta_tables.table_exists(config.layout.table(table)):
+        return []
+    newest = f"row_number() over (partition by rule order by {INGESTED_AT} desc) as _nth"
+    by_rule = f"(select unnest({FAILED_RULES}) as rule, * from {table})"
+    sql = f"select * from (select *, {newest} from {by_rule}) where _nth <= {_EXAMPLES} order by 1"
+    result = engine.query(str(config.layout.root), sql)
+    rows = (dict(zip(result.columns, row, strict=True)) for row in result.rows)
+    return [{k: v for k, v in row.items() if v is not None and k != "_nth"} for row in rows]
+
+
+def _rule_periods(config: Config, name: str) -> list[RulePeriod]:
+    table = config.layout.table(f"quarantine.{name}")
+    rules = f"(select unnest({FAILED_RULES}) as rule, {INGESTED_AT} from rows)"
+    if not (unit := _unit(delta_tables.select_rows(table, _span(INGESTED_AT)))):
+        return []
+    what = f"rule, date_trunc('{unit}', {INGESTED_AT}), count(*)"
+    rows = delta_tables.select_rows(table, what, "group by 1, 2 order by 2, 1", rules)
+    return [RulePeriod(name, *row) for row in _newest_periods(rows, 1)]
+
+
+def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
+    """Return rows over time from `ops.runs`: like the balance, since a query's last refresh."""
+    table, since = config.layout.table(runs.TABLE), runs.rows_since_refresh()
+    where = "where query like 'bronze.%' or query like 'silver.%'"
+    if not (unit := _unit(delta_tables.select_rows(table, _span("started_at"), where, since))):
+        return ()
+    bronze, silver = ("rows_in", "rows_out"), ("rows_out", "quarantined_rows", "duplicate_rows")
+    sums = (
+        f"coalesce(sum({column}) filter (where query like '{layer}.%'), 0)"
+        for layer, columns in (("bronze", bronze), ("silver", silver))
+        for column in columns
+    )
+    what = ", ".join(("split_part(query, '.', 2)", f"date_trunc('{unit}', started_at)", *sums))
+    rows = delta_tables.select_rows(table, what, f"{where} group by 1, 2 order by 2, 1", since)
+    known = [row for row in rows if row[0] in config.sources]
+    return tuple(SourcePeriod(*row) for row in _newest_periods(known, 1))
+
+
+def _span(column: str) -> str:
+    return f"(extract(epoch from max({column})) - extract(epoch from min({column})))"
+
+
+def _unit(span: list[tuple[Any, ...]]) -> str | None:
+    """Return the unit of time for a span in seconds; None if there are no rows."""
+    seconds = span[0][0] if span else None
+    if seconds is None:
+        return None
+    return next((unit for unit, longest in _UNITS if seconds < longest), "day")
+
+
+def _newest_periods(rows: list[tuple[Any, ...]], at: int) -> list[tuple[Any, ...]]:
+    """Return the rows of the newest periods; `at` is the index of the period in a row."""
+    newest = sorted({row[at] for row in rows})[-_PERIODS:]
+    return [row for row in rows if row[at] in newest]
+
+
+def _newest_runs(config: Config) -> tuple[QueryRun, ...]:
+    newest = f"where kind = 'query' order by number desc limit {_RUNS}"
+    return tuple(records.read_records(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))
+
+
+def _schema_changes(config: Config, source: str) -> list[SchemaChange]:
+    versions = registry.read_versions(config.layout.schemas(source))
+    return [
+        SchemaChange(
+            source,
+            version.version,
+            version.created_at,
+            version.why,
+            tuple(registry.version_changes(before, version)),
+        )
+        for before, version in zip((None, *versions), versions, strict=False)
+    ]
+
+
+def _edges(config: Config) -> list[tuple[str, str]]:
+    """Return which tables and outputs are computed from which sources and tables."""
+    edges = []
+    for query in queries(config):
+        inputs = query.upstream or (f"{config.sources[query.source].format}: {query.source}",)
+        edges += [(each, target) for each in inputs for target in query.targets or (query.name,)]
+    for source in config.sources.values():
+        if source.lookup:
+            edges.append((source.lookup.file, f"silver.{source.name}"))
+    return edges

@@ -1,0 +1,87 @@
+"""An overview with something in each part of the report, and hostile values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from medallion.config.values import Duration
+from medallion.inspect.audit import Audit
+from medallion.inspect.balance import Balance
+from medallion.inspect.catalog import FirstRows
+from medallion.inspect.freshness import StaleTable
+from medallion.inspect.ledger_files import Attention
+from medallion.inspect.overview import (
+    Overview,
+    QueryRun,
+    RulePeriod,
+    SchemaChange,
+    SourcePeriod,
+)
+from medallion.inspect.status import QueryStatus
+from medallion.sql.engine import Result
+from medallion.state.ledger import Entry
+from medallion.state.runs import GateRecord
+from medallion.storage.delta_tables import TableSize
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
+DAYS = [datetime(2026, 5, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
+MICROS = [int(day.timestamp()) * 1_000_000 for day in DAYS]
+RUNS = tuple(
+    QueryRun("bronze.event", "done", at, 2.5, 2, 100, 100, None, None, None, None)
+    for at in reversed(MICROS)
+)
+COUNTS = Result(
+    ("window_start", "device", "n", "mean"),
+    [(day, device, at, at / 3) for at, day in enumerate(DAYS) for device in (HOSTILE, "phone")],
+)
+OVERVIEW = Overview(
+    root="/some/where",
+    created_at=0,
+    audit=Audit(
+        {"event": Balance(10, 10, 6, 3, 1, 0, 0, 1)},
+        (),
+        notes=("a note",),
+        files=Attention(
+            rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)
+        ),
+    ),
+    arrivals={"event": MICROS[3], "gold.counts": None},
+    stale=(StaleTable("event", Duration.parse("1 day"), MICROS[3]),),
+    gold=(
+        FirstRows("gold.totals", 7, Result(("device", "n"), [(HOSTILE, 8), ("phone", 2)])),
+        FirstRows("gold.counts", 8, COUNTS, groups=("window_start", "device")),
+        FirstRows("gold.broken", 0, Result((), []), "gold.broken: a file is missing"),
+        FirstRows("gold.empty", 0, Result((), [])),
+    ),
+    broken={"event": {"no_device": 4, HOSTILE: 1}, "activity": {}},
+    gates={"silver.event": GateRecord("held", 3, HOSTILE)},
+    runs=(
+        QueryRun("silver.event", "failed", MICROS[3], None, 1, 1234567, 5, 1, 1, 0, HOSTILE),
+        *RUNS,
+    ),
+    statuses=(
+        QueryStatus("bronze.event", "done", 3, None, 100, 100, 0, None, None),
+        QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
+    ),
+    blocked={"silver.event": HOSTILE},
+    periods=tuple(SourcePeriod("event", day, 10, 10, 6, 3, 1) for day in DAYS),
+    rules=tuple(RulePeriod("event", rule, DAYS[0], 2) for rule in ("no_device", HOSTILE)),
+    examples={
+        "event": (
+            {"rule": "no_device", "id": HOSTILE, "_failed_rules": ["no_device"], "n": 5},
+        )
+    },
+    sizes={
+        "bronze.event": TableSize(10, 1, 123_456, MICROS[0]),
+        "gold.counts": TableSize(8, 1, 999, MICROS[0]),
+    },
+    schemas=(SchemaChange("event", 1, "2026-05-01T00:00:00Z", HOSTILE, ("+ id string",)),),
+    edges=(
+        ("json: event", "bronze.event"),
+        ("bronze.event", "silver.event"),
+        ("bronze.event", "quarantine.event"),
+        ("silver.event", "gold.counts"),
+        ("silver.event", HOSTILE),
+        ("gold.counts", "publish.counts.files"),
+    ),
+)  # fmt: skip
