@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, operations, sources
+from medallion.config import gold, loader, model, operations, sources, tables
 from medallion.config.document import Node
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -35,6 +35,7 @@ SOURCE: dict[str, Any] = {
     "lookup": {"file": "devices.csv", "on": "device", "columns": {"maker": "string"}},
     "options": {},
 }
+CDC = {"silver": {"id": "id"}, "keys": ["id"], "cdc": {"sequence_by": "ts"}}
 STREAM = {key: value for key, value in SOURCE.items() if key not in ("options", "lookup")}
 KAFKA = STREAM | {"format": "kafka", "servers": ["localhost:9092"], "topics": ["t"]}
 AGGREGATE = {"source": "silver.a", "group_by": ["device"], "measure": {"n": "count(*)"}}
@@ -222,6 +223,7 @@ def page() -> str:
             section("Sources: `sources.<name>`", "source", *csv),
             section("`options` of a source", "source.options", csv[0], model.ReaderOptions),
             section("`lookup` of a source", "source.lookup", csv[0], model.LookupConfig),
+            section("`cdc` of a source", "source.cdc", lambda: source(CDC), tables.CdcConfig),
             *stream_sections(source),
             section(
                 "Gold tables: `gold.<name>`",

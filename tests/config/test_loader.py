@@ -13,6 +13,7 @@ import yaml
 from medallion.config.document import read_yaml
 from medallion.config.loader import load, load_with_errors
 from medallion.config.model import Aggregate, ReaderOptions, Statement
+from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from tests.support import PROJECT
@@ -51,6 +52,11 @@ MESSAGES = LINES | {"format": "kafka", "servers": ["one:9092"], "topics": ["t"],
 FILES = {"files": {"format": "json"}}
 TOPIC = {"servers": ["one:9092"], "topic": "t"}
 JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.device"}}
+
+CDC = {"sequence_by": "updated_at"}
+ORDERS: dict[str, Any] = {"silver": {"order_id": "id", "updated_at": "ts"}, "keys": ["order_id"]}
+ORDERS["cdc"] = CDC
+HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
 
 
 @pytest.mark.parametrize(
@@ -245,6 +251,33 @@ JOIN = {"source": "silver.event", "join": ON, "columns": {"device": "event.devic
             {**LOOKED_UP, "columns": {"Maker": "string"}},
             ["sources.event.enrich.columns.Maker", "snake_case"],
         ),
+        (
+            ("sources", "orders"),
+            {**ORDERS, "cdc": {"sequence": "updated_at"}},
+            ["sources.orders.cdc.sequence", "did you mean sequence_by"],
+        ),
+        (("sources", "orders"), {**ORDERS, "cdc": {}}, ["orders.cdc.sequence_by is missing"]),
+        (
+            ("sources", "orders"),
+            {**ORDERS, "cdc": {**CDC, "stored_as_scd_type": 3}},
+            ["orders.cdc.stored_as_scd_type", "one of 1, 2", "3"],
+        ),
+        (
+            ("sources", "orders"),
+            {**ORDERS, "cdc": {**CDC, "stored_as_scd_type": 2}, "silver": HISTORY},
+            ["orders.cdc.stored_as_scd_type", "'valid_from'"],
+        ),
+        (("sources", "orders"), {**ORDERS, "keys": []}, ["sources.orders.keys", "name a column"]),
+        (
+            ("sources", "orders"),
+            {**ORDERS, "watermark": "1 hour"},
+            ["sources.orders.watermark", "no effect with cdc"],
+        ),
+        (
+            ("sources",),
+            {"orders": ORDERS, "orders_changes": ORDERS},
+            ["sources.orders_changes", "silver.orders_changes", "changes of orders"],
+        ),
     ],
 )
 def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]) -> None:
@@ -254,6 +287,13 @@ def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list
     assert "pipeline.yaml" in message
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_cdc_defaults(tmp_path: Path) -> None:
+    source = load({}, edited(tmp_path, "sources", "orders", value=ORDERS)).sources["orders"]
+    month = Duration.parse("30 days")
+    assert source.cdc == CdcConfig("updated_at", None, 1, False, month)
+    assert (source.event_time, source.rows_table) == ("", "silver.orders_changes")
 
 
 def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:

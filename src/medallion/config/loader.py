@@ -21,7 +21,7 @@ from medallion.config.document import Node, read_yaml
 from medallion.config.gold import parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SourceConfig, ToKafka
 from medallion.config.operations import Login, Maintenance
-from medallion.config.sources import parse_source, refuse_shared_files
+from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
 from medallion.errors import ConfigError, NoSourceError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
@@ -165,6 +165,7 @@ def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, Source
                 f"{document.file}: there is no source yet; medallion add NAME FILE writes one."
             )
         refuse_shared_files(document, layout, sources.values())
+        refuse_shared_tables(document, sources)
     return sources
 
 

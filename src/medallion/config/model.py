@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from medallion.config.operations import Login, Maintenance
-from medallion.config.tables import ChildTable
+from medallion.config.tables import CdcConfig, ChildTable
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.storage import table_specs
@@ -20,9 +20,11 @@ from medallion.storage.paths import Layout, without_dotdot
 from medallion.storage.table_specs import (
     FILE_ORIGIN_COLUMNS,
     INGESTED_AT,
+    IS_DELETE,
     MESSAGE_ORIGIN_COLUMNS,
     OFFSET,
     PARTITION,
+    SEQUENCE,
     SOURCE_FILE,
     TOPIC,
     WINDOW,
@@ -99,6 +101,7 @@ IGNORED_NAMES = (
     *("*.crc", "Thumbs.db", "~lock*", "~$*"),
 )
 UTC = "UTC"
+CHANGES = "_changes"  # ends the name of the silver table with the change records of a source
 # The shortest length of each unit.
 CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}
 
@@ -164,10 +167,11 @@ class SourceConfig:
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
         silver: The columns of silver, each with a Spark SQL expression over bronze's columns.
         lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
+        cdc: The rows are change records; `watermark`, `max_future` and `late` do not apply.
         event_time: The silver column of the time at which the event happened. The watermark and
-            the windows of gold use it.
-        keys: The silver columns that identify a row; `event_time` is one of them. A column computed
-            from `_ingested_at` or `_source_modified_at` cannot be a key.
+            the windows of gold use it. Optional with `cdc`.
+        keys: The silver columns that identify a row; `event_time` is one of them, except with
+            `cdc`. A column computed from `_ingested_at` or `_source_modified_at` cannot be a key.
         watermark: How long silver remembers keys, in event time. Older rows are late.
         max_future: How far an event time may be after the time of ingestion. The built-in rules
             `future_event_time` and `missing_event_time` quarantine rows with a later or missing
@@ -236,6 +240,12 @@ class SourceConfig:
     ignore: tuple[str, ...] = IGNORED_NAMES
     partition_columns: tuple[str, ...] = ()
     expect_every: Duration | None = None
+    cdc: CdcConfig | None = None
+
+    @property
+    def rows_table(self) -> str:
+        """The silver table of its valid rows: for change records, their log."""
+        return f"silver.{self.name}" + (CHANGES if self.cdc else "")
 
     @property
     def origin_columns(self) -> Columns:
@@ -256,8 +266,9 @@ class SourceConfig:
 
     @property
     def silver_columns(self) -> tuple[str, ...]:
-        """Silver's columns, without the time of ingestion."""
-        return (*self.columns, *self.silver_origin_columns)
+        """The columns of `rows_table`, without the time of ingestion."""
+        change = (SEQUENCE, IS_DELETE) if self.cdc else ()
+        return (*self.columns, *self.silver_origin_columns, *change)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -442,12 +453,20 @@ class Config:
             table = self.silver[table].parent
         return table
 
+    def silver_source(self, table: str) -> SourceConfig | None:
+        """Return the source of a silver table or of its log of changes; None if there is none."""
+        name = table.removeprefix("silver.")
+        source = self.sources.get(name) or self.sources.get(name.removesuffix(CHANGES))
+        return source if source and table in (f"silver.{source.name}", source.rows_table) else None
+
     def spec(self, table: str) -> TableSpec:
         """Return the storage settings of a table."""
         layer, _, name = table.partition(".")
-        if layer == "silver" and name in self.sources:  # its rows are queried by time
-            times = (self.sources[name].event_time, INGESTED_AT)
-            return replace(table_specs.SILVER, statistics=times)
+        if layer == "silver" and (source := self.silver_source(table)):
+            # Rows are queried by time, and those of change records are merged by key.
+            columns = (*(source.keys if source.cdc else ()), source.event_time, INGESTED_AT)
+            spec = table_specs.CHANGING if table != source.rows_table else table_specs.SILVER
+            return replace(spec, statistics=tuple(dict.fromkeys(filter(None, columns))))
         is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
         return table_specs.PUBLISHED if is_published else table_specs.table_spec(table)
 

@@ -11,6 +11,7 @@ from typing import Any
 from medallion.config import expressions, values
 from medallion.config.document import Node
 from medallion.config.model import (
+    CHANGES,
     CLEANING,
     EVOLUTION,
     FORMATS,
@@ -26,8 +27,10 @@ from medallion.config.model import (
     Socket,
     SourceConfig,
 )
+from medallion.config.tables import CdcConfig
 from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, resolved_path
+from medallion.storage.table_specs import SPAN
 
 _VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
 _SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
@@ -49,6 +52,8 @@ _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
+_SQL = "a Spark SQL expression"
+_WATERMARK_KEYS = ("watermark", "max_future", "late")
 
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
@@ -62,7 +67,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
         lookup=_parse_lookup(node),
-        event_time=node.get("event_time", values.non_blank_string, "the name of a silver column"),
+        event_time=_parse_event_time(node),
         keys=node.get("keys", values.string_list, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
         max_future=node.get("max_future", values.duration, _DURATION, "1 day"),
@@ -91,6 +96,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         )
         or (),
         expect_every=node.optional("expect_every", values.duration, _DURATION),
+        cdc=_parse_cdc(node),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
@@ -110,6 +116,33 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
                 "folders", f"{other} is in {one} (or a link to it), whose subfolders are read too"
             )
     return source
+
+
+def _parse_cdc(source: Node) -> CdcConfig | None:
+    if "cdc" not in source.value:
+        return None
+    node = source.child("cdc")
+    node.allow_only(*(field.name for field in fields(CdcConfig)))
+    return CdcConfig(
+        sequence_by=node.get("sequence_by", values.non_blank_string, _SQL),
+        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, _SQL),
+        stored_as_scd_type=node.get("stored_as_scd_type", _parse_scd_type, "one of 1, 2", 1),
+        ignore_null_updates=node.get("ignore_null_updates", values.boolean, _BOOLEAN, False),
+        tombstone_retention=node.get("tombstone_retention", values.duration, _DURATION, "30 days"),
+    )
+
+
+def _parse_scd_type(value: Any) -> int:
+    if isinstance(value, bool) or value not in (1, 2):
+        raise ValueError
+    return int(value)
+
+
+def _parse_event_time(node: Node) -> str:
+    """Return the event time; "" if change records have none."""
+    if "cdc" in node.value and "event_time" not in node.value:
+        return ""
+    return node.get("event_time", values.non_blank_string, "the name of a silver column")
 
 
 def _parse_options(source: Node, file_format: str) -> ReaderOptions:
@@ -205,7 +238,10 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     if "max_line_bytes" in node.value and source.format in TYPED_FORMATS:
         node.fail("max_line_bytes", f"is for lines of text, which {source.format} does not have")
     _refuse_missing_columns(source, node)
-    for key, named in (("event_time", (source.event_time,)), ("keys", source.keys)):
+    if source.cdc:
+        _refuse_contradictions_of_cdc(source, source.cdc, node)
+    event_time = (source.event_time,) if source.event_time else ()
+    for key, named in (("event_time", event_time), ("keys", source.keys)):
         for column in named:
             if column not in source.silver:
                 hint = expressions.did_you_mean(column, source.silver)
@@ -229,9 +265,29 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         for column in lookup.columns:
             if column in source.silver:
                 node.fail(f"{key}.columns", f"names {column!r}, which silver already has")
-    if source.event_time not in source.keys:
+    if source.event_time not in source.keys and not source.cdc:
         # Spark would never evict the state of a deduplication without it.
         node.fail("keys", f"must contain the event time {source.event_time!r}")
+
+
+def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
+    if not source.keys:
+        node.fail("keys", "must name a column: cdc keeps the rows of each key")
+    for key in _WATERMARK_KEYS:
+        if key in node.value:
+            node.fail(key, "has no effect with cdc: remove it")
+    if cdc.stored_as_scd_type == 2 and (taken := [c for c in source.columns if c in SPAN]):
+        node.fail("cdc.stored_as_scd_type", f"2 adds {taken[0]!r}, which silver already has")
+
+
+def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) -> None:
+    """Raise ConfigError if a source has the name of another source's log of changes."""
+    for source in sources.values():
+        if source.cdc and (name := f"{source.name}{CHANGES}") in sources:
+            document.fail(
+                f"sources.{name}",
+                f"writes silver.{name}, which has the changes of {source.name}: rename one of them",
+            )
 
 
 def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:

@@ -1,9 +1,11 @@
-"""The entries of `silver` in pipeline.yaml as frozen dataclasses; see `model`."""
+"""Change records, and the entries of `silver`, as frozen dataclasses; see `model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from medallion.config.values import Duration
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,31 @@ class ChildTable:
     columns: Mapping[str, str]
     where: str | None
     keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CdcConfig:
+    """Change records: the rows of a source say how rows of another system changed.
+
+    `silver.<source>_changes` has each valid change, and `silver.<source>` the latest state or the
+    history of each key.
+
+    Attributes:
+        sequence_by: The order of the changes of a key, in Spark SQL over silver's or bronze's
+            columns, such as `updated_at` or `struct(ts, lsn)`. Equal ones are ordered by ingestion
+            time, then file (or offset), then values. A change without one is quarantined by the
+            rule `null_sequence`, and one with a null in its key by `null_key`.
+        apply_as_deletes: The condition of a change that deletes its key, in Spark SQL over silver's
+            or bronze's columns, such as `op = 'd'`; without it no change deletes.
+        stored_as_scd_type: `1` keeps the latest row of each key, `2` a row for each change with
+            `valid_from`, `valid_to` (null for the current row) and `is_current`.
+        ignore_null_updates: `true`: a null keeps the value that the row had before.
+        tombstone_retention: How long a delete of SCD type 1 is remembered: an older change that is
+            ingested later than this after the delete adds the row again.
+    """
+
+    sequence_by: str
+    apply_as_deletes: str | None
+    stored_as_scd_type: int
+    ignore_null_updates: bool
+    tombstone_retention: Duration

@@ -62,8 +62,8 @@ class TableSpec:
 
 BRONZE = TableSpec(is_streamed=True, statistics=())
 SILVER = TableSpec(is_streamed=True)
-PUBLISHED = TableSpec(is_streamed=True, has_feed=True)
-"""A gold table whose changes are published."""
+CHANGING = PUBLISHED = TableSpec(is_streamed=True, has_feed=True)
+"""A silver table whose rows change, and a gold table whose changes are published."""
 
 INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
@@ -89,6 +89,10 @@ ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
+# Of change records: their order, and whether they delete their key.
+SEQUENCE, IS_DELETE = "_sequence", "_is_delete"
+VALID_FROM, VALID_TO, IS_CURRENT = SPAN = ("valid_from", "valid_to", "is_current")
+"""Columns of a history; `valid_to` is exclusive, and null in the current row of a key."""
 WINDOW = ("window_start", "window_end")
 """Window columns of gold; the end is exclusive."""
 

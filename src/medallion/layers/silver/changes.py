@@ -1,0 +1,154 @@
+"""Pure transformations of change records to the latest state, or the history, of each key.
+
+Changes of a key are ordered by `_sequence`, then `_ingested_at`, origin, `_is_delete` (a delete is
+after an update) and values. So the result does not depend on the order in which they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
+from medallion.storage.table_specs import (
+    INGESTED_AT,
+    IS_CURRENT,
+    IS_DELETE,
+    OFFSET,
+    PARTITION,
+    SEQUENCE,
+    SOURCE_FILE,
+    TOPIC,
+    VALID_FROM,
+    VALID_TO,
+    quote_identifier,
+    struct_sql,
+)
+
+_TECHNICAL = (SEQUENCE, INGESTED_AT, SOURCE_FILE, TOPIC, PARTITION, OFFSET, IS_DELETE)
+
+
+def current_rows(
+    changes: DataFrame, keys: Sequence[str], tombstone_seconds: float, ignore_nulls: bool = False
+) -> DataFrame:
+    """Return the latest row of each key that is not deleted (SCD type 1).
+
+    Args:
+        changes: change records.
+        keys: the columns that identify a row.
+        tombstone_seconds: how long a delete hides older changes that are ingested after it.
+        ignore_nulls: whether a null keeps the value of the change before.
+    """
+    newest_first = _newest_first(changes, keys)
+    deleted_at = F.max(F.when(F.col(IS_DELETE), F.col(INGESTED_AT))).over(_up_to(newest_first))
+    is_hidden = F.col(INGESTED_AT) <= deleted_at + _seconds(tombstone_seconds)
+    marked = _last_of_sequence(changes, keys).withColumn("_is_hidden", is_hidden)
+    rows = marked.where(~F.col(IS_DELETE) & ~F.coalesce("_is_hidden", F.lit(False)))
+    if ignore_nulls:
+        rows = _without_nulls(rows, keys, newest_first)
+    latest = rows.withColumn("_rank", F.row_number().over(newest_first)).where("_rank = 1")
+    return latest.drop("_is_hidden", "_rank", IS_DELETE)
+
+
+def history_rows(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool = False) -> DataFrame:
+    """Return a row for each change that is no delete, with its span of time (SCD type 2).
+
+    Args:
+        changes: change records.
+        keys: the columns that identify a row.
+        ignore_nulls: whether a null keeps the value of the change before.
+    """
+    return spans(changes, keys, ignore_nulls).where(~F.col(IS_DELETE)).drop(IS_DELETE)
+
+
+def spans(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
+    """Return `history_rows`, and a row with `_is_delete` for each delete; see there."""
+    newest_first = _newest_first(changes, keys)
+    rows = _last_of_sequence(changes, keys)
+    if ignore_nulls:  # but not the values from before a delete
+        deletes = F.count_if(IS_DELETE).over(_up_to(newest_first))
+        rows = rows.withColumn("_deletes", deletes)
+        life = _newest_first(changes, [*keys, "_deletes"])
+        rows = _without_nulls(rows, keys, life).drop("_deletes")
+    ended = rows.withColumn(VALID_TO, F.lag(SEQUENCE).over(newest_first))
+    named = ended.withColumnRenamed(SEQUENCE, VALID_FROM)
+    values = [name for name in named.columns if name not in (VALID_FROM, VALID_TO)]
+    return named.select(*values, VALID_FROM, VALID_TO, F.col(VALID_TO).isNull().alias(IS_CURRENT))
+
+
+def latest_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the last change of each key, deletes included."""
+    rank = F.row_number().over(_newest_first(changes, keys))
+    return changes.withColumn("_rank", rank).where("_rank = 1").drop("_rank")
+
+
+def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the keys and sequences that several changes have with different values."""
+    values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))
+    groups = changes.groupBy(*keys, SEQUENCE).agg(
+        F.min(values).alias("a"), F.max(values).alias("z")
+    )
+    return groups.where("a <> z").select(*keys, SEQUENCE)
+
+
+def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: bool = True) -> str:
+    """Return SQL of a struct that orders the changes of a key.
+
+    Args:
+        changes: change records.
+        keys: the columns that identify a row.
+        alias: the alias of the rows in the SQL.
+        has_deletes: False if the rows have no `_is_delete`, because none is a delete.
+    """
+    names = _order(changes, keys, f"{alias}.")
+    if not has_deletes:
+        names = ["false" if name == f"{alias}.{IS_DELETE}" else name for name in names]
+    return struct_sql({str(number): name for number, name in enumerate(names)})
+
+
+def _order(changes: DataFrame, keys: Sequence[str], prefix: str = "") -> list[str]:
+    """Return SQL of the columns that order the changes of a key, the first one first."""
+    technical = [prefix + name for name in _TECHNICAL if name in changes.columns]
+    types, values = dict(changes.dtypes), list[str]()
+    for name in _values(changes, keys):
+        sql = prefix + quote_identifier(name)
+        is_opaque = "map<" in types[name] or "variant" in types[name]  # it cannot be compared
+        text = f"if({sql} is null, null, to_json(named_struct('', {sql})))"
+        values.append(text if is_opaque else sql)
+    return technical + values
+
+
+def _values(changes: DataFrame, keys: Sequence[str]) -> list[str]:
+    return [name for name in changes.columns if name not in (*keys, *_TECHNICAL)]
+
+
+def _newest_first(changes: DataFrame, keys: Sequence[str]) -> WindowSpec:
+    order = (F.expr(sql).desc() for sql in _order(changes, keys))
+    return Window.partitionBy(*keys).orderBy(*order)
+
+
+def _up_to(newest_first: WindowSpec) -> WindowSpec:
+    return newest_first.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+
+
+def _last_of_sequence(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the last of the changes with the same key and sequence."""
+    next_sequence = F.lag(SEQUENCE).over(_newest_first(changes, keys))
+    marked = changes.withColumn("_next", next_sequence)
+    return marked.where(~F.col("_next").eqNullSafe(F.col(SEQUENCE))).drop("_next")
+
+
+def _without_nulls(rows: DataFrame, keys: Sequence[str], newest_first: WindowSpec) -> DataFrame:
+    """Replace each null by the last value before it in a window."""
+    older = newest_first.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    filled = {
+        name: F.first(name, ignorenulls=True).over(older)
+        for name in rows.columns
+        if name not in keys and not name.startswith("_")
+    }
+    return rows.withColumns(filled)
+
+
+def _seconds(seconds: float) -> Column:
+    return F.expr(f"INTERVAL '{seconds}' SECOND")
