@@ -14,7 +14,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
 
 # All that set-up depends on, and no more: this layer, the slow one, survives changes of the code.
 COPY Makefile pyproject.toml constraints.txt LICENSE ./
-COPY conf/jars.txt conf/jars-kafka.txt conf/
+COPY src/medallion/spark/defaults src/medallion/spark/defaults
 COPY tools tools
 COPY src/medallion/__init__.py src/medallion/
 # With Kafka's jars, which nobody can fetch in a container: there the environment is root's.

@@ -19,7 +19,7 @@ setup: ## install what is missing: packages, Java, Delta's jars
 	@PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' tools/setup.sh
 
 setup-kafka: setup ## install the jars for Kafka sources and outputs
-	@$(WITH_JAVA) $(BIN)/python tools/jars.py conf/jars-kafka.txt && echo "Kafka: ready"
+	@$(WITH_JAVA) $(BIN)/python tools/jars.py src/medallion/spark/defaults/jars-kafka.txt && echo "Kafka: ready"
 
 # The class archive comes last, so that the first results come soon.
 nightly: setup ## land the sample files the first time, then run the nightly batch

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 NIGHTLY = ("-m", "medallion", "nightly")
 
 
-# What conf/spark sets to write and list faster; the plain side runs with Spark's own defaults.
+# What medallion sets to write and list faster; the plain side runs with Spark's own defaults.
 SPARKS_OWN = {
     "spark.sql.files.openCostInBytes": "4194304",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "32",

@@ -3,7 +3,7 @@
 Every launcher of Spark finds them there, and no session resolves packages when it starts. PySpark's
 Ivy downloads them; its cache stays in .venv.
 
-    jars.py             install conf/jars.txt, Delta's jars
+    jars.py             install Delta's jars
     jars.py LIST        install another list
     jars.py LIST DIR    install it into another folder
 """
@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 ROOT = Path(__file__).resolve().parents[1]
+DEFAULTS = ROOT / "src/medallion/spark/defaults"
 WORK = ROOT / ".venv" / "ivy"
 
 
@@ -58,7 +59,7 @@ def check_versions(jars: list[Jar]) -> None:
     package = version("delta-spark")
     for jar in jars:
         if jar.artifact.startswith("delta-spark") and jar.version != package:
-            sys.exit(f"conf/jars.txt names Delta {jar.version}, but pip installed {package}.")
+            sys.exit(f"jars.txt names Delta {jar.version}, but pip installed {package}.")
 
 
 def spark_jars() -> Path:
@@ -174,4 +175,4 @@ def main(listed: Path, folder: Path | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(*[Path(argument) for argument in sys.argv[1:]] or [ROOT / "conf" / "jars.txt"])
+    main(*[Path(argument) for argument in sys.argv[1:]] or [DEFAULTS / "jars.txt"])

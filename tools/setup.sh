@@ -29,7 +29,7 @@ version_of() {
 fingerprint() {
     {
         pwd
-        cat pyproject.toml constraints.txt conf/jars.txt tools/setup.sh tools/java.sh tools/jars.py tools/venv/*
+        cat pyproject.toml constraints.txt src/medallion/spark/defaults/jars.txt tools/setup.sh tools/java.sh tools/jars.py tools/venv/*
     } | cksum
 }
 

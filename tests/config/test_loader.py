@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from medallion.config import loader
 from medallion.config.document import read_yaml
 from medallion.config.loader import load, load_with_errors
 from medallion.config.model import Aggregate, ReaderOptions, Statement
@@ -411,9 +412,34 @@ def test_defaults_of_sizes_and_durations(tmp_path: Path) -> None:
 
 def test_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"nowhere/pipeline.yaml: no such file; set MEDALLION_CONF"
+        ConfigError, match=r"nowhere/pipeline.yaml: no such file; set --conf or MEDALLION_CONF"
     ):
         load({"MEDALLION_CONF": "nowhere"}, tmp_path)
+
+
+@pytest.mark.parametrize("given", ["", ".", "pipeline.yaml", "conf", "conf/pipeline.yaml"])
+def test_project_is_found(tmp_path: Path, given: str) -> None:
+    """With pipeline.yaml in the project's folder or in its conf/, which also has the suites."""
+    folder = tmp_path / "conf" if given.startswith("conf") else tmp_path
+    folder.mkdir(exist_ok=True)
+    (folder / "pipeline.yaml").write_text("sources: {}\n")
+    (tmp_path / ".env").write_text("MEDALLION_MASTER=local[3]\n")
+    config, _ = load_with_errors({"MEDALLION_CONF": given}, tmp_path)
+    assert config.pipeline_file == folder / "pipeline.yaml"
+    assert config.conf_dir == tmp_path / "conf"
+    assert (config.layout.root, config.master) == (tmp_path / "data/lakehouse", "local[3]")
+
+
+def test_folder_of_another_name_has_its_suites(tmp_path: Path) -> None:
+    shutil.copytree(PROJECT / "conf", tmp_path / "settings")
+    config = load({"MEDALLION_CONF": "settings"}, tmp_path)
+    assert config.conf_dir == tmp_path / "settings"
+
+
+def test_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "PROJECT", tmp_path / "site-packages")
+    with pytest.raises(ConfigError, match=r"there is no pipeline.yaml here; medallion init"):
+        load({}, tmp_path)
 
 
 def test_not_yaml(tmp_path: Path) -> None:

@@ -49,14 +49,11 @@ def new_conf(folder: Path) -> Path:
     }
     folder.mkdir(parents=True)
     _write(folder, document)
-    shutil.copytree(PROJECT / "conf/spark", folder / "spark")
     quality = "great_expectations"
     for name in SUITES:
         there = folder / quality / "expectations" / name
         there.parent.mkdir(parents=True)
         shutil.copy(PROJECT / "conf" / quality / "expectations" / name, there)
-    for file in (PROJECT / "conf" / quality).glob("*.yml"):
-        shutil.copy(file, folder / quality / file.name)
     return folder
 
 

@@ -329,11 +329,12 @@ def test_the_project_and_home_stay_untouched(conf: Path, results: Path, tmp_path
     script = tmp_path / "script.py"  # with python -c, PySpark takes itself for a doctest
     script.write_text(f"""
 from pathlib import Path
-from medallion.quality.gates import Gates, preload
+from dataclasses import replace
+from medallion.config.loader import load
+from medallion.quality.gates import Gates, open_project, preload
 preload().join()
 assert Gates(Path({str(conf)!r}), Path({str(tmp_path / "results")!r}))._context
-import great_expectations  # as who opens the project with its own tools
-context = great_expectations.get_context(context_root_dir={str(conf / "great_expectations")!r})
+context = open_project(replace(load({{}}, Path({str(PROJECT)!r})), conf_dir=Path({str(conf)!r})))
 assert context.suites.get("silver.activity").name == "silver.activity"
 assert len(list(context.suites.all())) == 8
 """)

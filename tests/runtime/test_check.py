@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from medallion.ingest.schema import registry
 from medallion.quality.suites import suite_path
 from medallion.runtime.check import CheckResult, refuse_invalid_suites, run_check
 from medallion.spark import checkpoints
-from tests.support import PROJECT
 from tests.support.home import tree
 
 SOURCE = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
@@ -33,7 +31,6 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        shutil.copytree(PROJECT / "conf/spark", folder / "conf/spark")
         self.document = {
             "sources": {"sales": dict(SOURCE)},
             "gold": {

@@ -17,7 +17,8 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
 from medallion.spark import session
-from medallion.spark.session import _FIXED, session_of_command, session_settings, spark_session
+from medallion.spark.session import session_of_command, spark_session
+from medallion.spark.settings import DEFAULTS, FIXED, logging_file, session_settings
 from tests.support import PROJECT
 
 
@@ -30,21 +31,30 @@ def config(folder: Path, text: str | None) -> Config:
 
 def test_settings_are_a_key_and_a_value_a_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
-    assert session_settings(config(tmp_path, text)) == {
-        **{"spark.a": "one two", "spark.b": "3"},
-        **_FIXED,
-    }
+    settings = session_settings(config(tmp_path, text))
+    assert settings.items() >= {"spark.a": "one two", "spark.b": "3", **FIXED}.items()
+    assert "spark.c" not in settings
+
+
+def test_settings_of_the_project_replace_single_defaults(tmp_path: Path) -> None:
+    default = session_settings(load({}, PROJECT))
+    own = session_settings(config(tmp_path, "spark.driver.memory 9g\n"))
+    assert own == {**default, "spark.driver.memory": "9g"}
+    assert default["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_logging_of_the_project_replaces_the_default(tmp_path: Path) -> None:
+    configured = config(tmp_path, None)
+    assert logging_file(configured).parent == DEFAULTS
+    own = tmp_path / "spark/log4j2.properties"
+    own.write_text("rootLogger.level = warn\n")
+    assert logging_file(configured) == own
 
 
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
 def test_an_invalid_settings_line_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf line 2: must be a key"):
         session_settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
-
-
-def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"spark-defaults\.conf: cannot be read \(No such file"):
-        session_settings(config(tmp_path, None))
 
 
 @pytest.mark.parametrize("master", ["foo", None])
@@ -128,7 +138,7 @@ def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
         "spark.sql.streaming.minBatchesToRetain": "100",
     }
     assert {key: found.get(key) for key in messages} == messages
-    assert set(messages) <= set(_FIXED) <= set(found)
+    assert set(messages) <= set(FIXED) <= set(found)
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} must be UTC"):
         session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from medallion.spark.session import FIRST_COMPILER, INTERPRETED
+from medallion.spark.settings import DEFAULTS, SETTINGS
 from tests.support import PROJECT
 
 _SMALL = {
@@ -42,12 +43,12 @@ class Cli:
         for part in ("sources", "gold"):
             document[part] = {name: it for name, it in document[part].items() if name in names}
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-        settings = conf / "spark/spark-defaults.conf"
-        text = settings.read_text(encoding="utf-8")
+        text = (DEFAULTS / SETTINGS).read_text(encoding="utf-8")
         text = text.replace("-Xss4m", f"-Xss4m {FIRST_COMPILER}")
         more = _SMALL if small else {}
         text += "".join(f"{key} {value}\n" for key, value in more.items())
-        settings.write_text(text, encoding="utf-8")
+        (conf / "spark").mkdir()
+        (conf / "spark/spark-defaults.conf").write_text(text, encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:

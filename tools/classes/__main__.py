@@ -58,7 +58,6 @@ def keep(archive: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="medallion-classes-") as root:
         conf = Path(root) / "conf"
         shutil.copytree(CONF, conf)  # the project's sources may be the user's
-        shutil.copytree(PROJECT / "conf/spark", conf / "spark")
         home = {"MEDALLION_HOME": f"{root}/lakehouse", "MEDALLION_CONF": str(conf)}
         config = replace(load(home), master="local[2]")
         DataFactory(config.layout.landing("activity").parent).land(

@@ -13,7 +13,7 @@ import yaml
 from benchmarks.measure import PROJECT
 from benchmarks.peers.declarative import PACKAGES
 from medallion.config.loader import load
-from medallion.spark.session import session_settings
+from medallion.spark.settings import session_settings
 
 
 def main(root: Path) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.measure import configured
 from benchmarks.peers.lakehouse_engine import PYTHON
-from medallion.spark.session import session_settings
+from medallion.spark.settings import session_settings
 
 # What our settings name otherwise.
 _OF_SPARK_35 = {

@@ -80,7 +80,7 @@ def add(config: Config, options: argparse.Namespace) -> int:
             print_result("\n".join([f"{key}:", *(f"  {line}" for line in lines)]))
         if not options.dry_run:
             copied = f"; copied {counted(len(landed), 'file')} to landing" if landed else ""
-            print_message(f"added to {config.conf_dir / 'pipeline.yaml'}{copied}")
+            print_message(f"added to {config.pipeline_file}{copied}")
     for choice in source.description.choices:
         print_message(f"choose: {choice}", sys.stderr)
     return 1 if source.description.choices else 0
@@ -93,7 +93,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.state import pending_work
 
     if options.layer not in layers_in_use(config):
-        file = config.conf_dir / "pipeline.yaml"
+        file = config.pipeline_file
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
     query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
     layers = [options.layer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import traceback
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         with signals.sigterm_as_interrupt():
-            config, options.config_errors = load_with_errors()
+            environ = {**os.environ, "MEDALLION_CONF": options.conf} if options.conf else None
+            config, options.config_errors = load_with_errors(environ)
             errors = [] if command is commands.check else options.config_errors
             if command is commands.add:
                 errors = [error for error in errors if not isinstance(error, NoSourceError)]
@@ -78,18 +80,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="medallion",
         description="Ingest files or Kafka messages into Delta tables that you query with SQL.",
-        epilog="All data is below one root, MEDALLION_HOME (default: data/lakehouse); the settings "
-        "are in MEDALLION_CONF (default: conf). Exit status: 0 done, 1 the data failed a gate or a "
+        epilog="A project is the folder of pipeline.yaml, or of conf/pipeline.yaml: --conf, "
+        "MEDALLION_CONF, or else the current one. All its data is below one root, MEDALLION_HOME "
+        "(default: data/lakehouse). Exit status: 0 done, 1 the data failed a gate or a "
         "check, 2 wrong use or configuration, 70 a crash.",
     )
     parser.add_argument("--version", action="version", version=f"medallion {__version__}")
-    parser.set_defaults(command=None)
+    parser.set_defaults(command=None, conf=None)
     subparsers = parser.add_subparsers(metavar="COMMAND")
 
     def add(name: str, text: str, has_json: bool = True) -> argparse.ArgumentParser:
         sub = subparsers.add_parser(name, help=text, description=text)
         sub.set_defaults(command=getattr(commands, name))  # each command is a function there
         sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
+        sub.add_argument(
+            "--conf",
+            type=_path,
+            metavar="DIR",
+            help="the project (default: MEDALLION_CONF)",
+        )
         if has_json:
             sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
@@ -112,13 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="count every file and table again, and compare each row with the layer before",
     )
-    report = add("report", "write one HTML page with charts: gold, balance, quality, runs")
-    report.add_argument(
-        "--output",
-        type=_path,
-        metavar="FILE",
-        help="file of the page (default: _report.html in the root)",
-    )
+    _add_report(add("report", "write one HTML page with charts: gold, balance, quality, runs"))
     backfill = add("backfill", "ingest files from any path once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument(
@@ -144,6 +147,15 @@ def _add_add(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--dry-run", action="store_true", help="print the entry and write nothing")
     add.add_argument("--land", action="store_true", help="copy the files to landing as well")
+
+
+def _add_report(report: argparse.ArgumentParser) -> None:
+    report.add_argument(
+        "--output",
+        type=_path,
+        metavar="FILE",
+        help="file of the page (default: _report.html in the root)",
+    )
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:

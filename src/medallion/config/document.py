@@ -32,7 +32,7 @@ def read_yaml(file: Path) -> Any:
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(
-            f"{file}: no such file; set MEDALLION_CONF to the folder of pipeline.yaml."
+            f"{file}: no such file; set --conf or MEDALLION_CONF to the folder of pipeline.yaml."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None

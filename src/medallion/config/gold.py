@@ -56,17 +56,17 @@ _AGGREGATE_KEYS = (
 )
 
 
-def parse_gold_table(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+def parse_gold_table(name: str, node: Node, sources: Sources, folder: Path) -> GoldTable:
     """Parse one gold table: an aggregate, a join, or a query over silver tables.
 
     Args:
         name: the name of the table.
         node: its entry.
         sources: the sources by name.
-        conf_dir: the folder to which the file of a query is relative.
+        folder: the folder to which the file of a query is relative.
     """
     if "sql" in node.value:
-        return _parse_statement(name, node, sources, conf_dir)
+        return _parse_statement(name, node, sources, folder)
     if "join" in node.value:
         return _parse_join(name, node, sources)
     node.allow_only(*_AGGREGATE_KEYS, "join", "sql")
@@ -181,9 +181,9 @@ _SILVER_TABLE = re.compile(
 )
 
 
-def _parse_statement(name: str, node: Node, sources: Sources, conf_dir: Path) -> GoldTable:
+def _parse_statement(name: str, node: Node, sources: Sources, folder: Path) -> GoldTable:
     node.allow_only("sql", "output_mode", "publish", "expect_every")
-    file = conf_dir / node.get("sql", values.non_blank_string, "a file of SQL")
+    file = folder / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

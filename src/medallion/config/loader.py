@@ -1,4 +1,4 @@
-"""The configuration, from `conf/pipeline.yaml`, `.env` and the environment.
+"""The configuration, from `pipeline.yaml`, `.env` and the environment.
 
 The environment overrides `.env`, and `.env` overrides the defaults.
 """
@@ -44,7 +44,9 @@ LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Lo
 _NOT_EXPANDED = ("MEDALLION_HOME", "MEDALLION_MASTER")
 KEYS = (*_NOT_EXPANDED, *LOGIN)
 _QUERIES = "max_concurrent_queries"
+PIPELINE = "pipeline.yaml"
 PROJECT = Path(__file__).resolve().parents[3]
+"""The repository, whose own project is the one of other directories; nothing in a wheel."""
 
 
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Config:
@@ -83,15 +85,16 @@ def load_with_errors(
     """
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
-    conf_dir = _conf_dir(environ, cwd)
-    dotenv = read_dotenv(conf_dir.parent / ".env")
-    layout = Layout(_root(environ, cwd, dotenv, conf_dir.parent))
-    document = Node(read_yaml(conf_dir / "pipeline.yaml"), conf_dir / "pipeline.yaml")
+    file = find_pipeline_file(environ, cwd)
+    project, conf_dir = _project_and_conf(file)
+    dotenv = read_dotenv(project / ".env")
+    layout = Layout(_root(environ, cwd, dotenv, project))
+    document = Node(read_yaml(file), file)
     errors = Errors()
     with errors.collecting():
         document.allow_only("sources", "gold", "maintain", _QUERIES)
     sources = _sources(document, layout, errors)
-    gold = _gold(document, sources, conf_dir, errors)
+    gold = _gold(document, sources, file.parent, errors)
     master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
     with errors.collecting():
         master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
@@ -103,7 +106,8 @@ def load_with_errors(
     max_queries = None
     with errors.collecting():
         max_queries = document.optional(_QUERIES, values.count, "a whole number above 0")
-    return Config(conf_dir, master, layout, sources, gold, maintain, login, max_queries), errors
+    config = Config(file, conf_dir, master, layout, sources, gold, maintain, login, max_queries)
+    return config, errors
 
 
 class Errors(list[ConfigError]):
@@ -170,7 +174,7 @@ def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, Source
 
 
 def _gold(
-    document: Node, sources: Mapping[str, SourceConfig], conf_dir: Path, errors: Errors
+    document: Node, sources: Mapping[str, SourceConfig], folder: Path, errors: Errors
 ) -> dict[str, GoldTable]:
     names = document.value.get("sources")
     invalid = [str(n) for n in names if n not in sources] if isinstance(names, dict) else []
@@ -180,7 +184,7 @@ def _gold(
         # The error of a source is not reported again for each table that reads it.
         if invalid and ("sql" in node.value or reads_invalid.search(repr(node.value))):
             return None
-        return parse_gold_table(name, node, sources, conf_dir)
+        return parse_gold_table(name, node, sources, folder)
 
     return errors.parse_each(document, "gold", parse)
 
@@ -200,10 +204,40 @@ def _uses_kafka(
     return bool(read or written)
 
 
-def _conf_dir(environ: Mapping[str, str], cwd: Path) -> Path:
-    if path := environ.get("MEDALLION_CONF"):
-        return (cwd / path).absolute()
-    return (cwd if (cwd / "conf/pipeline.yaml").is_file() else PROJECT) / "conf"
+def find_pipeline_file(environ: Mapping[str, str], cwd: Path) -> Path:
+    """Return the path of pipeline.yaml: MEDALLION_CONF, or else the project of a directory.
+
+    Args:
+        environ: the environment, whose MEDALLION_CONF is the file, its folder or its project.
+        cwd: the current directory.
+
+    Raises:
+        ConfigError: the current directory is no project.
+    """
+    if given := environ.get("MEDALLION_CONF"):
+        path = (cwd / given).absolute()
+        return path if path.suffix == ".yaml" else _file_in(path) or path / PIPELINE
+    if file := _file_in(cwd.absolute()) or _file_in(PROJECT):
+        return file
+    raise ConfigError(
+        f"{cwd.absolute()}: there is no {PIPELINE} here; medallion init makes a project, and "
+        "--conf or MEDALLION_CONF names one that is elsewhere."
+    )
+
+
+def _file_in(project: Path) -> Path | None:
+    files = (project / PIPELINE, project / "conf" / PIPELINE)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _project_and_conf(file: Path) -> tuple[Path, Path]:
+    """Return the folder of the project of a pipeline.yaml, and that of its suites and settings."""
+    folder = file.parent
+    if folder.name == "conf":
+        return folder.parent, folder
+    # A folder of another name may still be what conf/ is, with the suites beside pipeline.yaml.
+    is_conf = (folder / "great_expectations").is_dir() and not (folder / "conf").is_dir()
+    return folder, folder if is_conf else folder / "conf"
 
 
 def _master(value: str) -> str | None:

@@ -409,7 +409,8 @@ class Config:
     """The configuration of one process.
 
     Attributes:
-        conf_dir: The folder of pipeline.yaml.
+        pipeline_file: The path of pipeline.yaml.
+        conf_dir: The folder of suites and of Spark's settings, which may be missing.
         master: The Spark master, or None for the default.
         layout: The paths below the root.
         sources: The sources by name.
@@ -421,6 +422,7 @@ class Config:
             default 4 for each core. The queries of a stream always run.
     """
 
+    pipeline_file: Path
     conf_dir: Path
     master: str | None
     layout: Layout

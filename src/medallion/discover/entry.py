@@ -265,7 +265,7 @@ def prepare_write(
     Raises:
         ConfigError: the new file would be invalid.
     """
-    name, file = source.name, (config.conf_dir / "pipeline.yaml").resolve()
+    name, file = source.name, config.pipeline_file.resolve()
     text = add_entries(file.read_text(encoding="utf-8"), entries)
     document = Node(YAML(typ="safe", pure=True).load(text), file)
     added = parse_source(name, document.children("sources")[name], config.layout)
@@ -273,7 +273,7 @@ def prepare_write(
     refuse_shared_files(document, config.layout, sources.values())
     for table, node in document.children("gold").items():
         if table not in config.gold:
-            parse_gold_table(table, node, sources, config.conf_dir)
+            parse_gold_table(table, node, sources, file.parent)
     return partial(write_atomic, file, text)
 
 

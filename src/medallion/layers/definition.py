@@ -48,7 +48,7 @@ def refuse_changed(
             changes.append(f"{key} was {then[key]!r}" + ("" if key in now else " and is gone"))
     if changes:
         raise ConfigError(
-            f"{config.conf_dir / 'pipeline.yaml'}: the definition of {table} has changed since its "
+            f"{config.pipeline_file}: the definition of {table} has changed since its "
             f"first run ({'; '.join(changes)}). Restore it, or rebuild the table with medallion "
             f"refresh {table}."
         )

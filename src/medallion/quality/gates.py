@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.config.model import Config
 from medallion.quality.rules import row_condition
 from medallion.quality.suites import (
     BY_QUERY,
@@ -226,25 +227,41 @@ class Gates:
         return self._results_dir.joinpath(below, *suite.name.split("."))
 
 
-def _project_config(results_dir: Path) -> DataContextConfig:
-    """Return a Great Expectations project that keeps results and Data Docs below a directory."""
+def open_project(config: Config) -> EphemeralDataContext:
+    """Return the suites, results and Data Docs as a project for Great Expectations' own tools."""
+    import great_expectations as gx
+
+    project = _project_config(config.layout.quality, config.expectations / "expectations")
+    return gx.get_context(mode="ephemeral", project_config=project)
+
+
+def _project_config(results_dir: Path, suites_dir: Path | None = None) -> DataContextConfig:
+    """Return a Great Expectations project that keeps results and Data Docs below a directory.
+
+    Without `suites_dir` the suites are kept in memory, so that nothing is written to it.
+    """
     from great_expectations.data_context.types.base import (
         DataContextConfig,
         InMemoryStoreBackendDefaults,
         ProgressBarsConfig,
     )
 
-    def files(name: str) -> dict[str, Any]:
-        backend = "TupleFilesystemStoreBackend"
-        path = str(results_dir / name)
-        return {"class_name": backend, "base_directory": path, "suppress_store_backend_id": True}
+    def files(path: Path) -> dict[str, Any]:
+        return {
+            "class_name": "TupleFilesystemStoreBackend",
+            "base_directory": str(path),
+            "suppress_store_backend_id": True,
+        }
 
     defaults = InMemoryStoreBackendDefaults()
-    defaults.stores[defaults.validation_results_store_name]["store_backend"] = files("validations")
+    results = files(results_dir / "validations")
+    defaults.stores[defaults.validation_results_store_name]["store_backend"] = results
+    if suites_dir:
+        defaults.stores[defaults.expectations_store_name]["store_backend"] = files(suites_dir)
     defaults.data_docs_sites["local_site"] = {
         "class_name": "SiteBuilder",
         "show_how_to_buttons": False,
-        "store_backend": files("data_docs"),
+        "store_backend": files(results_dir / "data_docs"),
         "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
     }
     bars = ProgressBarsConfig(globally=False, metric_calculations=False)

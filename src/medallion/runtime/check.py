@@ -182,7 +182,7 @@ def _unknown_column(
 ) -> ConfigError:
     hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
     problem = f"reads {name}, which is not a column of {table}{hint}"
-    return config_error(config.conf_dir / "pipeline.yaml", key, problem)
+    return config_error(config.pipeline_file, key, problem)
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
@@ -350,6 +350,4 @@ def _refuse_changed_silver(
     if has_columns and added:
         name = f"silver.{source.name}"
         problem = f"adds {', '.join(added)}: remove it, or rebuild with medallion refresh {name}"
-        raise config_error(
-            config.conf_dir / "pipeline.yaml", f"sources.{source.name}.silver", problem
-        )
+        raise config_error(config.pipeline_file, f"sources.{source.name}.silver", problem)

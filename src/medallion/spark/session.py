@@ -23,7 +23,7 @@ from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
 from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.storage.text import error_reason
+from medallion.spark.settings import FIXED, logging_file, session_settings
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise Spark would wait forever for a thread that ran out of memory."""
@@ -77,37 +77,6 @@ class Workload(Enum):
 
 
 _JAVA = "spark.driver.extraJavaOptions"
-# With other values the same line would become another row, or rows could not be counted.
-_FIXED: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    # Timestamps are instants, as in tables and suites; in SQL a backslash starts an escape.
-    "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    "spark.sql.parser.escapedStringLiterals": "false",
-    # Java's old time classes lack 5 to 14 October 1582: a Parquet file with one would be skipped.
-    "spark.sql.datetime.java8API.enabled": "true",
-    # Dates before 15 October 1582 are read as written, without conversion of calendars.
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # In milliseconds, different rows would become duplicates; INT96 is slower to read.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
-    # Unreadable input is an error, and never skipped, as Hadoop does with long lines.
-    "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # A field of the wrong type must not cost the other fields of its line.
-    "spark.sql.json.enablePartialResults": "true",
-    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Rows are counted from Delta's commit metrics and from the offsets of batches.
-    "spark.databricks.delta.history.metricsEnabled": "true",
-    "spark.databricks.delta.stats.collect": "true",
-    "spark.sql.streaming.minBatchesToRetain": "100",
-}
 # For Spark in one process: the host name need not resolve, and the executor must not count as lost
 # if the clock jumps ahead, as after a sleep.
 _LOCAL: Mapping[str, str] = {
@@ -134,8 +103,8 @@ def spark_session(
 ) -> SparkSession:
     """Start Spark, or join the one that spark-submit has started.
 
-    Settings come from `conf/spark/spark-defaults.conf`, then from `more`; those of spark-submit
-    win, except the ones that decide the contents of a row.
+    Settings come from this package, then from `conf/spark/spark-defaults.conf`, then from `more`;
+    those of spark-submit win, except the ones that decide the contents of a row.
 
     Args:
         config: the configuration; without one, that of this process.
@@ -145,7 +114,7 @@ def spark_session(
         work: the amount of work.
 
     Raises:
-        ConfigError: the settings file is missing or invalid; Spark does not start with the
+        ConfigError: the settings file is invalid; Spark does not start with the
             configured master; or SPARK_HOME has another version.
         MedallionError: the Java process has ended.
     """
@@ -158,7 +127,7 @@ def spark_session(
     builder = SparkSession.builder.appName(name)
     if not submitted:
         _refuse_another_spark()
-        log4j = (config.conf_dir / "spark/log4j2.properties").as_uri()
+        log4j = logging_file(config).absolute().as_uri()
         options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
         java = (*options, _JAVA_OPTIONS, work.java)
         settings[_JAVA] = " ".join(java).strip()
@@ -260,34 +229,4 @@ def _get_session(builder: SparkSession.Builder, master: str | None) -> SparkSess
 def _submitted_settings() -> dict[str, str]:
     """Return the settings of spark-submit, from its command line or Spark's own file."""
     SparkContext._ensure_initialized()  # otherwise PySpark has no JVM to ask
-    return {key: value for key, value in SparkConf().getAll() if key not in _FIXED}
-
-
-def session_settings(config: Config) -> dict[str, str]:
-    """Return Spark's settings from the file, one key and value a line, and the fixed ones.
-
-    Raises:
-        ConfigError: the file is missing, has an invalid line, or sets a fixed setting.
-    """
-    file = config.conf_dir / "spark/spark-defaults.conf"
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
-    settings = {}
-    for number, line in enumerate(lines, 1):
-        words = line.split(None, 1)
-        if not words or words[0].startswith("#"):
-            continue
-        if len(words) != 2 or not words[0].startswith("spark."):
-            raise ConfigError(
-                f"{file} line {number}: must be a key that starts with spark. and a value."
-            )
-        key, value = words[0], words[1].strip()
-        if value.lower() != _FIXED.get(key, value).lower():
-            raise ConfigError(
-                f"{file} line {number}: {key} must be {_FIXED[key]}: with another value, rows "
-                "would change, or not be counted. Remove the line."
-            )
-        settings[key] = value
-    return {**settings, **_FIXED}
+    return {key: value for key, value in SparkConf().getAll() if key not in FIXED}

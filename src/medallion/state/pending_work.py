@@ -17,6 +17,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
+from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, Runs, RunState
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
@@ -45,11 +46,10 @@ def settings_digest(config: Config) -> str:
     """Return a digest of release, sources, tables, suites and Spark's settings."""
     tables = (config.sources, config.silver, config.gold)
     digest = hashlib.sha256(repr((__version__, *tables)).encode())
-    directories = (config.expectations, config.conf_dir / "spark")
-    files = (path for each in directories for path in each.rglob("*"))
-    for file in sorted(path for path in files if path.is_file()):
-        digest.update(str(file.relative_to(config.conf_dir)).encode())
-        digest.update(file.read_bytes())
+    for directory in (config.expectations, DEFAULTS, config.conf_dir / "spark"):
+        for file in sorted(path for path in directory.rglob("*") if path.is_file()):
+            digest.update(str(file.relative_to(directory)).encode())
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -65,7 +65,7 @@ class Gold(Flow):
         self.log_pinned_settings()
         silver = self._silver_streams()
         rows = gold_rows(self.spark, self.config, table, silver)
-        name = f"{self.config.conf_dir / 'pipeline.yaml'}: {self.name}"
+        name = f"{self.config.pipeline_file}: {self.name}"
         refuse_nondeterministic(name, rows, definition)
         if table.output_mode == "update":
             refuse_unmergeable(name, rows)
@@ -216,7 +216,7 @@ def gold_parts(
 ) -> Iterator[DefinitionPart]:
     """Yield each part of a table's definition by itself; see `failing_part` for the arguments."""
     definition, title = table.definition, f"gold.{table.name}"
-    pipeline_file = config.conf_dir / "pipeline.yaml"
+    pipeline_file = config.pipeline_file
     columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
     for name, part in definition_parts(table).items():
         key = "" if isinstance(definition, Statement) else f"{title}.{name}"

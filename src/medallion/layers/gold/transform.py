@@ -58,7 +58,7 @@ def gold_rows(
         case Statement() as statement:
             return statement_rows(spark, table, statement, rows)
         case Join() as join:
-            name = f"{config.conf_dir / 'pipeline.yaml'}: gold.{table.name}"
+            name = f"{config.pipeline_file}: gold.{table.name}"
             _refuse_different_types(name, rows, join)
             watermarks = {name: config.sources[name].watermark.text for name in rows}
             return joined(rows, times, watermarks, join)

@@ -169,7 +169,7 @@ class Silver(Flow):
     def _refuse_invalid_columns(self, bronze: DataFrame) -> None:
         """Raise ConfigError unless each row of bronze always returns the same row of silver."""
         rows = bronze.select(*map(F.expr, self.source.silver.values()))
-        where = f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.silver"
+        where = f"{self.config.pipeline_file}: sources.{self.source.name}.silver"
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
 
@@ -182,7 +182,7 @@ class Silver(Flow):
         inexact = [k for k in self.source.keys if contains_type(types[k], FloatType, DoubleType)]
         if inexact:
             raise ConfigError(
-                f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.keys has "
+                f"{self.config.pipeline_file}: sources.{self.source.name}.keys has "
                 f"the floating-point column {', '.join(inexact)}, whose equal values may differ in "
                 "their bytes (0.0 and -0.0). Cast it to a decimal or a string."
             )

@@ -69,7 +69,7 @@ class LookupJoin:
         assert source.lookup, f"{source.name} has no lookup table"
         self._spark, self._enrich, self.rules = spark, source.lookup, rules
         self.name = source.lookup.file
-        self._setting = f"{config.conf_dir / 'pipeline.yaml'}: sources.{source.name}.enrich.on"
+        self._setting = f"{config.pipeline_file}: sources.{source.name}.enrich.on"
         self._path = without_dotdot(config.layout.root / self.name)
         names = (f"silver.{source.name}", f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(names[0])

@@ -151,7 +151,7 @@ def sql_parts(
         rules: the document.
         join: joins the lookup table, if the source has one.
     """
-    name, file = source.name, config.conf_dir / "pipeline.yaml"
+    name, file = source.name, config.pipeline_file
     unknown = "there is no column {}"
     if source.schema is None:
         unknown = f"no {'message' if source.stream else 'file'} has had a field {{}} yet"

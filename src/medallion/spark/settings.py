@@ -1,0 +1,88 @@
+"""Spark's settings: the defaults of this package, then those of a project's conf/spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from medallion.config.model import Config
+from medallion.errors import ConfigError
+from medallion.storage.text import error_reason
+
+DEFAULTS = Path(__file__).with_name("defaults")
+"""Files with the defaults of Spark and its logging, and the lists of jars."""
+SETTINGS, LOGGING = "spark-defaults.conf", "log4j2.properties"
+# With other values the same line would become another row, or rows could not be counted.
+FIXED: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    # Timestamps are instants, as in tables and suites; in SQL a backslash starts an escape.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    # Java's old time classes lack 5 to 14 October 1582: a Parquet file with one would be skipped.
+    "spark.sql.datetime.java8API.enabled": "true",
+    # Dates before 15 October 1582 are read as written, without conversion of calendars.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # In milliseconds, different rows would become duplicates; INT96 is slower to read.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    # Unreadable input is an error, and never skipped, as Hadoop does with long lines.
+    "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    # A field of the wrong type must not cost the other fields of its line.
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # Rows are counted from Delta's commit metrics and from the offsets of batches.
+    "spark.databricks.delta.history.metricsEnabled": "true",
+    "spark.databricks.delta.stats.collect": "true",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+}
+
+
+def logging_file(config: Config) -> Path:
+    """Return the project's settings of Log4j, or else the default ones."""
+    file = config.conf_dir / "spark" / LOGGING
+    return file if file.is_file() else DEFAULTS / LOGGING
+
+
+def session_settings(config: Config) -> dict[str, str]:
+    """Return the default settings, replaced by those of the project's file, and the fixed ones.
+
+    Raises:
+        ConfigError: the project's file is unreadable, has an invalid line, or sets a fixed setting.
+    """
+    own = config.conf_dir / "spark" / SETTINGS
+    return {**_read_settings(DEFAULTS / SETTINGS), **_read_settings(own), **FIXED}
+
+
+def _read_settings(file: Path) -> dict[str, str]:
+    """Return the settings of a file, one key and value a line; none if there is no such file."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
+    settings = {}
+    for number, line in enumerate(lines, 1):
+        words = line.split(None, 1)
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or not words[0].startswith("spark."):
+            raise ConfigError(
+                f"{file} line {number}: must be a key that starts with spark. and a value."
+            )
+        key, value = words[0], words[1].strip()
+        if value.lower() != FIXED.get(key, value).lower():
+            raise ConfigError(
+                f"{file} line {number}: {key} must be {FIXED[key]}: with another value, rows "
+                "would change, or not be counted. Remove the line."
+            )
+        settings[key] = value
+    return settings
