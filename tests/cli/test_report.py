@@ -16,6 +16,7 @@ from medallion.errors import UsageError
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.overview import Overview
+from medallion.inspect.verdict import LakehouseVerdict
 from tests.support.overview import OVERVIEW
 
 HEALTHY = Overview("/some/where", 0, Audit({"event": Balance(10, 10, 10, 0, 0, 0, 0)}, ()))
@@ -47,9 +48,10 @@ def test_report_html_sections() -> None:
     page = report.report_html(OVERVIEW)
     text = Elements(page.partition('<script type="application/json"')[0]).text
     for expected in (
-        "gold is blocked",
+        "not healthy",
         "as of \n1970-01-01 00:00:00",
-        "gold is blocked by the gate of silver.event",
+        "To do: run medallion nightly.",
+        "rescued values\nevent: 2 rows do not fit",
         "landed lines\nbronze rows\nsilver rows\nquarantined rows",
         "gold.counts\n8 rows",
         "gold.totals\n7 rows, 2 shown",
@@ -88,13 +90,13 @@ def test_report_html_is_small_enough_to_send() -> None:
 @pytest.mark.parametrize(
     ("overview", "title", "tone"),
     [
-        (HEALTHY, "balanced", "good"),
-        (replace(HEALTHY, audit=Audit({}, ("a row is lost.",))), "NOT BALANCED", "bad"),
-        (replace(HEALTHY, blocked={"silver.event": "x_is_known"}), "gold is blocked", "bad"),
-        (replace(HEALTHY, unreadable=("ops.runs: corrupt",)), "balanced", "bad"),
+        (HEALTHY, "healthy", "good"),
+        (replace(HEALTHY, audit=Audit({}, ("a row is lost.",))), "not healthy", "bad"),
+        (replace(HEALTHY, verdict=OVERVIEW.verdict), "not healthy", "bad"),
+        (replace(HEALTHY, unreadable=("ops.runs: corrupt",)), "not healthy", "bad"),
         (
-            replace(HEALTHY, audit=replace(HEALTHY.audit, files=OVERVIEW.audit.files)),
-            "balanced, but 1 file was rejected",
+            replace(HEALTHY, verdict=LakehouseVerdict(OVERVIEW.verdict.problems[1:])),
+            "healthy, with 1 warning",
             "warn",
         ),
     ],

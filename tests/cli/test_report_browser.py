@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from medallion.cli import report
+from medallion.cli import report, report_server
+from tests.support.home import Home
 from tests.support.overview import OVERVIEW
+from tests.support.runs import record
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTHS = (390, 800, 1440)
@@ -86,4 +89,27 @@ def test_chart_of_another_measure(browser: Any, url: str) -> None:
     figure.get_by_label("measure").select_option("mean")
     assert figure.locator("svg").inner_html() != before
     assert events == [url]
+    page.close()
+
+
+def test_served_page_refreshes_itself(
+    browser: Any, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New content replaces the old one; the filter of a table stays."""
+    monkeypatch.setattr(report_server, "REFRESH_SECONDS", 1)
+    home.layout.root.mkdir(parents=True)
+    for _ in range(7):
+        record(home.config, "bronze.activity", rows_in=1)
+    server = report_server.ReportServer(home.config, 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page, _ = opened(browser, f"http://127.0.0.1:{server.server_port}/", 800, "light")
+    table = page.locator('[data-table="runs"]')
+    table.get_by_placeholder("filter rows").fill("activity")
+    table.get_by_placeholder("filter rows").blur()
+    record(home.config, "bronze.activity", rows_in=7654321)
+    table.get_by_text("8 rows").wait_for()
+    assert table.get_by_text("7,654,321").is_visible()
+    assert table.get_by_placeholder("filter rows").input_value() == "activity"
+    server.shutdown()
+    server.server_close()
     page.close()

@@ -18,6 +18,7 @@ from medallion.inspect.overview import (
     SourcePeriod,
 )
 from medallion.inspect.status import QueryStatus
+from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
 from medallion.sql.engine import Result
 from medallion.state.ledger import Entry
 from medallion.state.runs import GateRecord
@@ -45,6 +46,12 @@ OVERVIEW = Overview(
             rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)
         ),
     ),
+    verdict=LakehouseVerdict(
+        (
+            Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
+            Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
+        )
+    ),
     arrivals={"event": MICROS[3], "gold.counts": None},
     stale=(StaleTable("event", Duration.parse("1 day"), MICROS[3]),),
     gold=(
@@ -63,7 +70,6 @@ OVERVIEW = Overview(
         QueryStatus("bronze.event", "done", 3, None, 100, 100, 0, None, None),
         QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
     ),
-    blocked={"silver.event": HOSTILE},
     periods=tuple(SourcePeriod("event", day, 10, 10, 6, 3, 1) for day in DAYS),
     rules=tuple(RulePeriod("event", rule, DAYS[0], 2) for rule in ("no_device", HOSTILE)),
     examples={

@@ -43,8 +43,8 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
         "values": list(sizes.values()),
         "colors": [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes],
     }
-    troubled = [status.query for status in overview.statuses if status.error]
-    charts["lineage"] = lineage(overview.edges, [*troubled, *overview.blocked])
+    troubled = [problem.subject for problem in overview.verdict.errors]
+    charts["lineage"] = lineage(overview.edges, troubled)
     return charts
 
 

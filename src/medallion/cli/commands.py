@@ -249,7 +249,15 @@ def report(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.report import report_json, write_report
     from medallion.inspect.overview import take_overview
 
-    overview = take_overview(_with_existing_root(config, options))
+    _with_existing_root(config, options)
+    if options.serve is not None:
+        from medallion.cli.report_server import serve_report
+
+        if options.json or options.output:
+            raise UsageError("--serve shows the page: leave --json and --output out.")
+        serve_report(config, options.serve)
+        return 0
+    overview = take_overview(config)
     page = write_report(overview, Path(options.output or config.layout.report))
     print_result(to_json({**report_json(overview), "page": page}) if options.json else page)
     for line in overview.unreadable:

@@ -156,6 +156,14 @@ def _add_report(report: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="file of the page (default: _report.html in the root)",
     )
+    report.add_argument(
+        "--serve",
+        nargs="?",
+        type=int,
+        const=8321,
+        metavar="PORT",
+        help="show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C",
+    )
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:

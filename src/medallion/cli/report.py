@@ -55,6 +55,7 @@ def report_json(overview: Overview) -> dict[str, Any]:
     return {
         "root": overview.root,
         "made_at": iso_utc(overview.created_at),
+        **render_runs.verdict_json(overview.verdict),
         **render_runs.audit_json(overview.audit),
         "gold": {
             each.table: {
@@ -105,7 +106,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         refresh_seconds=refresh_seconds,
         verdict=_verdict(overview),
         tiles=_tiles(overview),
-        notes=[*overview.audit.notes, *_rescued(overview)],
+        notes=overview.audit.notes,
         freshness=_freshness(overview),
         flows=_flows(overview),
         balance=_balance(overview),
@@ -169,20 +170,16 @@ def _tone(state: str) -> str:
 
 
 def _verdict(overview: Overview) -> dict[str, Any]:
-    audit = overview.audit
-    blocked = [
-        f"gold is blocked by the gate of {table}: {failed}"
-        for table, failed in overview.blocked.items()
-    ]
-    errors = [f"{each.query}: {each.error}" for each in overview.statuses if each.error]
-    findings = [*map(str, overview.stale), *audit.findings, *overview.unreadable]
-    lines = [*blocked, *errors, *findings, *render_runs.attention_lines(audit.files)]
-    is_bad = bool(blocked or errors or findings) or not audit.is_balanced
-    title = render_runs.balance_verdict(audit)
+    verdict, audit = overview.verdict, overview.audit
+    is_bad = not (verdict.is_healthy and audit.is_balanced) or bool(overview.unreadable)
+    warnings = counted(len(verdict.problems), "warning")
+    title = f"healthy, with {warnings}" if verdict.problems else "healthy"
     return {
-        "tone": "bad" if is_bad else "warn" if lines or audit.unchecked else "good",
-        "title": "gold is blocked" if blocked and audit.is_balanced else title,
-        "lines": list(dict.fromkeys(lines)),
+        "tone": "bad" if is_bad else "warn" if verdict.problems else "good",
+        "title": "not healthy" if is_bad else title,
+        "balance": render_runs.balance_verdict(audit),
+        "problems": verdict.problems,
+        "findings": list(dict.fromkeys((*audit.findings, *overview.unreadable))),
     }
 
 
@@ -209,14 +206,6 @@ def _bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
-
-
-def _rescued(overview: Overview) -> list[str]:
-    return [
-        f"{status.query}: in its last run {status.rescued}"
-        for status in overview.statuses
-        if status.rescued and status.rescued.rows
-    ]
 
 
 def _freshness(overview: Overview) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from medallion.inspect.audit import Audit, run_audit
 from medallion.inspect.catalog import FirstRows, newest_rows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.status import QueryStatus, query_statuses
+from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
 from medallion.sql import engine
-from medallion.state import pending_work, runs
-from medallion.state.runs import GateRecord, LastRun, Runs, RunState
+from medallion.state import runs
+from medallion.state.runs import GateRecord, LastRun
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -89,6 +90,7 @@ class Overview:
         root: path of the lakehouse.
         created_at: microseconds since 1970.
         audit: the balance of every source.
+        verdict: what is wrong, with its remedy.
         nightly: the last complete nightly run.
         arrivals: when the last rows of each source and gold table arrived, in microseconds.
         stale: sources and gold tables without new rows for too long.
@@ -99,7 +101,6 @@ class Overview:
         runs: the newest runs, newest first.
         unreadable: messages about parts that cannot be read.
         statuses: the status of each query.
-        blocked: the tables whose gate blocks gold, each with the failed expectations.
         periods: the rows of each source over time, oldest first.
         rules: the quarantined rows of each rule over time, oldest first.
         examples: quarantined rows by silver table, newest first, at most three of each rule.
@@ -111,6 +112,7 @@ class Overview:
     root: str
     created_at: int
     audit: Audit
+    verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
     nightly: LastRun | None = None
     arrivals: Mapping[str, int | None] = field(default_factory=dict)
     stale: tuple[StaleTable, ...] = ()
@@ -120,7 +122,6 @@ class Overview:
     runs: tuple[QueryRun, ...] = ()
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
-    blocked: Mapping[str, str] = field(default_factory=dict)
     periods: tuple[SourcePeriod, ...] = ()
     rules: tuple[RulePeriod, ...] = ()
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -137,7 +138,8 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         patience: seconds to wait beside a running stream until its batches are recorded; by
             default half a minute.
     """
-    created_at, audit = clock.now_micros(), run_audit(config, patience=patience)
+    created_at, seen = clock.now_micros(), observe(config)
+    audit, state = run_audit(config, patience=patience), seen.run_state
     tables = [f"gold.{name}" for name in config.gold]
     gold = tuple(newest_rows(config, table, _GOLD_ROWS) for table in tables)
     unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
@@ -158,7 +160,6 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     broken = by_name(silver, _quarantined_by_rule)
     examples = by_name(silver, _quarantine_examples)
     rules, schemas = by_name(silver, _rule_periods), by_name(config.sources, _schema_changes)
-    state = read_or(RunState({}, {}, {}, {}, {}, {}, frozenset()), partial(_run_state, config))
     sizes = {
         name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
@@ -169,13 +170,13 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         audit=audit,
         gold=gold,
         broken={source: dict(rows) for source, rows in broken.items()},
+        verdict=derive_verdict(config, seen),
         nightly=state.nightly,
         arrivals=read_or({}, partial(freshness.last_arrivals, config, state)),
-        stale=read_or((), partial(freshness.stale_tables, config, state)),
+        stale=tuple(seen.stale),
         gates=state.gates,
         runs=read_or((), partial(_newest_runs, config)),
         statuses=tuple(query_statuses(config)),
-        blocked=read_or({}, partial(pending_work.blocked_gates, config, state)),
         periods=read_or((), partial(_source_periods, config)),
         rules=tuple(chain.from_iterable(rules.values())),
         examples=examples,
@@ -186,10 +187,6 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         edges=tuple(_edges(config)),
         unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
     )
-
-
-def _run_state(config: Config) -> RunState:
-    return Runs(config.layout).run_state
 
 
 def _quarantined_by_rule(config: Config, name: str) -> list[tuple[Any, ...]]:
