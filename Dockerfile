@@ -12,11 +12,10 @@ ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PIP_NO_CACHE_DIR=1
 
-# All that set-up depends on, and no more: this layer, the slow one, survives changes of the code.
-COPY Makefile pyproject.toml constraints.txt LICENSE ./
-COPY src/medallion/spark/defaults src/medallion/spark/defaults
+# All that set-up depends on.
+COPY Makefile pyproject.toml constraints.txt LICENSE README.md ./
 COPY tools tools
-COPY src/medallion/__init__.py src/medallion/
+COPY src src
 # With Kafka's jars, which nobody can fetch in a container: there the environment is root's.
 RUN make setup-kafka
 

@@ -5,7 +5,7 @@
 #   BENCH_ARGS   arguments for the benchmarks: make bench BENCH_ARGS=--short
 PYTHON ?= python3
 BIN := .venv/bin
-# Before each command that starts Spark: the machine's Java, or .venv/java if Spark does not support it
+# Before each command that starts Spark: the machine's Java, or that of `medallion setup`
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
@@ -19,11 +19,11 @@ setup: ## install what is missing: packages, Java, Delta's jars
 	@PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))' tools/setup.sh
 
 setup-kafka: setup ## install the jars for Kafka sources and outputs
-	@$(WITH_JAVA) $(BIN)/python tools/jars.py src/medallion/spark/defaults/jars-kafka.txt && echo "Kafka: ready"
+	@$(BIN)/medallion setup --kafka && $(BIN)/python tools/jars.py
 
 # The class archive comes last, so that the first results come soon.
 nightly: setup ## land the sample files the first time, then run the nightly batch
-	@$(WITH_JAVA) $(BIN)/medallion land --sample && $(BIN)/medallion nightly
+	@$(BIN)/medallion land --sample && $(BIN)/medallion nightly
 	@$(WITH_JAVA) $(BIN)/python tools/classes
 
 # Java ignores an archive of other jars: it is created again after setup-kafka.
@@ -35,7 +35,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start and stop a real Kafka broker.
 broker: setup-kafka
-	@$(WITH_JAVA) $(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
+	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
 # Without `classes`: the suite starts Java too rarely.
 test: broker ## run the test suite, in two processes

@@ -15,6 +15,7 @@ ORDER = (
     ("errors",),
     ("storage",),
     ("config",),
+    ("install",),
     ("sql", "spark"),
     ("quality",),
     ("state",),
@@ -141,6 +142,7 @@ def test_only_checkpoints_reads_spark_formats() -> None:
 FILE_SYSTEM_CALLS = {
     "config": 8,  # finds the project, outside the root
     "spark": 21,
+    "install": 22,  # the cache of a user and new projects, outside the root
     "quality": 8,
     "state": 12,
     "ingest": 45,

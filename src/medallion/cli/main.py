@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         with signals.sigterm_as_interrupt():
+            if options.command in (commands.init, commands.setup):
+                return int(options.command(options))
             environ = {**os.environ, "MEDALLION_CONF": options.conf} if options.conf else None
             config, options.config_errors = load_with_errors(environ)
             errors = [] if command is commands.check else options.config_errors
@@ -103,6 +105,10 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--json", action="store_true", help=_JSON)
         return sub
 
+    init = add("init", "write the files of a new project", has_json=False)
+    init.add_argument("folder", nargs="?", default=".", type=_path, metavar="DIR")
+    setup = add("setup", "fetch the jars and Java that Spark needs, once", has_json=False)
+    setup.add_argument("--kafka", action="store_true", help="and the jars of Kafka")
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
     _add_land(add("land", "generate test data and land it"))

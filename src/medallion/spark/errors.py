@@ -228,7 +228,7 @@ def missing_jars(error: Exception) -> str | None:
     """Return how to install Kafka's jars if Spark failed without them; None for other errors."""
     if classify(error, "").code is not FailureCode.KAFKA_JARS_MISSING:
         return None
-    return "Spark's Kafka jars are not installed: make setup-kafka installs them."
+    return "Spark's Kafka jars are not installed: run medallion setup --kafka, and restart."
 
 
 def _throwables(error: Any) -> Iterator[Any]:

@@ -21,9 +21,10 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
+from medallion.install.java import use_java
 from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.settings import FIXED, logging_file, session_settings
+from medallion.spark.settings import FIXED, jar_settings, logging_file, session_settings
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise Spark would wait forever for a thread that ran out of memory."""
@@ -114,6 +115,7 @@ def spark_session(
         work: the amount of work.
 
     Raises:
+        UsageError: Java or a jar is missing.
         ConfigError: the settings file is invalid; Spark does not start with the
             configured master; or SPARK_HOME has another version.
         MedallionError: the Java process has ended.
@@ -127,6 +129,8 @@ def spark_session(
     builder = SparkSession.builder.appName(name)
     if not submitted:
         _refuse_another_spark()
+        use_java()
+        settings |= jar_settings(config, settings, has_executors=not local)
         log4j = logging_file(config).absolute().as_uri()
         options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
         java = (*options, _JAVA_OPTIONS, work.java)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from medallion.config.model import Config
+from medallion.config.model import Config, Kafka, ToKafka
 from medallion.errors import ConfigError
+from medallion.install.jars import Extra, class_path
 from medallion.storage.text import error_reason
 
 DEFAULTS = Path(__file__).with_name("defaults")
@@ -43,6 +44,35 @@ FIXED: Mapping[str, str] = {
     "spark.databricks.delta.stats.collect": "true",
     "spark.sql.streaming.minBatchesToRetain": "100",
 }
+
+
+def required_extras(config: Config) -> list[Extra]:
+    """Return the jars that a project needs beside Delta's."""
+    streams = [source.stream for source in config.sources.values()]
+    outputs = [output for table in config.gold.values() for output in table.outputs.values()]
+    has_kafka = any(isinstance(each, (Kafka, ToKafka)) for each in (*streams, *outputs))
+    return [Extra.KAFKA] if has_kafka else []
+
+
+def jar_settings(
+    config: Config, settings: Mapping[str, str], has_executors: bool
+) -> dict[str, str]:
+    """Return the settings for jars that Spark does not have itself.
+
+    Args:
+        config: the configuration, which may need Kafka's jars.
+        settings: the other settings.
+        has_executors: whether there are executors, which get the jars from the driver.
+
+    Raises:
+        UsageError: a jar is missing.
+    """
+    paths = [str(path) for path in class_path(required_extras(config))]
+    separators = {"spark.driver.extraClassPath": ":"}
+    if has_executors:
+        separators["spark.jars"] = ","
+    own = {key: [settings[key]] if key in settings else [] for key in separators}
+    return {key: mark.join([*own[key], *paths]) for key, mark in separators.items() if paths}
 
 
 def logging_file(config: Config) -> Path:

@@ -159,7 +159,7 @@ def describe_topics(
 def missing_client_error(name: str) -> MedallionError:
     """Return the error for a missing package confluent-kafka."""
     return MedallionError(
-        f"{name}: the package confluent-kafka is not installed: run make setup-kafka."
+        f"{name}: the package confluent-kafka is not installed: run pip install 'medallion[kafka]'."
     )
 
 

