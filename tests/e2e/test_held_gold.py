@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
+from medallion.inspect.verdict import take_verdict
 from medallion.runtime import backfill, nightly
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.outcome import Outcome
@@ -149,6 +150,36 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     assert lakehouse.nightly("silver.activity.x_small").is_good
     assert lakehouse.rows("gold.device_totals") == [("phone", 9)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")] * 2
+
+
+def test_a_gate_blocks_only_tables_that_it_feeds(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    lakehouse.about("activity", "event", GOLD, "action_counts")
+    conf = lakehouse.copy_of_conf(tmp_path)
+    for suite in (conf / SUITES).rglob("*.json"):
+        suite.unlink()
+    kind = "expect_column_values_to_be_between"
+    lakehouse.expect("silver.activity", "x_small", kind, "stop", column="x", max_value=0.5)
+    action = '{"id": "p", "action": "open", "ts": "2018-03-02T10:00:00"}'
+    lakehouse.land("event", "1.json", action)
+    lakehouse.land("activity", "1.json", recording(0, 7.0))
+    said: list[str] = []
+    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", said.append)
+    outcome = nightly.Nightly(pipeline).run()
+    assert held_by(outcome) == [("silver.activity", "x_small", 1)]
+    assert (outcome.is_good, outcome.errors) == (False, [])
+    assert lakehouse.rows("gold.action_counts", "action", "total_events") == [("open", 1)]
+    assert not delta_tables.table_exists(lakehouse.config.layout.table(f"gold.{GOLD}"))
+    assert (
+        f"  gold.{GOLD} is blocked by the gate of silver.activity: it stays as the last good run "
+        "left it"
+    ) in said
+    (problem,) = (p for p in take_verdict(lakehouse.config).problems if p.code == "blocked")
+    assert problem.sentence == (f"x_small failed, and no later run passed; this blocks gold.{GOLD}")
+    with pytest.raises(MedallionError, match=rf"^gold\.{GOLD} is blocked: x_small on silver"):
+        lakehouse.pipeline().run("gold")
 
 
 @pytest.mark.parametrize("given_up", ["source", pytest.param("suite", marks=pytest.mark.slow)])

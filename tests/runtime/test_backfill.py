@@ -226,7 +226,7 @@ def test_backfill_reports_errors_of_other_sources(
     failing = "chat"
 
     def flows(layer: str) -> list[Any]:
-        return [SimpleNamespace(name=f"{layer}.x", source_names={failing}, is_gated=False)]
+        return [SimpleNamespace(name=f"{layer}.x", source_names={failing})]
 
     def run_flows(flows: list[Any]) -> list[Any]:
         layer = flows[0].name.removesuffix(".x")
@@ -235,7 +235,7 @@ def test_backfill_reports_errors_of_other_sources(
         failed = UsageError(f"{layer}.{failing}: no")
         return [(flows[0], failed)] if layer != "gold" else []
 
-    pipeline = SimpleNamespace(flows=flows, run_flows=run_flows, blocking_gates=lambda _: {})
+    pipeline = SimpleNamespace(flows=flows, run_flows=run_flows, unblocked_flows=list)
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)

@@ -334,7 +334,7 @@ def test_a_layer_runs_level_after_level(
     def flow(name: str, upstream: str) -> Any:
         paths = [lakehouse.config.layout.table(name)]
         inputs = {"upstream": [upstream], "targets": [name], "target_paths": paths}
-        return SimpleNamespace(name=name, is_gated=False, **inputs)
+        return SimpleNamespace(name=name, **inputs)
 
     monkeypatch.setattr(Pipeline, "_run_level", run_level)
     flows = [flow("silver.d", "silver.c"), flow("silver.b", "silver.a")]

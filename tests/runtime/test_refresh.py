@@ -251,7 +251,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     filled.land("event", "after.json", event("16:30:00", None), event("16:31:00"))
     report = filled.nightly()
     assert not report.is_good
-    with pytest.raises(MedallionError, match="gold is blocked: no_device"):
+    with pytest.raises(MedallionError, match=r"gold\.action_counts is blocked: no_device"):
         refresh.refresh_table(filled.pipeline(), "gold.action_counts")
 
     rule["meta"] = {"name": "no_device", "on_failure": "quarantine"}

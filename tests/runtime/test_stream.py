@@ -35,7 +35,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 class Waiting:
     """A flow whose source has no schema; the second time it is asked, it has one."""
 
-    name, run, is_gated, upstream = "silver.a", None, False, ()
+    name, run, upstream = "silver.a", None, ()
 
     def __init__(self) -> None:
         self.asked = 0
@@ -59,7 +59,7 @@ def test_a_stream_waits_for_schemas() -> None:
         flows=lambda _: [flow],
         flow=lambda _: flow,
         start_flow=start_flow,
-        refuse_if_blocked=lambda _: None,
+        unblocked_flows=list,
         report=print,
         is_alive=True,
         config=None,
@@ -78,7 +78,7 @@ def test_a_stream_waits_for_schemas() -> None:
 class Ended:
     """A flow whose query has ended; by an error, or because it had all that there was to do."""
 
-    name, is_gated = "silver.a", False
+    name = "silver.a"
 
     def __init__(self, error: str | Failure | None) -> None:
         self.upstream: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ def stream_of(first: Any, others: list[Any], messages: list[str]) -> Stream:
         flows=lambda _: [first],
         flow=lambda _: others.pop(0),
         start_flow=lambda *_: True,
-        refuse_if_blocked=lambda _: None,
+        unblocked_flows=list,
         is_alive=True,
         report=messages.append,
     )

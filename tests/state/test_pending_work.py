@@ -8,10 +8,13 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.loader import load
-from medallion.config.queries import queries
+from medallion.config.model import ToFiles
+from medallion.config.queries import queries, query_names
+from medallion.errors import MedallionError
 from medallion.state import pending_work
 from medallion.state.runs import PASSED, Runs
 from medallion.storage import clock, delta_tables, records
+from medallion.storage.paths import LAYERS, PUBLISH
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints
 from tests.support.cleaned_logs import forget_commits
@@ -51,3 +54,35 @@ def test_needs_validation_after_commits_were_removed(home: Home) -> None:
     assert pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
     runs.write([passed | {"started_at": clock.now_micros(), "table_version": newest}])
     assert not pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
+
+
+def test_a_gate_blocks_only_what_it_feeds(home: Home) -> None:
+    config = replace(load({}, PROJECT), layout=home.layout)
+    published = replace(config.gold["action_counts"], outputs={"files": ToFiles("json")})
+    config = replace(config, gold={**config.gold, "action_counts": published})
+    runs = Runs(config.layout)
+    names = query_names(config, (*LAYERS, PUBLISH))
+
+    def blocked() -> dict[str, dict[str, str]]:
+        gates = {name: pending_work.blocking_gates(config, runs.run_state, name) for name in names}
+        return {name: tables for name, tables in gates.items() if tables}
+
+    def record(table: str, **gate: str) -> None:
+        runs.write([{"kind": "gate", "query": table, "state": "held", **gate}])
+
+    assert blocked() == {}
+    record("silver.event", failed_expectations="late")
+    events = ("gold.action_counts", "gold.user_activity")
+    by_event = {name: {"silver.event": "late"} for name in events}
+    assert blocked() == by_event
+    pending_work.refuse_if_all_blocked(config, ["gold.action_counts", "gold.device_counts"])
+    with pytest.raises(MedallionError, match=r"gold\.action_counts is blocked: late on silver"):
+        pending_work.refuse_if_all_blocked(config, events)
+    record("bronze.activity", failed_expectations="x")
+    of_activity = ("gold.device_counts", "gold.device_totals")
+    assert blocked() == by_event | {name: {"bronze.activity": "x"} for name in of_activity}
+    # A gate of gold blocks what publishes it.
+    record("silver.event", state="passed")
+    record("bronze.activity", state="passed")
+    record("gold.action_counts", failed_expectations="few")
+    assert blocked() == {"publish.action_counts.files": {"gold.action_counts": "few"}}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from medallion.cli.terminal import print_message, print_result, to_json, write_lines
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use
+from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import UsageError
 from medallion.spark import signals
 from medallion.storage import clock
@@ -117,7 +117,8 @@ def run(config: Config, options: argparse.Namespace) -> int:
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
     query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
     layers = [options.layer]
-    pending_work.refuse_blocked_gold(config, layers)
+    if options.layer == "gold":
+        pending_work.refuse_if_all_blocked(config, query_names(config, layers))
     ends = options.trigger == query.AVAILABLE_NOW
     report = _reporter(False) if ends else print_message
     command = f"run {options.layer}"
@@ -149,7 +150,6 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import graph
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
-    from medallion.state import pending_work
 
     query.trigger_options(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
@@ -157,7 +157,6 @@ def stream(config: Config, options: argparse.Namespace) -> int:
             "medallion stream keeps running: give an interval, or run medallion nightly."
         )
     layers = layers_in_use(config)
-    pending_work.refuse_blocked_gold(config, layers)
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.report(line)
@@ -305,7 +304,7 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     layers = refresh.layers_to_lock(config, options.table)
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
-    pending_work.refuse_blocked_gold(config, layers[:1])
+    pending_work.refuse_if_all_blocked(config, [options.table])
     with graph.open_pipeline(
         config, "refresh", layers, _reporter(False), options.debug
     ) as pipeline:

@@ -87,8 +87,9 @@ def nightly_failures(outcome: Outcome) -> list[str]:
         f.expectation for gate in outcome.gates for f in gate.blocking_failures
     ):
         lines.append(
-            "gold is blocked until these expectations pass: fix the data or the rule and run "
-            "nightly again, or let the rows through: medallion nightly --accept "
+            "the gold tables that these rows feed are blocked until the expectations pass: fix the "
+            "data or the rule and run nightly again, or let the rows through: medallion nightly "
+            "--accept "
             f"{' --accept '.join(names)}"
         )
     for name in accounting.unbalanced(outcome.balances):

@@ -62,7 +62,7 @@ class QueryStatus:
 def query_statuses(config: Config) -> list[QueryStatus]:
     """Return the status of all queries, in order of layers; each reports its own errors."""
     state, unknown = _read_run_state(config)
-    blocked, pending = _blocked(config, state), _pending_rebuilds(config)
+    pending = _pending_rebuilds(config)
     try:
         rejected = ledger_files.rejected_files(config)
     except ITEM_ERRORS:  # the queries of the sources report it
@@ -75,7 +75,7 @@ def query_statuses(config: Config) -> list[QueryStatus]:
             error=_combined(
                 unknown,
                 status.error,
-                blocked if status.query.startswith("gold.") else None,
+                _blocked(config, state, status.query),
                 pending.get(status.query),
             ),
         )
@@ -102,8 +102,8 @@ def _pending_rebuilds(config: Config) -> dict[str, str]:
         return {query.name: error_message(error) for query in queries(config) if query.upstream}
 
 
-def _blocked(config: Config, state: RunState) -> str | None:
-    gates = pending_work.blocked_gates(config, state)
+def _blocked(config: Config, state: RunState, query: str) -> str | None:
+    gates = pending_work.blocking_gates(config, state, query)
     return f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
 
 

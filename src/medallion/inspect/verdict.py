@@ -218,7 +218,10 @@ def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
     for table, failed in pending_work.blocked_gates(config, state, LAYERS).items():
         accept = " ".join(f"--accept {name}" for name in failed.split(", "))
         remedy = f"correct the data or the rule and run {_RUN}, or accept the rows: {_RUN} {accept}"
-        sentence = pending_work.blocked_reason({table: failed})
+        names = query_names(config, (*LAYERS, PUBLISH))
+        blocked = [q for q in names if table in pending_work.blocking_gates(config, state, q)]
+        effect = f"this blocks {', '.join(blocked)}" if blocked else "no table reads its rows"
+        sentence = f"{failed} failed, and no later run passed; {effect}"
         yield Problem(ProblemCode.BLOCKED, table, sentence, remedy)
     for table in query_names(config):
         gate = state.gates.get(table)

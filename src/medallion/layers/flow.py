@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,10 +45,7 @@ class Flow(ABC):
         targets: tables that it writes: its own, then its quarantine. `target_paths`: their paths.
         checkpoint: path of its checkpoint.
         run: the started query; None before `start`.
-        is_gated: True if it does not start while a gate blocks rows of an earlier layer.
     """
-
-    is_gated: ClassVar[bool] = False
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         self.spark, self.config, self.say = spark, config, say

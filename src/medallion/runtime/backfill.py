@@ -21,7 +21,7 @@ from medallion.ingest.files.listing import (
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
-from medallion.runtime.graph import GOLD_IS_BLOCKED, open_pipeline
+from medallion.runtime.graph import open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry
@@ -154,7 +154,7 @@ def _backfill_result(
 
 
 def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> None:
-    """Run all layers, except gold if a gate blocks it.
+    """Run all layers, except gold tables that a gate blocks.
 
     Errors of queries that do not read the source are only reported.
 
@@ -170,9 +170,6 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
     failures: list[MedallionError] = []
     with open_pipeline(config, "backfill", layers_in_use(config), report, debug) as pipeline:
         for layer in layers_in_use(config):
-            if pipeline.blocking_gates(pipeline.flows(layer)):
-                report(GOLD_IS_BLOCKED)
-                continue
             for flow, error in refresh.run_layer(pipeline, layer):
                 if name in flow.source_names:
                     failures.append(error)

@@ -272,8 +272,9 @@ def _check_landing(config: Config, result: CheckResult) -> None:
 def _plan(config: Config, result: CheckResult) -> None:
     runs = Runs(config.layout)
     result.files = ledger_files.find_attention(config)
-    if gates := pending_work.blocked_gates(config, runs.run_state):
-        result.attention.append(f"gold is blocked: {pending_work.blocked_reason(gates)}")
+    for name in query_names(config, ["gold"]):
+        if gates := pending_work.blocking_gates(config, runs.run_state, name):
+            result.attention.append(f"{name} is blocked: {pending_work.blocked_reason(gates)}")
     plan = planner.plan_run(config, runs)
     result.has_unfinished_refresh = plan.has_unfinished_refresh
     for query in plan.queries:

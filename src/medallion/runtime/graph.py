@@ -40,7 +40,6 @@ _FLOWS: Mapping[str, Callable[..., Flow]] = {
     "gold": Gold,
     PUBLISH: Publish,
 }
-GOLD_IS_BLOCKED = "gold      blocked by a gate: it stays as the last good run left it"
 
 
 @dataclass
@@ -114,7 +113,7 @@ class Pipeline:
     def check_inputs(self, flow: Flow) -> None:
         """Raise MedallionError if an input table is missing, unreadable or blocked by a gate."""
         pending_work.refuse_missing_input(self.config, flow.name)
-        self._refuse_blocked_inputs(flow)
+        self.refuse_if_blocked(flow)
         for table in (*flow.upstream, *flow.targets):
             delta_tables.table_version(self.config.layout.table(table))
 
@@ -152,16 +151,19 @@ class Pipeline:
         Returns:
             The flows that could not start, failed (StreamError) or could not be recorded, each
             with its error. All have ended. Flows whose input a failed one did not create are left
-            out.
-
-        Raises:
-            MedallionError: a gate blocks the layer.
+            out, and a flow that a gate blocks is a failure.
         """
-        self.refuse_if_blocked(flows)
         failures = list[tuple[Flow, MedallionError]]()
+        for flow in flows:
+            try:
+                self.refuse_if_blocked(flow)
+            except MedallionError as error:
+                failures.append((flow, error))
+        blocked = {flow.name for flow, _ in failures}
         for level in _levels(flows):
             lacking = {name for flow, _ in failures for name in self._missing_targets(flow)}
-            runnable = [flow for flow in level if not lacking & {*flow.upstream}]
+            lacking |= blocked
+            runnable = [flow for flow in level if not lacking & {flow.name, *flow.upstream}]
             failures += self._run_level(runnable)
         return failures
 
@@ -225,20 +227,26 @@ class Pipeline:
         if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)
 
-    def _refuse_blocked_inputs(self, flow: Flow) -> None:
-        """Raise MedallionError if the flow would publish rows that a gate of gold blocks."""
-        blocked = pending_work.blocked_gates(self.config, self.runs.run_state, ["gold"])
-        inputs = {table: failed for table, failed in blocked.items() if table in flow.upstream}
-        pending_work.refuse_if_blocked(f"{flow.name} waits", inputs)
+    def blocking_gates(self, flow: Flow) -> dict[str, str]:
+        """Return the tables whose gates block a flow, with the failed expectations."""
+        return pending_work.blocking_gates(self.config, self.runs.run_state, flow.name)
 
-    def blocking_gates(self, flows: Iterable[Flow]) -> dict[str, str]:
-        """Return the tables whose gates block these flows, with the failed expectations."""
-        is_gated = any(flow.is_gated for flow in flows)
-        return pending_work.blocked_gates(self.config, self.runs.run_state) if is_gated else {}
+    def unblocked_flows(self, flows: Iterable[Flow]) -> list[Flow]:
+        """Return the flows that no gate blocks, and report the others."""
+        unblocked = list[Flow]()
+        for flow in flows:
+            if gates := self.blocking_gates(flow):
+                self.report(
+                    f"  {flow.name} is blocked by the gate of {' and '.join(gates)}: it stays as "
+                    "the last good run left it"
+                )
+            else:
+                unblocked.append(flow)
+        return unblocked
 
-    def refuse_if_blocked(self, flows: Iterable[Flow]) -> None:
-        """Raise MedallionError if a gate blocks these flows."""
-        pending_work.refuse_if_blocked("gold is blocked", self.blocking_gates(flows))
+    def refuse_if_blocked(self, flow: Flow) -> None:
+        """Raise MedallionError if a gate blocks this flow."""
+        pending_work.refuse_if_blocked(flow.name, self.blocking_gates(flow))
 
 
 def _levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:

@@ -16,7 +16,7 @@ from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, read_suite, unused_suites
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import GOLD_IS_BLOCKED, Pipeline
+from medallion.runtime.graph import Pipeline
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
@@ -64,12 +64,9 @@ class Nightly:
         return self.outcome
 
     def _run_layers(self) -> None:
-        """Run one layer after the other; gold and its outputs only if no gate blocks them."""
+        """Run one layer after the other, each table of gold only if no gate blocks it."""
         gates = [*self._run_layer("bronze"), *self._run_layer("silver")]
         self._await_gates(gates)
-        if any(gate.blocking_failures for gate in self.outcome.gates):
-            self._report(GOLD_IS_BLOCKED)
-            return
         self._await_gates(self._run_layer("gold"))
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))

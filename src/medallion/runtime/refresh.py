@@ -67,7 +67,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         _rewrite_bronze(pipeline, flow, can_rewrite=True)
         _rebuild_all_pending(pipeline, later)
         return
-    pipeline.refuse_if_blocked([pipeline.flow(table)])
+    pipeline.refuse_if_blocked(pipeline.flow(table))
     # Outputs are left out: they read the changes of a refresh like any others.
     _rebuild(pipeline, table, [q.name for q in readers(pipeline.config, [table]) if q.targets])
     _rebuild_all_pending(pipeline, (first, *later))
@@ -159,15 +159,13 @@ def run_layer(
         without: sources whose rows must not move on to this layer.
 
     Returns:
-        The flows that could not be rebuilt, or failed, each with its error.
-
-    Raises:
-        MedallionError: a gate blocks the layer.
+        The flows that could not be rebuilt, or failed, each with its error. A flow that a gate
+        blocks is reported and left out.
     """
     failures = rebuild_pending(pipeline, layer, without)
     unbuilt = {flow.name for flow, _ in failures}
     flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
-    flows = [flow for flow in flows if flow.name not in unbuilt]
+    flows = pipeline.unblocked_flows(flow for flow in flows if flow.name not in unbuilt)
     _rewrite_if_due(pipeline, flows)
     failed = pipeline.run_flows(flows)
     # A batch whose values need a wider type fails before it writes: rewrite, and run it again.
@@ -202,8 +200,8 @@ def rebuild_pending(
             refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
             continue
         flow = pipeline.flow(table)
-        if pipeline.blocking_gates([flow]):
-            pipeline.report(f"refresh   {table}: waits until no gate blocks gold")
+        if pipeline.blocking_gates(flow):
+            pipeline.report(f"refresh   {table}: waits until no gate blocks it")
         elif not flow.source_names & without and (error := _try_rebuild(pipeline, table)):
             failures.append((flow, error))
     return failures
@@ -228,9 +226,7 @@ def rebuild_late(
     Returns:
         The errors of tables that could not be rebuilt.
     """
-    flows = pipeline.flows("gold")
-    if pipeline.blocking_gates(flows):
-        return []
+    flows = [flow for flow in pipeline.flows("gold") if not pipeline.blocking_gates(flow)]
     left = refresh_plan.pending_tables(pipeline.config.layout)  # `rebuild_pending` rebuilds those
     late = [
         flow.name

@@ -95,7 +95,7 @@ class Stream:
             MedallionError: no query can start, or a gate blocks gold.
         """
         flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
-        self._pipeline.refuse_if_blocked(flows)
+        flows = self._pipeline.unblocked_flows(flows)
         context = (self._pipeline, self._layers, self._trigger, self._notices, self._recorder)
         self._queries = [SupervisedQuery(flow, *context) for flow in flows]
         failures = list[MedallionError]()

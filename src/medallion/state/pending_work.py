@@ -6,13 +6,13 @@ Starting a query that finds nothing takes seconds, and most queries of a nightly
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
-from medallion.config.queries import Query, queries, query_names
+from medallion.config.queries import Query, queries, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
@@ -20,7 +20,7 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, Runs, RunState
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import PUBLISH, layer_of
+from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 
 
 class WorkReason(StrEnum):
@@ -40,6 +40,7 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
+_GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}  # an output of unchanged gold has nothing new
 
 
 def settings_digest(config: Config) -> str:
@@ -235,25 +236,38 @@ def blocked_gates(
     }
 
 
+def blocking_gates(config: Config, run_state: RunState, query: str) -> dict[str, str]:
+    """Return those of `blocked_gates` that block a query, because their rows would reach it."""
+    gates = blocked_gates(config, run_state, _GATED_BY.get(layer_of(query), ()))
+    return {
+        table: failed
+        for table, failed in gates.items()
+        if query in {reader.name for reader in readers(config, [table])}
+    }
+
+
 def blocked_reason(gates: Mapping[str, str]) -> str:
     """Return the result of `blocked_gates` as part of a sentence."""
     failures = "; ".join(f"{failed} on {table}" for table, failed in gates.items())
     return f"{failures} failed, and no later run passed"
 
 
-def refuse_if_blocked(what: str, gates: Mapping[str, str]) -> None:
-    """Raise MedallionError if `blocked_gates` returned a table."""
+def refuse_if_blocked(query: str, gates: Mapping[str, str]) -> None:
+    """Raise MedallionError if `blocking_gates` returned a table for a query."""
     if gates:
         raise MedallionError(
-            f"{what}: {blocked_reason(gates)}. Run medallion nightly, with --accept EXPECTATION "
-            "to accept the rows as they are."
+            f"{query} is blocked: {blocked_reason(gates)}. Run medallion nightly, with --accept "
+            "EXPECTATION to accept the rows as they are."
         )
 
 
-def refuse_blocked_gold(config: Config, layers: Sequence[str]) -> None:
-    """Raise MedallionError if gold is among the layers and a gate blocks rows from it."""
-    if "gold" in layers:
-        refuse_if_blocked("gold is blocked", blocked_gates(config, Runs(config.layout).run_state))
+def refuse_if_all_blocked(config: Config, names: Iterable[str]) -> None:
+    """Raise MedallionError if gates block all queries of these names."""
+    run_state = Runs(config.layout).run_state
+    blocked = {name: blocking_gates(config, run_state, name) for name in names}
+    if all(blocked.values()):
+        for name, gates in blocked.items():
+            refuse_if_blocked(name, gates)
 
 
 def refuse_missing_input(config: Config, name: str) -> None:

@@ -40,8 +40,6 @@ LATE_ROWS_ADVICE = "`medallion nightly` rebuilds the table with them"
 class Gold(Flow):
     """The query of one table, in the table's output mode."""
 
-    is_gated = True
-
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         self.table = config.gold[query.name.partition(".")[2]]
