@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, operations, sources, tables
+from medallion.config import gold, loader, model, monitoring, operations, sources, tables
 from medallion.config.document import Node
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -191,6 +191,12 @@ def login_rows() -> list[tuple[str, ...]]:
             "`local[*]`",
             "The Spark master.",
         ),
+        (
+            "`MEDALLION_METRICS_FILE`",
+            "an absolute path",
+            "",
+            attribute_docs(operations.Monitoring)["metrics_file"],
+        ),
         *(
             (
                 f"`MEDALLION_KAFKA_{each.name.upper()}`",
@@ -242,6 +248,18 @@ def page() -> str:
                 "maintain",
                 lambda: loader.parse_maintenance(Node({}, file, "maintain")),
                 operations.Maintenance,
+            ),
+            section(
+                "Alerts: `on_failure`",
+                "on_failure",
+                lambda: monitoring.parse_on_failure(Node({}, file, "on_failure"), {}),
+                operations.OnFailure,
+            ),
+            section(
+                "OpenLineage: `openlineage`",
+                "openlineage",
+                lambda: monitoring.parse_monitoring(Node({"openlineage": {}}, file), {}, {}),
+                operations.OpenLineage,
             ),
             table("Top level", [top_level_row("max_concurrent_queries", "4 for each core")]),
             table("Environment and `.env`", login_rows()),

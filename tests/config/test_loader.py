@@ -14,6 +14,7 @@ from medallion.config import loader
 from medallion.config.document import read_yaml
 from medallion.config.loader import load, load_with_errors
 from medallion.config.model import Aggregate, ReaderOptions, Statement
+from medallion.config.operations import Monitoring, OnFailure
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
@@ -64,6 +65,11 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
     ("path", "value", "words"),
     [
         (("sorces",), {}, ["sorces is not a known key", "sources, gold, maintain"]),
+        (("on_failure",), {"post": "hooks.example.org"}, ["on_failure.post", "https://"]),
+        (("on_failure",), {"command": "mail me"}, ["on_failure.command", "a list such as"]),
+        (("on_failure",), {"comand": ["true"]}, ["on_failure.comand", "did you mean command"]),
+        (("openlineage",), {"namespace": ""}, ["openlineage.namespace"]),
+        (("gold", "device_totals", "expect_every"), "daily", ["expect_every", "'10 minutes'"]),
         (("sources", "event", "watermrk"), "1 hour", ["sources.event.watermrk", "watermark"]),
         (
             ("sources", "event", "watermark"),
@@ -295,6 +301,31 @@ def test_cdc_defaults(tmp_path: Path) -> None:
     month = Duration.parse("30 days")
     assert source.cdc == CdcConfig("updated_at", None, 1, False, month)
     assert (source.event_time, source.rows_table) == ("", "silver.orders_changes")
+
+
+def test_alerts_take_a_secret_url_from_the_environment(tmp_path: Path) -> None:
+    value = {"post": "${HOOK}", "command": ["mail", "me"], "details": True}
+    project, url = edited(tmp_path, "on_failure", value=value), "https://hooks.example.org/T0KEN"
+    found = load({"HOOK": url}, project).monitoring.on_failure
+    assert found == OnFailure(("mail", "me"), url, True, "HOOK")
+    assert "T0KEN" not in repr(found)
+    (tmp_path / ".env").write_text(f"HOOK={url}\n")
+    assert load({}, project).monitoring.on_failure.post == url
+    (tmp_path / ".env").unlink()
+    unset = load({}, project).monitoring.on_failure
+    assert (unset.post, unset.is_configured) == (None, True), "which each alert reports"
+    with pytest.raises(ConfigError, match=r"on_failure.post names HOOK, whose value") as error:
+        load({"HOOK": "file:///T0KEN"}, project)
+    assert "T0KEN" not in str(error.value)
+
+
+def test_metrics_file_is_absolute(tmp_path: Path) -> None:
+    project = edited(tmp_path, "maintain", value={})
+    assert load({}, project).monitoring == Monitoring()
+    file = {"MEDALLION_METRICS_FILE": "/metrics/m.prom"}
+    assert load(file, project).monitoring.metrics_file == Path("/metrics/m.prom")
+    with pytest.raises(ConfigError, match=r"m\.prom must be an absolute path"):
+        load({"MEDALLION_METRICS_FILE": "m.prom"}, project)
 
 
 def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:

@@ -111,11 +111,12 @@ def test_a_stop_holds_gold_back_until_it_is_accepted(
     # A backfill tells what it took in all the same.
     old = tmp_path / "old.json"
     old.write_text(recording(9, 0.1) + "\n", encoding="utf-8")
-    monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
     said: list[str] = []
+    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", said.append)
+    monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(pipeline))
     found = backfill.run_backfill(lakehouse.config, "activity", old, said.append)
     assert (found.new_files, found.rows, found.is_good) == (1, 1, True)
-    assert "blocked" in said[-1]
+    assert "gold.device_totals is blocked by the gate of silver.activity" in said[-1]
     assert gold(lakehouse) == before
 
     # A night with good rows, which the backfill brought, does not let the bad ones in by the back

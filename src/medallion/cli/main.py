@@ -15,10 +15,12 @@ from medallion.cli.terminal import flush_output, print_message
 from medallion.config.loader import first_error, load_with_errors
 from medallion.config.model import Config
 from medallion.errors import MedallionError, NoSourceError, error_message
+from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
 
 Command = Callable[[Config, argparse.Namespace], int]
+_CRASHED = 70
 _JSON = "print one JSON document only"
 _SOURCE = "its name in pipeline.yaml, such as event"
 
@@ -39,12 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return int(options.command(options))
             environ = {**os.environ, "MEDALLION_CONF": options.conf} if options.conf else None
             config, options.config_errors = load_with_errors(environ)
-            errors = [] if command is commands.check else options.config_errors
-            if command is commands.add:
-                errors = [error for error in errors if not isinstance(error, NoSourceError)]
-            if errors:
-                raise first_error(errors)
-            return command(config, options)
+            return _run_command(command, config, options)
     except MedallionError as error:
         _print_error(f"medallion: {error}", options.debug)
         return error.exit_status
@@ -59,6 +56,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush_output()
 
 
+def _run_command(command: Command, config: Config, options: argparse.Namespace) -> int:
+    """Run a command, then send its alerts and write the metrics; return its exit status."""
+
+    def run_hooks(status: int, error: Exception | None = None) -> None:
+        for line in hooks.after_command(config, command.__name__, status, error):
+            print_message(f"medallion: {line}", sys.stderr)
+
+    errors = [] if command is commands.check else options.config_errors
+    if command is commands.add:
+        errors = [error for error in errors if not isinstance(error, NoSourceError)]
+    try:
+        if errors:
+            raise first_error(errors)
+        status = command(config, options)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        run_hooks(error.exit_status if isinstance(error, MedallionError) else _CRASHED, error)
+        raise
+    run_hooks(status)
+    return status
+
+
 def _report_unexpected(error: Exception, debug: bool) -> int:
     """Print an unexpected error in one line; an error of the file system is not a crash."""
     if isinstance(error, OSError) and error.strerror:
@@ -68,7 +88,7 @@ def _report_unexpected(error: Exception, debug: bool) -> int:
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
     _print_error(f"medallion crashed: {line}", debug)
-    return 70
+    return _CRASHED
 
 
 def _print_error(line: str, debug: bool = False) -> None:

@@ -9,14 +9,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
 from typing import TypeVar
 
 from dotenv.parser import parse_stream
 
-from medallion.config import values
+from medallion.config import monitoring, values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SourceConfig, ToKafka
@@ -42,7 +42,7 @@ LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Lo
 """Environment variables of the login, each with its field of `Login`."""
 
 _NOT_EXPANDED = ("MEDALLION_HOME", "MEDALLION_MASTER")
-KEYS = (*_NOT_EXPANDED, *LOGIN)
+KEYS = (*_NOT_EXPANDED, monitoring.METRICS_FILE, *LOGIN)
 _QUERIES = "max_concurrent_queries"
 PIPELINE = "pipeline.yaml"
 PROJECT = Path(__file__).resolve().parents[3]
@@ -92,7 +92,7 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     errors = Errors()
     with errors.collecting():
-        document.allow_only("sources", "gold", "maintain", _QUERIES)
+        document.allow_only("sources", "gold", "maintain", _QUERIES, *monitoring.KEYS)
     sources = _sources(document, layout, errors)
     gold = _gold(document, sources, file.parent, errors)
     master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
@@ -107,6 +107,9 @@ def load_with_errors(
     with errors.collecting():
         max_queries = document.optional(_QUERIES, values.count, "a whole number above 0")
     config = Config(file, conf_dir, master, layout, sources, gold, maintain, login, max_queries)
+    with errors.collecting():
+        found = monitoring.parse_monitoring(document, environ, dotenv)
+        config = replace(config, monitoring=found)
     return config, errors
 
 

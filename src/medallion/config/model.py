@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
-from medallion.config.operations import Login, Maintenance
+from medallion.config.operations import Login, Maintenance, Monitoring
 from medallion.config.tables import CdcConfig, ChildTable
 from medallion.config.values import Duration
 from medallion.errors import UsageError
@@ -420,6 +420,7 @@ class Config:
         login: The login for Kafka's brokers.
         max_concurrent_queries: The most queries of `run` and `nightly` that run at once; by
             default 4 for each core. The queries of a stream always run.
+        monitoring: What is sent and written for other systems.
     """
 
     pipeline_file: Path
@@ -432,6 +433,7 @@ class Config:
     login: Login = field(default_factory=Login)
     max_concurrent_queries: int | None = None
     silver: Mapping[str, ChildTable] = field(default_factory=dict)
+    monitoring: Monitoring = field(default_factory=Monitoring)
 
     def source(self, name: str) -> SourceConfig:
         """Return the settings of one source.

@@ -1,9 +1,10 @@
-"""How a lakehouse is operated, as frozen dataclasses: maintenance, and the login of Kafka."""
+"""How a lakehouse is operated, as frozen dataclasses: maintenance, alerts, login of Kafka."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from medallion.config.values import Duration
 from medallion.storage.table_specs import TableSpec
@@ -50,3 +51,53 @@ class Login:
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     ca: str = ""
+
+
+@dataclass(frozen=True)
+class OnFailure:
+    """Alerts if `nightly`, `run` or `stream` ends with an error, which never fail the run.
+
+    Attributes:
+        command: A program with its arguments, as a list. It gets the text on standard input.
+        post: A URL to which JSON with the key `text` is posted, as Slack expects it. `${VARIABLE}`
+            takes a secret one from the environment or `.env`.
+        details: `true` adds the messages of errors, which may quote values of rows.
+        variable: the variable of `post`, or None.
+    """
+
+    command: tuple[str, ...] = ()
+    post: str | None = field(default=None, repr=False)
+    details: bool = False
+    variable: str | None = None
+
+    @property
+    def is_configured(self) -> bool:
+        """Return whether there is an alert to send."""
+        return bool(self.command or self.post or self.variable)
+
+
+@dataclass(frozen=True)
+class OpenLineage:
+    """The events of each run, to where the variables of OpenLineage (`OPENLINEAGE_URL`) say.
+
+    Attributes:
+        namespace: The namespace of the jobs.
+    """
+
+    namespace: str
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """What is sent and written for other systems.
+
+    Attributes:
+        on_failure: the alerts.
+        metrics_file: The file of metrics for Prometheus; its name ends with `.prom` for the node
+            exporter.
+        openlineage: the events of runs, or None.
+    """
+
+    on_failure: OnFailure = field(default_factory=OnFailure)
+    metrics_file: Path | None = None
+    openlineage: OpenLineage | None = None

@@ -22,7 +22,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
-from medallion.runtime import planner, recorder, swap
+from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
@@ -297,4 +297,7 @@ def open_pipeline(
             pipeline = Pipeline(spark, config, command, report)
             if "gold" in layers:
                 swap.resume_swap(spark, config, pipeline.runs, layers, report)
-            yield pipeline
+            try:
+                yield pipeline
+            finally:
+                lineage.report_run(config, pipeline.runs, report)

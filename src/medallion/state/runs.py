@@ -183,6 +183,19 @@ class RunState:
         return self.sums.get(query, QueryTotals())
 
 
+@dataclass(frozen=True)
+class RecordedRun:
+    """All that one command recorded for a query; times in microseconds since 1970."""
+
+    query: str
+    state: str
+    started_at: int
+    ended_at: int
+    rows_in: int | None
+    rows_out: int | None
+    quarantined_rows: int | None
+
+
 class Runs:
     """The run record, read when it is first needed and again after a write.
 
@@ -222,6 +235,23 @@ class Runs:
             f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
         )
         return {query: RescuedSummary.from_record(*summary) for query, *summary in rows}
+
+    @property
+    def run_id(self) -> str:
+        """The id of the rows that this command writes."""
+        return self._by["run_id"]
+
+    def recorded_runs(self) -> list[RecordedRun]:
+        """Return what this command recorded, by query."""
+        started = record_column_sql(RUNS, "started_at")
+        ended = f"max({started} + cast(coalesce(seconds, 0) * 1e6 as bigint))"
+        sums = (f"sum({name})" for name in ("rows_in", "rows_out", "quarantined_rows"))
+        state = "last_value(state order by number)"
+        where = f"where kind = 'query' and run_id = '{self.run_id}' group by query order by query"
+        rows = delta_tables.select_rows(
+            self._table, f"query, {state}, min({started}), {ended}, {', '.join(sums)}", where
+        )
+        return [RecordedRun(*row) for row in rows]
 
     def late_rows(self, query: str) -> int:
         """Return the number of late rows recorded since the query's last refresh."""

@@ -1,0 +1,49 @@
+"""What follows a command: alerts if it failed, and the file of metrics; neither fails it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from medallion.config.model import Config
+from medallion.config.monitoring import METRICS_FILE
+from medallion.storage.text import error_reason
+
+_RUNS = ("nightly", "run", "stream")
+
+
+def after_command(
+    config: Config, command: str, status: int, error: Exception | None = None
+) -> Iterator[str]:
+    """Send alerts and write metrics, if so configured.
+
+    Args:
+        config: the configuration.
+        command: the name of the command.
+        status: its exit status.
+        error: the error that ended it, if any.
+
+    Yields:
+        A message for each alert or file that failed.
+    """
+    monitoring = config.monitoring
+    has_alerts = status != 0 and command in _RUNS and monitoring.on_failure.is_configured
+    has_metrics = monitoring.metrics_file is not None and command in (*_RUNS, "status")
+    if not (has_alerts or has_metrics):
+        return
+    from medallion.inspect.status import query_statuses  # here: most commands do not need these
+    from medallion.inspect.verdict import derive_verdict, observe
+    from medallion.runtime.alerts import send_alerts
+
+    try:
+        statuses = query_statuses(config)
+        seen = observe(config, {s.query: s.error or "" for s in statuses if not s.is_known})
+        verdict = derive_verdict(config, seen)
+        if has_alerts:
+            yield from send_alerts(config, command, status, verdict, error)
+        if monitoring.metrics_file and has_metrics:
+            from medallion.runtime.metrics import write_metrics
+
+            write_metrics(config, monitoring.metrics_file, statuses, seen, verdict)
+    except Exception as failure:  # of a hook, which must not fail the command
+        what = METRICS_FILE if isinstance(failure, OSError) else "alerts and metrics"
+        yield f"{what}: {type(failure).__name__}: {error_reason(failure)}."
