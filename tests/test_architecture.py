@@ -142,7 +142,7 @@ def test_only_checkpoints_reads_spark_formats() -> None:
 FILE_SYSTEM_CALLS = {
     "config": 8,  # finds the project, outside the root
     "spark": 21,
-    "install": 22,  # the cache of a user and new projects, outside the root
+    "install": 23,  # the cache of a user and new projects, outside the root
     "quality": 8,
     "state": 12,
     "ingest": 45,

@@ -6,6 +6,11 @@ class MedallionError(Exception):
 
     exit_status = 1
 
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Return the message of each problem."""
+        return (str(self),)
+
 
 class UnreachableError(MedallionError):
     """An external service does not answer; a later run may succeed."""
@@ -28,6 +33,18 @@ class ConfigError(UsageError):
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
         self.key = key
+
+
+class InvalidProjectError(UsageError):
+    """All that is wrong with a project, a message each."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """Return the message of each problem."""
+        return self.args
 
 
 class NoSourceError(ConfigError):

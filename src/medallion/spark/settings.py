@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -73,6 +74,11 @@ def jar_settings(
         separators["spark.jars"] = ","
     own = {key: [settings[key]] if key in settings else [] for key in separators}
     return {key: mark.join([*own[key], *paths]) for key, mark in separators.items() if paths}
+
+
+def is_submitted() -> bool:
+    """Return whether spark-submit has started this process, and with it Java."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def logging_file(config: Config) -> Path:

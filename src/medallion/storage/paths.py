@@ -64,6 +64,11 @@ class StoragePath(PosixPath):
         except OSError:
             return None
 
+    def is_writable(self) -> bool:
+        """Return whether this process may write here; if absent, whether it may create this."""
+        existing = next(path for path in (self, *self.parents) if os.path.lexists(path))
+        return os.access(existing, os.W_OK | os.X_OK, effective_ids=True)
+
     def write_atomic(self, data: str | bytes) -> None:
         """Write this file atomically and durably; its directory is created."""
         self.parent.mkdir(parents=True, exist_ok=True)
