@@ -202,7 +202,10 @@ def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: H
     newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
     found = run_audit(config)
     assert found.is_balanced != is_marked
-    expected = "bronze has 2 rows, but silver, quarantine, duplicates and waiting rows add up to 1."
+    expected = (
+        "bronze has 2 rows, but silver, quarantine, duplicates, waiting, superseded and deleted "
+        "rows add up to 1."
+    )
     assert [line for line in found.findings if expected in line] == [
         f"activity: {expected}"
     ] * is_marked

@@ -49,8 +49,11 @@ def layers_in_use(config: Config) -> tuple[str, ...]:
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
     """Return the queries of some layers; each comes after the queries whose tables it reads."""
     result = [Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)) for name in config.sources]
-    for name in config.sources:
-        result.append(_silver_query(name, name, f"bronze.{name}"))
+    for name, source in config.sources.items():
+        rows = source.rows_table
+        result.append(Query(rows, (name,), (f"bronze.{name}",), (rows, f"quarantine.{name}")))
+        if source.cdc:
+            result.append(Query(f"silver.{name}", (name,), (rows,), (f"silver.{name}",)))
     for child in config.silver.values():
         result.append(_silver_query(child.name, config.root(child.name), f"silver.{child.parent}"))
     for table in config.gold.values():

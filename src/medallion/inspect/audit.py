@@ -25,7 +25,7 @@ from medallion.state import refresh_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
-from medallion.storage.table_specs import OFFSET
+from medallion.storage.table_specs import OFFSET, VALID_FROM
 from medallion.storage.text import Reporter, counted
 
 PATIENCE = 35.0  # seconds; a stream records its batches every 30
@@ -297,7 +297,7 @@ def _surplus_rows(config: Config, source: SourceConfig) -> list[str]:
     """Return findings for origins with more rows in silver and quarantine than in bronze."""
     columns = [column for column in source.silver_origin_columns if column != OFFSET]
     bronze = _rows_by_origin(config, f"bronze.{source.name}", columns)
-    later = _rows_by_origin(config, f"silver.{source.name}", columns)
+    later = _rows_by_origin(config, source.rows_table, columns)
     later.update(_rows_by_origin(config, f"quarantine.{source.name}", columns))
     return [
         f"{source.name}: {origin or 'the source'} has {counted(bronze[origin], 'row')} in bronze, "
@@ -319,6 +319,8 @@ def _duplicate_keys(config: Config, source: SourceConfig) -> list[str]:
     # By the keys of the table's rows: other keys in the configuration need a refresh first.
     definition = checkpoints.read_document(config.layout.checkpoint(name), "definition") or {}
     names = definition.get("keys", source.keys)
+    if source.cdc and source.cdc.stored_as_scd_type == 2:
+        names = [*names, VALID_FROM]
     keys = ", ".join(f'"{key}"' for key in names)
     not_null = " and ".join(f'"{key}" is not null' for key in names)
     sql = f"where {not_null} group by {keys} having count(*) > 1 limit {_MAX_FINDINGS}"

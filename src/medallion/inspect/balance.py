@@ -11,6 +11,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
+from medallion.inspect.change_counts import ChangeCounts, count_changes
 from medallion.layers import recovery
 from medallion.state import pending_work
 from medallion.state.runs import Runs, RunState
@@ -25,7 +26,9 @@ BALANCED_LAYERS = ("bronze", "silver")
 class Balance:
     """The rows of one source: where they came from and where they went.
 
-    The rows of `rejected_files` are in none of the other figures.
+    The rows of `rejected_files` are in none of the other figures. `late_rows` are part of
+    `silver_rows`. Of change records, those that a later one replaced are `superseded_rows` (in a
+    history none), and those that delete a key are `deleted_rows`.
     """
 
     landed_lines: int
@@ -36,6 +39,8 @@ class Balance:
     late_rows: int
     waiting_rows: int
     rejected_files: int = 0
+    superseded_rows: int = 0
+    deleted_rows: int = 0
 
     @property
     def faults(self) -> list[str]:
@@ -47,10 +52,11 @@ class Balance:
                 f"{counted(self.bronze_rows, 'row')}."
             )
         total = self.silver_rows + self.quarantined_rows + self.duplicate_rows + self.waiting_rows
+        total += self.superseded_rows + self.deleted_rows
         if total != self.bronze_rows:
             faults.append(
                 f"bronze has {counted(self.bronze_rows, 'row')}, but silver, quarantine, "
-                f"duplicates and waiting rows add up to {total:,}."
+                f"duplicates, waiting, superseded and deleted rows add up to {total:,}."
             )
         return faults
 
@@ -112,16 +118,19 @@ def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balan
         run_state: the recorded runs.
     """
     layout = config.layout
-    recorded = run_state.totals_of(f"silver.{source.name}")
-    (silver,) = queries(config, ["silver"])
+    recorded = run_state.totals_of(source.rows_table)
+    silver, *_ = queries(config, ["silver"])
+    changes = count_changes(config, source) if source.cdc else ChangeCounts()
     return Balance(
         landed_lines=run_state.totals_of(f"bronze.{source.name}").rows_in,
         bronze_rows=_row_count(layout.table(f"bronze.{source.name}")),
         silver_rows=_row_count(layout.table(f"silver.{source.name}")),
         quarantined_rows=_row_count(layout.table(f"quarantine.{source.name}")),
-        duplicate_rows=recorded.duplicate_rows,
+        duplicate_rows=recorded.duplicate_rows + changes.duplicate_rows,
         late_rows=recorded.late_rows,
-        waiting_rows=pending_work.unread_rows(config, silver) or 0,
+        waiting_rows=(pending_work.unread_rows(config, silver) or 0) + changes.waiting_rows,
+        superseded_rows=changes.superseded_rows,
+        deleted_rows=changes.deleted_rows,
     )
 
 

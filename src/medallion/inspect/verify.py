@@ -6,7 +6,7 @@ A table is verified if its query has read all of its input, at the versions that
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,16 @@ from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
+from medallion.layers.definition import refuse_changed
 from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
+from medallion.layers.silver.changes import tied_changes
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
+from medallion.layers.silver.scd import merge_keys, scd_definition, table_rows, tie_message
 from medallion.spark import checkpoints, delta_reads, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
@@ -85,9 +88,15 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         with _session(config, report) as spark:
             for target in (*silver, *gold):
                 signals.raise_if_requested()
-                verify = verify_silver if target.query.layer == "silver" else verify_gold
-                verify(spark, config, target, result)
+                _verify_function(config, target.query)(spark, config, target, result)
     return result
+
+
+def _verify_function(config: Config, query: Query) -> Callable[..., None]:
+    if query.layer == "gold":
+        return verify_gold
+    is_merged = query.name != config.sources[query.source].rows_table
+    return verify_changes if is_merged else verify_silver
 
 
 @contextmanager
@@ -147,13 +156,15 @@ def _unverifiable_reason(config: Config, runs: Runs, query: Query, done: int) ->
 def _changed_reason(config: Config, query: Query) -> str | None:
     """Return how the definition has changed since the table was written; None if it has not."""
     recorded = checkpoints.read_document(config.layout.checkpoint(query.name), "definition")
-    layer, _, name = query.name.partition(".")
+    source = config.sources[query.source]
     try:
-        if layer == "silver":
-            source = with_recorded_time_digits(config, config.sources[name])
+        if query.name == source.rows_table:
+            source = with_recorded_time_digits(config, source)
             refuse_changed_silver(config, source, recorded or {})
+        elif query.layer == "silver":
+            refuse_changed(config, query.name, recorded or {}, scd_definition(source))
         else:
-            table = config.gold[name]
+            table = config.gold[query.table]
             refuse_changed_gold(config, table, recorded or gold_definition(table))
     except ConfigError as error:
         return f"its definition has changed: {error}"
@@ -237,8 +248,8 @@ def _differing_rows(spark: SparkSession, config: Config, target: VerifiableQuery
         )
         for difference, count in ((_EXTRA, -more), (_LOST, more))
     )
-    # If a key is taken, any of its other rows may have been dropped as duplicates.
-    lost = F.when(~(transform.has_identity(keys) & is_taken), lost)
+    if not source.cdc:  # if a key is taken, its other rows may have been dropped as duplicates
+        lost = F.when(~(transform.has_identity(keys) & is_taken), lost)
     by_key = by_row.groupBy(*keys).agg(F.array(extra, lost).alias("_differences"))
     exploded = by_key.select(F.explode("_differences").alias("_one")).where("_one.rows > 0")
     return exploded.groupBy("_one.origin", "_one.difference").agg(F.sum("_one.rows"))
@@ -270,6 +281,47 @@ def _rows_of_three_tables(
     second = silver.select(*map(F.col, source.keys), *origin, less, one.alias(_KEY_TAKEN))
     third = quarantined.select(*by_expression, less, was_taken.alias(_KEY_TAKEN))
     return first.unionByName(second).unionByName(third)
+
+
+def verify_changes(
+    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
+) -> None:
+    """Compute the table of a source of change records from their log, and compare.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        target: the query that merges the changes.
+        result: gets a finding if rows differ, and a note if changes have no order.
+    """
+    source, name = config.sources[target.query.source], target.query.name
+    try:
+        table, log = (
+            delta_reads.rows_at(spark, config.layout.table(each), target.versions[each])
+            for each in (name, source.rows_table)
+        )
+        sides = [_comparable(rows) for rows in (table, table_rows(log, source))]
+        keys, floats = merge_keys(source), [n for n, t in table.dtypes if t in _FLOAT_TYPES]
+        values = [column for column in table.columns if column not in keys]
+        both = _both_sides(sides[0], sides[1].select(table.columns), keys, values, floats)
+        count = both.where(_differs(values, floats)).count()
+        ties = tie_message(tied_changes(log, source.keys), source)
+    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
+        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
+        return
+    if count:
+        result.findings.append(
+            f"{name}: it differs from its changes in {counted(count, 'row')}; `medallion refresh "
+            f"{name}` rebuilds it."
+        )
+    if ties:
+        result.notes.append(f"{source.rows_table}: {ties}.")
+
+
+def _comparable(rows: DataFrame) -> DataFrame:
+    """Return rows with strings in place of maps and variants, which cannot be compared."""
+    opaque = [name for name, type_ in rows.dtypes if "map<" in type_ or "variant" in type_]
+    return rows.withColumns({name: F.to_json(F.struct(name)) for name in opaque})
 
 
 def verify_gold(

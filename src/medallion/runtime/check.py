@@ -43,6 +43,7 @@ from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import (
     INGESTED_AT,
+    SPAN,
     TIME_DIGITS,
     WINDOW,
     bronze_columns,
@@ -247,7 +248,8 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
 
 
 def _silver_columns(source: SourceConfig) -> tuple[str, ...]:
-    return (*source.silver_columns, INGESTED_AT, TIME_DIGITS)
+    is_history = source.cdc is not None and source.cdc.stored_as_scd_type == 2
+    return (*source.silver_columns, INGESTED_AT, TIME_DIGITS, *(SPAN if is_history else ()))
 
 
 def _check_suite(config: Config, table: str, result: CheckResult) -> None:
@@ -269,7 +271,8 @@ def _table_columns(config: Config, table: str) -> Collection[str] | None:
     if layer == "bronze":
         return known_columns(config, config.sources[name])
     if layer == "silver":
-        return _silver_columns(config.sources[name])
+        source = config.silver_source(table)
+        return _silver_columns(source) if source else None
     match config.gold[name].definition:
         case Aggregate() as aggregate:
             return (*aggregate.groups, *aggregate.measure)
@@ -361,7 +364,9 @@ def _with_readers(
 
 def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]]]:
     """Yield a function for each silver and gold table that raises if its definition changed."""
-    from medallion.layers.gold.definition import refuse_changed_gold  # here: it imports PySpark
+    from medallion.layers.definition import refuse_changed  # here: they import PySpark
+    from medallion.layers.gold.definition import refuse_changed_gold
+    from medallion.layers.silver.scd import scd_definition
 
     for query in queries(config, ("silver", "gold")):
         checkpoint = config.layout.checkpoint(query.name)
@@ -371,9 +376,13 @@ def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]
         if query.layer == "gold":
             table = config.gold[query.name.partition(".")[2]]
             yield query.name, partial(refuse_changed_gold, config, table, recorded)
-        else:
-            source = config.sources[query.source]
+            continue
+        source = config.sources[query.source]
+        if query.name == source.rows_table:
             yield query.name, partial(_refuse_changed_silver, config, source, recorded)
+        else:
+            now = scd_definition(source)
+            yield query.name, partial(refuse_changed, config, query.name, recorded, now)
 
 
 def _refuse_changed_silver(

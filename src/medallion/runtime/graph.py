@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.config.queries import queries
+from medallion.config.queries import Query, queries
 from medallion.errors import MedallionError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
@@ -22,6 +22,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
+from medallion.layers.silver.scd import Scd
 from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
@@ -60,11 +61,15 @@ class Pipeline:
 
     def flows(self, layer: str) -> list[Flow]:
         """Return a new flow for each query of a layer."""
-        flow_class = _FLOWS[layer]
         return [
-            flow_class(self.spark, self.config, query, self.report)
+            self._flow_class(query)(self.spark, self.config, query, self.report)
             for query in queries(self.config, [layer])
         ]
+
+    def _flow_class(self, query: Query) -> Callable[..., Flow]:
+        cdc = self.config.sources[query.source].cdc
+        is_merged = cdc and query.name == f"silver.{query.source}"
+        return Scd if is_merged else _FLOWS[query.layer]
 
     def flow(self, name: str) -> Flow:
         """Return a new flow for the query of this name.

@@ -67,6 +67,8 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         _rewrite_bronze(pipeline, flow, can_rewrite=True)
         _rebuild_all_pending(pipeline, later)
         return
+    if source := pipeline.config.silver_source(table):  # a log of changes and its table
+        table = source.rows_table
     pipeline.refuse_if_blocked(pipeline.flow(table))
     # Outputs are left out: they read the changes of a refresh like any others.
     _rebuild(pipeline, table, [q.name for q in readers(pipeline.config, [table]) if q.targets])

@@ -162,7 +162,7 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
         return True  # the unread commits are gone, which the query reports
     if query.startswith(f"{PUBLISH}."):  # deleted rows are published too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
-    return not read.is_between_versions or _unread_rows_in(read, upstream) > 0
+    return not read.is_between_versions or unread_rows_in(read, upstream) > 0
 
 
 def _was_recreated(config: Config, query: str, upstream: Path) -> bool:
@@ -197,7 +197,7 @@ def unread_rows(config: Config, query: Query) -> int | None:
     if not query.upstream:
         return None
     upstream = [config.layout.table(name) for name in query.upstream]
-    return sum(_unread_rows_in(read_up_to(config, query.name, table), table) for table in upstream)
+    return sum(unread_rows_in(read_up_to(config, query.name, table), table) for table in upstream)
 
 
 def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
@@ -209,7 +209,7 @@ def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
     return None if delta_tables.rows_written(table, after=read.version - 1, until=now) else now
 
 
-def _unread_rows_in(read: DeltaOffset, table: Path) -> int:
+def unread_rows_in(read: DeltaOffset, table: Path) -> int:
     """Return the number of unread rows of a table, even if its first commits are gone."""
     if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)

@@ -154,6 +154,7 @@ def select_rows(
     *,
     files: Sequence[Path] = (),
     columns: str = "*",
+    version: int | None = None,
 ) -> list[tuple[Any, ...]]:
     """Return rows of a table by SQL; none if there is no table.
 
@@ -166,12 +167,16 @@ def select_rows(
         source: SQL after `from`.
         files: some of its data files, whose rows are named `added`.
         columns: the columns to read from `files`, which must have the same types in all of them.
+        version: the version to read; None for the newest.
     """
     from deltalake import QueryBuilder
 
     if not table_exists(table):
         return []
-    engine = QueryBuilder().register("rows", open_table(table))
+    delta = open_table(table)
+    if version is not None and version < delta.version():
+        delta = DeltaTable(table, version=version)
+    engine = QueryBuilder().register("rows", delta)
     statements = _statements(files, columns, f"select {what} from {source} {rest}")
     return _execute(engine, statements, table)
 

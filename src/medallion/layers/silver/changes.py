@@ -83,6 +83,26 @@ def latest_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     return changes.withColumn("_rank", rank).where("_rank = 1").drop("_rank")
 
 
+def without_deleted(
+    changes: DataFrame, deletes: DataFrame, keys: Sequence[str], tombstone_seconds: float
+) -> DataFrame:
+    """Return the changes that no later delete hides.
+
+    Args:
+        changes: change records.
+        deletes: those that delete their key.
+        keys: the columns that identify a row.
+        tombstone_seconds: how long a delete hides older changes that are ingested after it.
+    """
+    is_deleted = F.expr(
+        f"{order_sql(changes, keys, 'old')} > {order_sql(changes, keys, 'new')} "
+        f"and new.{INGESTED_AT} <= old.{INGESTED_AT} + INTERVAL '{tombstone_seconds}' SECOND"
+    )
+    for key in map(quote_identifier, keys):
+        is_deleted &= F.expr(f"old.{key} = new.{key}")
+    return changes.alias("new").join(deletes.alias("old"), is_deleted, "left_anti")
+
+
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the keys and sequences that several changes have with different values."""
     values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))

@@ -14,7 +14,7 @@ from pyspark.sql.types import DoubleType, FloatType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
-from medallion.errors import ConfigError
+from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema.registry import newest_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -80,13 +80,20 @@ class Silver(Flow):
             self._lookup.record_rules()
         if not (self._lookup and self._lookup.rule_names):  # else any row may yet be quarantined
             checked = checked.drop(transform.BRONZE)
-        rows = transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
+        rows = self._rows_to_write(checked)
         if trigger is None:
             refuse_unstreamable(rows, "append")
             return None
         self.run = self._start_query(rows, trigger, recorded, document)
         self.run.find_failing_part = self._find_failing_part
         return self.run
+
+    def _rows_to_write(self, checked: DataFrame) -> DataFrame:
+        """Return the rows without duplicates; but each change record is kept."""
+        source = self.source
+        if source.cdc:
+            return transform.count_all(checked)
+        return transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
 
     def sql_parts(self) -> Iterator[DefinitionPart]:
         """Return its columns and rules, each by itself."""
@@ -124,9 +131,10 @@ class Silver(Flow):
         self.source, digits_rule = keys.with_time_digits(self.config, self.source, bronze)
         source = self.source
         if digits_rule:
+            remedy = "" if source.cdc else f"; medallion refresh {self.name} ingests them"
             self.say(
                 f"  {self.name}: rows whose times differ only beyond the microsecond go to "
-                f"quarantine ({keys.TIME_DIGITS_RULE}); medallion refresh {self.name} ingests them"
+                f"quarantine ({keys.TIME_DIGITS_RULE}){remedy}"
             )
         document = rules.load_rule_document(self.config, source)
         document["bronze"] |= digits_rule
@@ -245,7 +253,13 @@ class Silver(Flow):
         Bronze is read again, which takes seconds, only if the batch dropped rows, and some of them
         are late or Spark's metrics of the batch are lost or differ from the logs.
         """
-        if not counts.rows_dropped(number):
+        lost = counts.rows_dropped(number)
+        if lost and self.source.cdc:
+            raise MedallionError(
+                f"{self.name} lacks {counted(lost, 'change')} that batch {number} read: rebuild it "
+                f"with medallion refresh {self.name}."
+            )
+        if not lost:
             return late.DroppedRows(0, 0)
         metrics = counts.confirmed(self.started_run.batches.get(number))
         if metrics and not metrics.late:
@@ -280,6 +294,8 @@ class Silver(Flow):
         keys only, so `_time_digits` is left out of the key.
         """
         new = super().validation_input(files).rows
+        if self.source.cdc:
+            return ValidationInput(new)
         source = keys.with_recorded_time_digits(self.config, self.source)
         if keys.has_unique_keys(self.target_paths[0], files, source.keys, source.event_time):
             return ValidationInput(new, [key for key in source.keys if key != TIME_DIGITS])

@@ -54,7 +54,8 @@ def with_time_digits(
         return source, {}
     name = f"silver.{source.name}"
     table = config.layout.table(name)
-    is_older = (
+    # Change records are merged by the configured keys.
+    is_older = source.cdc is not None or (
         delta_tables.table_exists(table)
         and TIME_DIGITS not in delta_tables.column_names(table)
         and checkpoints.last_planned(config.layout.checkpoint(name)) >= 0

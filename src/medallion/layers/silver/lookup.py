@@ -71,7 +71,7 @@ class LookupJoin:
         self.name = source.lookup.file
         self._setting = f"{config.pipeline_file}: sources.{source.name}.enrich.on"
         self._path = without_dotdot(config.layout.root / self.name)
-        names = (f"silver.{source.name}", f"quarantine.{source.name}")
+        names = (source.rows_table, f"quarantine.{source.name}")
         self._checkpoint = config.layout.checkpoint(names[0])
         self._targets = [config.layout.table(name) for name in names]
         self._types: Mapping[str, str] = {}

@@ -31,13 +31,20 @@ from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_col
 from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
-from medallion.storage.table_specs import CORRUPT, INGESTED_AT, quote_identifier
+from medallion.storage.table_specs import (
+    CORRUPT,
+    INGESTED_AT,
+    IS_DELETE,
+    SEQUENCE,
+    quote_identifier,
+)
 from medallion.storage.text import printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # SQL that is no column: a literal, such as date'2018-03-02', or a function, such as length(.
 _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
+CHANGE_GUARDS = ("null_key", "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
@@ -53,10 +60,13 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
         ConfigError: a rule has the name of a built-in rule that cannot be replaced.
     """
     rules: dict[str, Any] = {"late": source.late, **built_in_rules(source)}
+    names = set[str]()
     for layer in ("bronze", "silver"):
         own = load_rules(config.conf_dir, f"{layer}.{source.name}")
         rules[layer] |= {rule.name: rule.broken for rule in own}
-    if reserved := {*rules["bronze"], *rules["silver"]} & {LATE_RULE, keys.TIME_DIGITS_RULE}:
+        names |= {rule.name for rule in own}
+    guards = CHANGE_GUARDS if source.cdc else ()
+    if reserved := names & {LATE_RULE, keys.TIME_DIGITS_RULE, *guards}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} has the name of the built-in rule {reserved.pop()}. Rename it."
@@ -67,13 +77,20 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
 def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
     """Return the rules that need no suite, by layer: for malformed lines and for the watermark.
 
-    A single time in the far future would move the watermark past all later rows.
+    A single time in the far future would move the watermark past all later rows. Change records
+    have no watermark; each needs its key and a sequence.
     """
+    malformed = {"malformed_line": f"{CORRUPT} IS NOT NULL"}
+    if source.cdc:
+        nulls = (f"{quote_identifier(key)} IS NULL" for key in source.keys)
+        no_key, no_sequence = CHANGE_GUARDS
+        change = {no_key: " OR ".join(nulls), no_sequence: f"{SEQUENCE} IS NULL"}
+        return {"bronze": malformed, "silver": change}
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"
     missing, future = WATERMARK_GUARDS
     return {
-        "bronze": {"malformed_line": f"{CORRUPT} IS NOT NULL"},
+        "bronze": malformed,
         "silver": {missing: f"{time} IS NULL", future: f"coalesce({time} > {latest}, false)"},
     }
 
@@ -115,7 +132,19 @@ def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
         silver_rules=own,
         origin=source.silver_origin_columns,
         rescued=rules.get("rescued", ""),
+        derived=_change_columns(source),
     )
+
+
+def _change_columns(source: SourceConfig) -> dict[str, str]:
+    """Return SQL of the technical columns of change records; empty for other rows."""
+    if not source.cdc:
+        return {}
+    deletes = source.cdc.apply_as_deletes or "false"
+    return {
+        SEQUENCE: source.cdc.sequence_by,
+        IS_DELETE: f"coalesce(cast(({deletes}) as boolean), false)",
+    }
 
 
 def split_lookup_rules(
@@ -192,6 +221,8 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
         source: the source.
         bronze: the columns of its bronze table.
     """
+    if not source.event_time:
+        return
     sql, table = source.silver[source.event_time], f"bronze.{source.name}"
     time, example = F.expr(sql).alias("value"), None
     type_ = bronze.select(time).schema["value"].dataType
@@ -237,6 +268,9 @@ def silver_definition(source: SourceConfig) -> dict[str, Any]:
     """
     definition: dict[str, Any] = {"event_time": source.event_time, "keys": list(source.keys)}
     definition |= {f"{column} as": sql for column, sql in source.silver.items()}
+    if cdc := source.cdc:
+        changes = {"sequence_by": cdc.sequence_by, "apply_as_deletes": cdc.apply_as_deletes}
+        definition |= {f"cdc.{key}": sql for key, sql in changes.items()}
     return {**definition, "enrich.on": source.lookup.on} if source.lookup else definition
 
 

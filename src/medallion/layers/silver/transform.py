@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,6 +28,7 @@ def apply_rules(
     silver_rules: Sequence[Rule],
     origin: Sequence[str],
     rescued: str = "",
+    derived: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
     """Return silver's columns, and the rules that each row breaks.
 
@@ -39,10 +41,11 @@ def apply_rules(
         origin: columns of bronze that say where a row came from, for silver.
         rescued: SQL over bronze's columns that returns the names of the rules for rescued values
             that a row breaks, from `rescued_rule_names`; empty if there are no such rules.
+        derived: further columns as SQL over silver's columns and bronze's.
 
     Returns:
-        The columns of `silver`, `origin`, `_ingested_at`, `_failed_rules` (empty for a good row),
-        `_is_good`, and `_bronze`, the row as it was.
+        The columns of `silver`, `origin`, `_ingested_at`, `derived`, `_failed_rules` (empty for a
+        good row), `_is_good`, and `_bronze`, the row as it was.
     """
     typed = bronze.select(
         *(silver_column(name, sql, event_time) for name, sql in silver.items()),
@@ -53,12 +56,29 @@ def apply_rules(
         F.expr(rescued or "cast(array() as array<string>)").alias("_failed_by_rescue"),
         F.struct(*bronze.columns).alias(BRONZE),
     )
+    typed = _with_derived(typed, derived, bronze.columns)
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))
     is_bad = (
         F.col("_breaks_in_bronze") | (F.size("_failed_by_rescue") > 0) | breaks_any(silver_rules)
     )
     tested = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
-    return tested.select(*silver, *origin, INGESTED_AT, FAILED_RULES, _IS_GOOD, BRONZE)
+    return tested.select(*silver, *origin, INGESTED_AT, *derived, FAILED_RULES, _IS_GOOD, BRONZE)
+
+
+def _with_derived(rows: DataFrame, derived: Mapping[str, str], bronze: Sequence[str]) -> DataFrame:
+    """Add columns that may read bronze's columns too, unless silver has one of the name."""
+    if not derived:
+        return rows
+    taken = {name.lower() for name in rows.columns}
+    others = [name for name in bronze if name.lower() not in taken]
+    both = rows.select("*", *(F.col(BRONZE).getField(name).alias(name) for name in others))
+    added = both.withColumns({name: F.expr(sql) for name, sql in derived.items()})
+    return added.select(*rows.columns, *derived)
+
+
+def count_all(rows: DataFrame) -> DataFrame:
+    """Return all rows of `apply_rules`, which a query counts as `all.rows`."""
+    return rows.drop(_IS_GOOD).observe("all", F.count(F.lit(1)).alias("rows"))
 
 
 def silver_column(name: str, sql: str, event_time: str) -> Column:

@@ -68,10 +68,9 @@ class SilverTables:
     @classmethod
     def of_source(cls, config: Config, name: str) -> SilverTables:
         """Return the paths for a source."""
-        bronze, silver, quarantine = (
-            config.layout.table(f"{layer}.{name}") for layer in ("bronze", "silver", "quarantine")
-        )
-        return cls(bronze, silver, quarantine, config.layout.checkpoint(f"silver.{name}"))
+        rows = config.sources[name].rows_table
+        bronze, quarantine = (config.layout.table(f"{t}.{name}") for t in ("bronze", "quarantine"))
+        return cls(bronze, config.layout.table(rows), quarantine, config.layout.checkpoint(rows))
 
     def versions_read(self, batch: int) -> tuple[int, int]:
         """Return the first and the last version of bronze that a batch of silver read.

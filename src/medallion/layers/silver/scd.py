@@ -1,0 +1,240 @@
+"""Change records: one query per source, from their log to the latest state or history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import Query
+from medallion.config.tables import CdcConfig
+from medallion.errors import ConfigError
+from medallion.layers import recovery
+from medallion.layers.definition import refuse_changed
+from medallion.layers.flow import Flow, ValidationInput
+from medallion.layers.silver import changes
+from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.storage import delta_tables
+from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
+from medallion.storage.text import Reporter, counted
+
+# Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
+_APPLICATION, _TRANSACTION = (
+    f"spark.databricks.delta.write.{name}" for name in ("txnAppId", "txnVersion")
+)
+_ROUNDING = 1.0  # second, of times as doubles
+_PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
+
+
+class Scd(Flow):
+    """The query of one source of change records: it merges them by key."""
+
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
+        super().__init__(spark, config, query, say)
+        self._merge: ChangeMerge | None = None
+
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+        """Start the query.
+
+        Raises:
+            ConfigError: the keys or settings have changed, or the changes cannot be ordered.
+            UsageError: its checkpoint is missing or corrupt.
+        """
+        recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
+        log = self.spark.read.format("delta").load(str(*self.upstream_paths))
+        self._refuse_unorderable(log)
+        rows = table_rows(log, self.source)
+        self._refuse_changed_definition(rows)
+        delta_tables.create_table(
+            self.target_paths[0], rows.schema.json(), self.config.properties(self.name)
+        )
+        if trigger is None:
+            return None
+        stream = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
+        writer = stream.load(str(*self.upstream_paths)).writeStream.outputMode("append")
+        self._merge = ChangeMerge(self.config, self.source)
+        sink = Sink(self._merge)
+        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
+        return self.run
+
+    def _refuse_unorderable(self, log: DataFrame) -> None:
+        type_ = dict(log.dtypes)[SEQUENCE]
+        if "map<" in type_ or "variant" in type_:
+            raise ConfigError(
+                f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.cdc."
+                f"sequence_by is {type_}, which has no order: give a number, a time or a string."
+            )
+
+    def _refuse_changed_definition(self, rows: DataFrame) -> None:
+        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
+        now = scd_definition(self.source)
+        then = checkpoints.first_definition(self.checkpoint, now, has_written)
+        refuse_changed(self.config, self.name, then, now)
+
+    def finish_batches(self, since: int) -> dict[str, Any]:
+        """Return the number of changes that the batches read."""
+        run = self.started_run
+        return {
+            "rows_in": sum(batch.rows for batch in run.batches.values()),
+            "first_batch": since + 1,
+            "last_batch": run.unrecorded_batches(since).stop - 1,
+        }
+
+    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
+        """Return all rows: a merge rewrites files of older rows."""
+        rows = delta_reads.rows_at(self.spark, self.target_paths[0])
+        return ValidationInput(rows, merge_keys(self.source))
+
+    def describe_batch(self, batch: BatchProgress) -> str | None:
+        """Return how many changes it read, and how many could not be ordered by their sequence."""
+        message = super().describe_batch(batch)
+        ties = self._merge.ties.pop(batch.id, None) if self._merge else None
+        return f"{message}, {ties}" if message and ties else message
+
+
+def scd_definition(source: SourceConfig) -> dict[str, Any]:
+    """Return the settings that define the table; a change is refused until a refresh."""
+    cdc = _cdc(source)
+    return {
+        "keys": list(source.keys),
+        "cdc.stored_as_scd_type": cdc.stored_as_scd_type,
+        "cdc.ignore_null_updates": cdc.ignore_null_updates,
+        "cdc.tombstone_retention": cdc.tombstone_retention.text,
+    }
+
+
+def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
+    """Return the rows that the table of a source has after all changes of a log."""
+    cdc = _cdc(source)
+    if cdc.stored_as_scd_type == 2:
+        return changes.history_rows(log, source.keys, cdc.ignore_null_updates)
+    seconds = cdc.tombstone_retention.seconds
+    return changes.current_rows(log, source.keys, seconds, cdc.ignore_null_updates)
+
+
+def tie_message(ties: DataFrame, source: SourceConfig) -> str | None:
+    """Return a message with an example if changes have one key and sequence but other values."""
+    example = F.to_json(F.struct(*source.keys, SEQUENCE))
+    count, first = ties.agg(F.count(F.lit(1)), F.min(example)).collect()[0]
+    if not count:
+        return None
+    return (
+        f"{counted(count, 'sequence')} with different values for one key, such as {first}: the "
+        "later file wins"
+    )
+
+
+def _cdc(source: SourceConfig) -> CdcConfig:
+    assert source.cdc, f"{source.name} has no change records"
+    return source.cdc
+
+
+def merge_keys(source: SourceConfig) -> list[str]:
+    """Return the columns that identify a row of the table."""
+    return [*source.keys, *([VALID_FROM] if _cdc(source).stored_as_scd_type == 2 else [])]
+
+
+class ChangeMerge:
+    """A sink that merges batches of changes, each in one commit.
+
+    The commit has the query's id and the batch's number, so a batch that runs twice is merged once.
+    The latest change of a key is merged if it is newer than the row, and than the deletes in the
+    log. For a history, or values that outlast nulls, the rows of the keys are computed from the
+    complete log.
+
+    Attributes:
+        ties: a message for each batch with changes that `sequence_by` does not order.
+    """
+
+    def __init__(self, config: Config, source: SourceConfig) -> None:
+        self._source, self._cdc, self._keys = source, _cdc(source), list(source.keys)
+        self._log = config.layout.table(source.rows_table)
+        self._table = config.layout.table(f"silver.{source.name}")
+        self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        self.ties: dict[int, str] = {}
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Merge one batch."""
+        batch = batch.persist()
+        try:
+            key = self._keys[0]
+            ingested, ends = F.col(INGESTED_AT).cast("double"), (F.min(key), F.max(key))
+            columns = F.count(F.lit(1)), F.min(ingested), F.max(ingested), *ends
+            count, first, last, *key_range = batch.agg(*columns).collect()[0]
+            if not count:
+                return
+            if ties := tie_message(changes.tied_changes(batch, self._keys), self._source):
+                self.ties[batch_id] = ties
+            is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES
+            rows, condition = self._rows_to_merge(batch, first, last)
+            settings = batch.sparkSession.conf  # of this query alone
+            settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
+            settings.set(_TRANSACTION, str(batch_id))
+            self._execute(rows, condition, key_range if is_pruned else ())
+        finally:
+            batch.unpersist()
+
+    def _rows_to_merge(self, batch: DataFrame, first: float, last: float) -> tuple[DataFrame, str]:
+        """Return the rows to merge, and the condition that one replaces or deletes the old row.
+
+        Args:
+            batch: the changes.
+            first: the time of the first ingestion among them.
+            last: that of the last.
+        """
+        log = batch.sparkSession.read.format("delta").load(str(self._log))
+        seconds, has_deletes = self._cdc.tombstone_retention.seconds, self._cdc.apply_as_deletes
+        spans_retention = last - first >= seconds - _ROUNDING
+        is_history, nulls = self._cdc.stored_as_scd_type == 2, self._cdc.ignore_null_updates
+        if not is_history and not nulls and not (has_deletes and spans_retention):
+            latest = changes.latest_changes(batch, self._keys)
+            if has_deletes:
+                since = F.timestamp_seconds(F.lit(first - seconds - _ROUNDING))
+                deletes = log.where(F.col(IS_DELETE) & (F.col(INGESTED_AT) >= since))
+                latest = changes.without_deleted(latest, deletes, self._keys, seconds)
+            return latest, self._comparison(latest, ">")
+        touched = batch.select(*self._keys).distinct()
+        log = log.join(touched, self._keys, "left_semi")
+        if is_history:
+            rows = changes.spans(log, self._keys, nulls)
+        else:
+            current = changes.current_rows(log, self._keys, seconds, nulls)
+            found = current.withColumn(IS_DELETE, F.lit(False))
+            gone = touched.join(current, self._keys, "left_anti").withColumn(IS_DELETE, F.lit(True))
+            rows = found.unionByName(gone, allowMissingColumns=True)
+        return rows, f"not {self._comparison(rows, '<=>')}"
+
+    def _comparison(self, rows: DataFrame, operator: str) -> str:
+        new = changes.order_sql(rows, self._keys, "new")
+        old = changes.order_sql(rows, self._keys, "old", has_deletes=False)
+        return f"({new} {operator} {old})"
+
+    def _execute(self, rows: DataFrame, condition: str, key_range: Sequence[Any]) -> None:
+        """Merge rows in one commit.
+
+        Args:
+            rows: the rows, and deletes with `_is_delete`.
+            condition: SQL that is true if a row replaces or deletes the old one.
+            key_range: the least and the greatest value of the first key, for data skipping.
+        """
+        on = F.expr(" and ".join(f"old.`{key}` = new.`{key}`" for key in merge_keys(self._source)))
+        if key_range:
+            on &= F.col(f"old.{self._keys[0]}").between(*map(F.lit, key_range))
+        values: dict[str, str | Column] = {
+            f"`{name}`": F.col(f"new.`{name}`") for name in rows.columns if name != IS_DELETE
+        }
+        (
+            DeltaTable.forPath(rows.sparkSession, str(self._table))
+            .alias("old")
+            .merge(rows.alias("new"), on)
+            .whenMatchedDelete(f"new.{IS_DELETE} and {condition}")
+            .whenMatchedUpdate(condition, values)
+            .whenNotMatchedInsert(f"not new.{IS_DELETE}", values)
+            .execute()
+        )

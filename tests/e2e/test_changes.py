@@ -1,0 +1,108 @@
+"""Change records over three nights: latest state, history, and an account of every change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from medallion.inspect.audit import run_audit
+from medallion.runtime.refresh import refresh_table
+from tests.support.lakehouse import Lakehouse
+
+SOURCE: dict[str, Any] = {
+    "schema": {"id": "long", "status": "string", "at": "timestamp", "op": "string"},
+    "silver": {"order_id": "id", "status": "status"},
+    "keys": ["order_id"],
+    "cdc": {"sequence_by": "at", "apply_as_deletes": "op = 'd'"},
+}
+HISTORY = SOURCE | {"cdc": {**SOURCE["cdc"], "stored_as_scd_type": 2}}
+
+
+def line(order: int | None, status: str, hour: str | None, op: str = "u") -> str:
+    at = f'"2026-05-01T{hour}:00Z"' if hour else "null"
+    return f'{{"id": {order or "null"}, "status": "{status}", "at": {at}, "op": "{op}"}}'
+
+
+NIGHTS = (
+    [
+        *(line(order, "new", "10:00") for order in (1, 2, 3)),
+        line(1, "paid", "11:00"),
+    ],
+    [
+        line(1, "packed", "10:30"),  # out of order
+        line(2, "new", "12:00", "d"),
+        line(3, "new", "10:00"),  # resent
+        line(3, "paid", None),
+        line(None, "paid", "12:00"),
+    ],
+    [
+        line(2, "paid", "11:30"),  # older than its delete
+        line(3, "paid", "12:00"),
+        line(4, "new", "12:00"),
+    ],
+)
+STATES = (
+    [(1, "paid"), (2, "new"), (3, "new")],
+    [(1, "paid"), (3, "new")],
+    [(1, "paid"), (3, "paid"), (4, "new")],
+)
+SPANS = [
+    (1, "new", "10:00", "10:30"),
+    (1, "packed", "10:30", "11:00"),
+    (1, "paid", "11:00", None),
+    (2, "new", "10:00", "11:30"),
+    (2, "paid", "11:30", "12:00"),
+    (3, "new", "10:00", "12:00"),
+    (3, "paid", "12:00", None),
+    (4, "new", "12:00", None),
+]
+
+
+def states(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+    return lakehouse.rows("silver.orders", "order_id", "status")
+
+
+def spans(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+    """Key, status, and the hours of the span; the current span is the one without an end."""
+    columns = ("order_id", "status", "valid_from", "valid_to", "is_current")
+    rows = lakehouse.rows("silver.history", *columns)
+    assert all((end is None) == is_current for *_, end, is_current in rows)
+    return [(*row[:2], *(time and time[11:16] for time in row[2:4])) for row in rows]
+
+
+@pytest.fixture
+def shop(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
+    sources = {"orders": SOURCE, "history": HISTORY}
+    lakehouse.configure(tmp_path, {"sources": sources, "gold": {}})
+    return lakehouse
+
+
+def test_three_nights(shop: Lakehouse) -> None:
+    for number, (lines, state) in enumerate(zip(NIGHTS, STATES, strict=True)):
+        for source in ("orders", "history"):
+            shop.land(source, f"{number}.json", *lines)
+        outcome = shop.night()
+        assert outcome.is_good, outcome.errors
+        assert states(shop) == state
+    assert spans(shop) == SPANS
+    quarantined = shop.rows("quarantine.orders", "status", "_failed_rules")
+    assert quarantined == [("paid", ["null_key"]), ("paid", ["null_sequence"])]
+
+    audit = run_audit(shop.config, everything=True)
+    assert audit.is_balanced, audit.findings
+    one, two = audit.balances["orders"], audit.balances["history"]
+    for balance, silver, superseded in ((one, 3, 5), (two, 8, 0)):
+        assert balance.bronze_rows == 12
+        assert balance.quarantined_rows == 2
+        assert (balance.silver_rows, balance.superseded_rows) == (silver, superseded)
+        assert (balance.deleted_rows, balance.duplicate_rows) == (1, 1)
+
+    before = [shop.rows(f"silver.{name}") for name in ("orders", "history", "orders_changes")]
+    for table in ("silver.orders", "silver.history"):
+        refresh_table(shop.pipeline(), table)
+    after = [shop.rows(f"silver.{name}") for name in ("orders", "history", "orders_changes")]
+    assert after == before
+    audit = run_audit(shop.config, everything=True)
+    assert audit.is_balanced, audit.findings
