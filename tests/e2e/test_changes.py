@@ -9,8 +9,10 @@ import pytest
 
 from medallion.inspect.audit import run_audit
 from medallion.runtime.refresh import refresh_table
+from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
+SAMPLES = PROJECT / "tests/discover/samples"
 SOURCE: dict[str, Any] = {
     "schema": {"id": "long", "status": "string", "at": "timestamp", "op": "string"},
     "silver": {"order_id": "id", "status": "status"},
@@ -106,3 +108,31 @@ def test_three_nights(shop: Lakehouse) -> None:
     assert after == before
     audit = run_audit(shop.config, everything=True)
     assert audit.is_balanced, audit.findings
+
+
+def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Ten customers are created, updated twice and deleted; a message without a value follows."""
+    source = {"format": "debezium", "silver": {"customer_id": "id", "name": "name"}}
+    source |= {"keys": ["customer_id"]}
+    history = source | {"cdc": {"stored_as_scd_type": 2}}
+    sources = {"customers": source, "history": history}
+    lakehouse.configure(tmp_path, {"sources": sources, "gold": {}})
+    lines = (SAMPLES / "debezium-customers.json").read_text().splitlines()
+    for name in sources:
+        lakehouse.land(name, "1.json", *lines, "null")
+    outcome = lakehouse.night()
+    assert outcome.is_good, outcome.errors
+    assert lakehouse.rows("silver.customers") == []
+    columns = ("customer_id", "name", "valid_from", "valid_to", "is_current")
+    expected = [  # the n-th change has the sequence number 1000 + n
+        (customer, f"n{number}", 1000 + number, 1001 + number, False)
+        for customer in range(10)
+        for number in range(4 * customer, 4 * customer + 3)
+    ]
+    assert sorted(lakehouse.rows("silver.history", *columns)) == expected
+    assert lakehouse.rows("quarantine.history", "_failed_rules") == [(["tombstone"],)]
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.is_balanced, audit.findings
+    one, two = audit.balances["customers"], audit.balances["history"]
+    assert (one.silver_rows, one.superseded_rows, one.deleted_rows) == (0, 30, 10)
+    assert (two.silver_rows, two.superseded_rows, two.deleted_rows) == (30, 0, 10)

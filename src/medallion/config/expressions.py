@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
@@ -61,9 +61,24 @@ def column_names(sql: str) -> list[str]:
     Functions, keywords, types, struct fields and lambda variables are left out. Of a qualified name
     such as `event.device`, the first part is returned.
     """
+    return list(dict.fromkeys(name for name, _ in _columns(sql)))
+
+
+def replace_columns(sql: str, values: Mapping[str, str]) -> str:
+    """Return a SQL expression with expressions in place of some columns, by lower-case name."""
+    result, end = "", 0
+    for name, match in _columns(sql):
+        if value := values.get(name.lower()):
+            result += sql[end : match.start()] + value
+            end = match.end()
+    return result + sql[end:]
+
+
+def _columns(sql: str) -> list[tuple[str, re.Match[str]]]:
+    """Return the columns of a SQL expression, each with its token."""
     tokens = [match for match in _TOKEN.finditer(sql) if not match["skip"]]
     signs = [match[0] for match in tokens] + [""]
-    names: dict[str, None] = {}
+    columns = list[tuple[str, re.Match[str]]]()
     variables: set[str] = set()
     type_depth, depth = None, 0  # type_depth is set after AS, until the bracket around it ends
     for index, match in enumerate(tokens):
@@ -77,10 +92,10 @@ def column_names(sql: str) -> list[str]:
         elif name and index and signs[index - 1] == ".":
             continue
         elif match["quoted"] or (match["word"] and _is_column(sign, signs[index + 1])):
-            names[str(name)] = None
+            columns.append((str(name), match))
         elif sign == "->":
             variables |= _lambda_variables(signs[:index])
-    return [name for name in names if name not in variables]
+    return [(name, match) for name, match in columns if name not in variables]
 
 
 def _is_column(word: str, following: str) -> bool:

@@ -180,7 +180,9 @@ class SourceConfig:
         on_rescued: The handling of a row whose value did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
         format: The format of the files, or the system that is read instead of files. It cannot
-            change once files are ingested.
+            change once files are ingested. `debezium`: JSON lines, or a Kafka topic if there are
+            `servers`, with change records of Debezium. Silver's expressions name the columns of
+            the changed row, and `_op`, `_ts_ms` and `_lsn`; `cdc` has defaults.
         multi_line: `true`: JSON documents, one or several in a file, instead of lines. It cannot
             change once files are ingested.
         pattern: The names of the files to ingest.
@@ -241,6 +243,7 @@ class SourceConfig:
     partition_columns: tuple[str, ...] = ()
     expect_every: Duration | None = None
     cdc: CdcConfig | None = None
+    is_debezium: bool = False
 
     @property
     def rows_table(self) -> str:

@@ -53,12 +53,14 @@ _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "co
 _PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
 _SQL = "a Spark SQL expression"
+_DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
+_NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
 _WATERMARK_KEYS = ("watermark", "max_future", "late")
 
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
-    file_format = node.choice("format", FORMATS)
+    file_format, is_debezium = _parse_format(node)
     node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
@@ -67,7 +69,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         schema_evolution=node.choice("schema_evolution", EVOLUTION),
         silver=node.get("silver", values.named_columns, _SILVER),
         lookup=_parse_lookup(node),
-        event_time=_parse_event_time(node),
+        event_time=_parse_event_time(node, is_debezium),
         keys=node.get("keys", values.string_list, "a list of silver columns"),
         watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
         max_future=node.get("max_future", values.duration, _DURATION, "1 day"),
@@ -96,7 +98,8 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         )
         or (),
         expect_every=node.optional("expect_every", values.duration, _DURATION),
-        cdc=_parse_cdc(node),
+        cdc=_parse_cdc(node, is_debezium),
+        is_debezium=is_debezium,
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
@@ -118,14 +121,24 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     return source
 
 
-def _parse_cdc(source: Node) -> CdcConfig | None:
-    if "cdc" not in source.value:
+def _parse_format(node: Node) -> tuple[str, bool]:
+    """Return the format that is read, and whether its rows are in Debezium's envelopes."""
+    name = node.choice("format", (*FORMATS, _DEBEZIUM))
+    if name != _DEBEZIUM:
+        return name, False
+    return ("kafka" if "servers" in node.value else "json"), True
+
+
+def _parse_cdc(source: Node, is_debezium: bool) -> CdcConfig | None:
+    if "cdc" not in source.value and not is_debezium:
         return None
+    sequence, deletes = ("coalesce(_lsn, _ts_ms)", "_op = 'd'") if is_debezium else (..., None)
     node = source.child("cdc")
     node.allow_only(*(field.name for field in fields(CdcConfig)))
     return CdcConfig(
-        sequence_by=node.get("sequence_by", values.non_blank_string, _SQL),
-        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, _SQL),
+        sequence_by=node.get("sequence_by", values.non_blank_string, _SQL, sequence),
+        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, _SQL)
+        or deletes,
         stored_as_scd_type=node.get("stored_as_scd_type", _parse_scd_type, "one of 1, 2", 1),
         ignore_null_updates=node.get("ignore_null_updates", values.boolean, _BOOLEAN, False),
         tombstone_retention=node.get("tombstone_retention", values.duration, _DURATION, "30 days"),
@@ -138,9 +151,9 @@ def _parse_scd_type(value: Any) -> int:
     return int(value)
 
 
-def _parse_event_time(node: Node) -> str:
+def _parse_event_time(node: Node, is_debezium: bool) -> str:
     """Return the event time; "" if change records have none."""
-    if "cdc" in node.value and "event_time" not in node.value:
+    if ("cdc" in node.value or is_debezium) and "event_time" not in node.value:
         return ""
     return node.get("event_time", values.non_blank_string, "the name of a silver column")
 
@@ -181,7 +194,7 @@ def _parse_paths(value: Any) -> tuple[str, ...]:
 
 def _known_keys(file_format: str) -> list[str]:
     """Return the known keys of a source with this format."""
-    known = [f.name for f in fields(SourceConfig) if f.name not in ("name", "stream")] + ["enrich"]
+    known = [f.name for f in fields(SourceConfig) if f.name not in _NO_KEYS] + ["enrich"]
     if file_format in STREAM_KEYS:
         known = [key for key in known if key not in _FILE_KEYS] + [*STREAM_KEYS[file_format]]
     return known

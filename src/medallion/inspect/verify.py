@@ -24,6 +24,7 @@ from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.changes import tied_changes
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
@@ -269,6 +270,7 @@ def _rows_of_three_tables(
         delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
         for name in (*target.query.upstream, *target.query.targets)
     )
+    source = unwrapped(source, bronze.schema)
     origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
     keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
     by_expression = [*keys, *origin]

@@ -26,6 +26,7 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, SilverTables, SilverWriter
@@ -60,6 +61,7 @@ class Silver(Flow):
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         bronze = self._read_bronze()
+        self.source = unwrapped(self.source, bronze.schema)
         document = self._load_rules(bronze, recorded)
         source, apply_rules = self.source, rules.bind_rules(self.source, document)
         self._refuse_invalid_columns(bronze)
@@ -201,7 +203,8 @@ class Silver(Flow):
         Spark's state depends on the order of keys, and the Delta table on the types of columns.
         """
         has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
-        now = rules.silver_definition(self.source)
+        source = self.source
+        now = rules.silver_definition(self.config.sources[source.name] if source.cdc else source)
         then = checkpoints.first_definition(self.checkpoint, now, has_written)
         columns = dict(self.rows().dtypes), dict(good.dtypes)
         rules.refuse_changed_silver(self.config, self.source, then, columns)

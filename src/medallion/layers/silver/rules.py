@@ -81,6 +81,11 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
     have no watermark; each needs its key and a sequence.
     """
     malformed = {"malformed_line": f"{CORRUPT} IS NOT NULL"}
+    if source.is_debezium:  # a message without a value follows each delete
+        malformed = {
+            "tombstone": f"coalesce({CORRUPT} = 'null', false)",
+            "malformed_line": f"coalesce({CORRUPT} <> 'null', false)",
+        }
     if source.cdc:
         nulls = (f"{quote_identifier(key)} IS NULL" for key in source.keys)
         no_key, no_sequence = CHANGE_GUARDS

@@ -1,0 +1,58 @@
+"""Debezium's envelope: bronze has it as it arrived, and silver's expressions read the row in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import types as T
+
+from medallion.config.expressions import replace_columns
+from medallion.config.model import SourceConfig
+from medallion.storage.table_specs import quote_identifier
+
+
+def unwrapped(source: SourceConfig, bronze: T.StructType) -> SourceConfig:
+    """Return a source whose expressions name the fields of Debezium's envelope.
+
+    Args:
+        source: the source; one that is not `format: debezium` is returned unchanged.
+        bronze: the schema of its bronze table.
+    """
+    if not source.is_debezium or not source.cdc:
+        return source
+    columns, cdc = _row_columns(bronze), source.cdc
+    own = {name: sql for name, sql in columns.items() if name not in source.silver}
+    return replace(
+        source,
+        silver={name: replace_columns(sql, columns) for name, sql in source.silver.items()},
+        cdc=replace(
+            cdc,
+            sequence_by=replace_columns(cdc.sequence_by, own),
+            apply_as_deletes=replace_columns(cdc.apply_as_deletes or "false", own),
+        ),
+    )
+
+
+def _row_columns(bronze: T.StructType) -> dict[str, str]:
+    """Return SQL of the columns of the changed row, and of `_op`, `_ts_ms` and `_lsn`."""
+    envelope, prefix = _fields(bronze), ""
+    if payload := _fields(envelope.get("payload")):  # beside the schema of the message
+        envelope, prefix = payload, "payload."
+    after, before, origin = (_fields(envelope.get(name)) for name in ("after", "before", "source"))
+    columns = {}
+    for name in {**after, **before}:
+        new, old = (
+            f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
+            for side, fields in (("after", after), ("before", before))
+        )
+        columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
+    times = [f"{prefix}source.ts_ms"] * ("ts_ms" in origin) + [f"{prefix}ts_ms"]
+    return columns | {
+        "_op": f"{prefix}op",
+        "_ts_ms": f"coalesce({', '.join(times)})",
+        "_lsn": f"{prefix}source.lsn" if "lsn" in origin else "cast(null as bigint)",
+    }
+
+
+def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
+    return {f.name: f.dataType for f in type_} if isinstance(type_, T.StructType) else {}

@@ -1,0 +1,71 @@
+"""Counts of change records, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from medallion.config.loader import load
+from medallion.config.model import SourceConfig
+from medallion.config.tables import CdcConfig
+from medallion.config.values import Duration
+from medallion.inspect.change_counts import ChangeCounts, count_changes
+from medallion.state import pending_work
+from medallion.storage.paths import Layout
+from tests.support import PROJECT
+from tests.support.home import a_source
+
+CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
+START = datetime(2026, 5, 1, tzinfo=UTC)
+# Key, sequence, day of ingestion, delete.
+CHANGES = (
+    *[(1, 10, 0, False), (1, 20, 0, False), (1, 20, 1, False)],  # the last two are copies
+    *[(2, 10, 0, False), (2, 30, 1, True), (2, 20, 2, False)],  # deleted; the last came too late
+    *[(3, 30, 0, True), (3, 10, 40, False), (3, 5, 41, False)],  # the delete is forgotten
+    *[(4, 10, 0, False), (4, 10, 1, True)],  # the delete is the later copy
+)
+
+
+def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
+    cdc = replace(CDC, **changes)
+    source: SourceConfig = a_source(cdc=cdc, keys=("id",), event_time="")
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path), sources={source.name: source})
+    columns = {"id": [], "_sequence": [], "_ingested_at": [], "_is_delete": []}
+    columns |= {"_source_file": []}
+    for key, sequence, day, is_delete in rows:
+        at = START + timedelta(days=day)
+        for name, value in zip(columns, (key, sequence, at, is_delete, f"{day}.json"), strict=True):
+            columns[name].append(value)
+    write_deltalake(config.layout.table(source.rows_table), pa.table(columns))
+    return count_changes(config, source)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = pending_work.DeltaOffset(1, -1)
+    monkeypatch.setattr(pending_work, "read_up_to", lambda *_: read)
+
+
+def test_count_changes_of_the_latest_state(tmp_path: Path) -> None:
+    """Current are 1 at 20 and 3 at 10."""
+    assert counts(tmp_path, CHANGES) == ChangeCounts(4, 3, 2, 0)
+
+
+def test_count_changes_of_a_history(tmp_path: Path) -> None:
+    assert counts(tmp_path, CHANGES, stored_as_scd_type=2) == ChangeCounts(0, 3, 2, 0)
+
+
+def test_count_changes_by_a_struct(tmp_path: Path) -> None:
+    rows = [(key, {"ts": 1, "lsn": number}, *rest) for key, number, *rest in CHANGES]
+    assert counts(tmp_path, rows) == ChangeCounts(4, 3, 2, 0)
+
+
+def test_count_changes_before_the_first_batch(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(pending_work, "read_up_to", lambda *_: pending_work.DeltaOffset(0, -1))
+    assert counts(tmp_path, CHANGES) == ChangeCounts(waiting_rows=11)
