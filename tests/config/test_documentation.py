@@ -36,6 +36,23 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
     assert [field for field in header if not re.search(rf"\b{field}\b", sql)] == []
 
 
+def test_tables_that_change_is_a_valid_configuration(tmp_path: Path) -> None:
+    (example, defaults) = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
+    (tmp_path / "pipeline.yaml").write_text(example)
+    sources = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources
+    kinds = {name: source.cdc and source.cdc.stored_as_scd_type for name, source in sources.items()}
+    assert kinds == {"orders": 1, "customers": 2}
+    document = yaml.safe_load(example)
+    del document["sources"]["customers"]["cdc"]
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document))
+    cdc = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["customers"].cdc
+    assert cdc is not None
+    assert yaml.safe_load(defaults)["cdc"] == {
+        "sequence_by": cdc.sequence_by,
+        "apply_as_deletes": cdc.apply_as_deletes,
+    }
+
+
 def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
     """The sources are those of the project."""
     gold = next(text for _, text in blocks("configuration.md") if text.startswith("gold:"))

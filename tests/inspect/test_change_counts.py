@@ -16,6 +16,7 @@ from medallion.config.model import SourceConfig
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.inspect.change_counts import ChangeCounts, count_changes
+from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
 from medallion.storage.paths import Layout
 from tests.support import PROJECT
@@ -36,8 +37,8 @@ def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
     cdc = replace(CDC, **changes)
     source: SourceConfig = a_source(cdc=cdc, keys=("id",), event_time="")
     config = replace(load({}, PROJECT), layout=Layout(tmp_path), sources={source.name: source})
-    columns = {"id": [], "_sequence": [], "_ingested_at": [], "_is_delete": []}
-    columns |= {"_source_file": []}
+    names = ("id", "_sequence", "_ingested_at", "_is_delete", "_source_file")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
     for key, sequence, day, is_delete in rows:
         at = START + timedelta(days=day)
         for name, value in zip(columns, (key, sequence, at, is_delete, f"{day}.json"), strict=True):
@@ -48,7 +49,7 @@ def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
 
 @pytest.fixture(autouse=True)
 def everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = pending_work.DeltaOffset(1, -1)
+    read = DeltaOffset(1, -1)
     monkeypatch.setattr(pending_work, "read_up_to", lambda *_: read)
 
 
@@ -67,5 +68,5 @@ def test_count_changes_by_a_struct(tmp_path: Path) -> None:
 
 
 def test_count_changes_before_the_first_batch(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(pending_work, "read_up_to", lambda *_: pending_work.DeltaOffset(0, -1))
+    monkeypatch.setattr(pending_work, "read_up_to", lambda *_: DeltaOffset(0, -1))
     assert counts(tmp_path, CHANGES) == ChangeCounts(waiting_rows=11)
