@@ -107,6 +107,8 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
         "late_rows": 0,
         "waiting_rows": 0,
         "rejected_files": 0,
+        "superseded_rows": 0,
+        "deleted_rows": 0,
     }
     other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
     other_config = replace(config, sources=other)

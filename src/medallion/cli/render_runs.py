@@ -165,8 +165,9 @@ def balance_verdict(audit: Audit) -> str:
 
 def balance_table(balances: Mapping[str, Balance]) -> list[str]:
     """Return the lines of a table with a row for each source."""
-    rows = [(name, *asdict(balance).values()) for name, balance in balances.items()]
-    return aligned_table(("source", *Balance.__dataclass_fields__), rows)
+    names = accounting.shown_figures(balances)
+    rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
+    return aligned_table(("source", *names), rows)
 
 
 def attention_json(files: Attention) -> dict[str, Any]:

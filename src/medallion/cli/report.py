@@ -22,6 +22,7 @@ from markupsafe import Markup
 from medallion.cli import charts, render_runs
 from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.errors import UsageError
+from medallion.inspect.balance import shown_figures
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, QueryRun
 from medallion.state.runs import BLOCKED, FAILED
@@ -252,8 +253,8 @@ def _unit(starts: Iterable[datetime]) -> str:
 
 def _balance(overview: Overview) -> dict[str, Any]:
     balances = overview.audit.balances
-    names = next((tuple(asdict(balance)) for balance in balances.values()), ())
-    rows = [(source, *asdict(balance).values()) for source, balance in balances.items()]
+    names = shown_figures(balances) if balances else []
+    rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
     return {"columns": ("source", *(name.replace("_", " ") for name in names)), "rows": rows}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
@@ -154,6 +154,17 @@ def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
             map(layout.table, query.targets),
             runs.last_batch(query.name),
         )
+    ]
+
+
+def shown_figures(balances: Mapping[str, Balance]) -> list[str]:
+    """Return the names of the figures to show: those of change records only if there are some."""
+    of_changes = ("superseded_rows", "deleted_rows")
+    names = (field.name for field in fields(Balance))
+    return [
+        name
+        for name in names
+        if name not in of_changes or any(getattr(each, name) for each in balances.values())
     ]
 
 
