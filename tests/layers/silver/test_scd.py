@@ -1,0 +1,102 @@
+"""Batches of change records merged one after the other, against all changes at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import load
+from medallion.config.model import Config
+from medallion.config.tables import CdcConfig
+from medallion.config.values import Duration
+from medallion.layers.silver.scd import ChangeMerge, table_rows
+from medallion.spark import checkpoints
+from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import Layout
+from tests.layers.silver.test_changes import (
+    HISTORIES,
+    KEYS,
+    Change,
+    arrivals,
+    change,
+    expected,
+    frame,
+    rows_of,
+)
+from tests.support import PROJECT
+from tests.support.home import a_source
+
+CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
+
+
+class Merged:
+    """A table of change records whose batches are static rows."""
+
+    def __init__(self, spark: SparkSession, root: Path, **changes: Any) -> None:
+        self.spark = spark.newSession()  # a query has its own, with the settings of its batch
+        self.source = a_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
+        sources = {self.source.name: self.source}
+        self.config: Config = replace(load({}, PROJECT), layout=Layout(root), sources=sources)
+        self.table = self.config.layout.table(f"silver.{self.source.name}")
+        self.log = self.config.layout.table(self.source.rows_table)
+        checkpoint = self.config.layout.checkpoint(f"silver.{self.source.name}")
+        checkpoints.write_document(checkpoint, "metadata", {"id": "query"})
+        (checkpoint / "metadata.json").rename(checkpoint / "metadata")
+        empty = frame(self.spark, [])
+        rows, properties = table_rows(empty, self.source), self.config.properties("silver.a")
+        delta_tables.create_table(self.table, rows.schema.json(), properties)
+        self.merge = ChangeMerge(self.config, self.source)
+
+    def batch(self, number: int, *changes: Change) -> None:
+        """Append changes to the log, and merge them."""
+        rows = frame(self.spark, changes)
+        rows.write.format("delta").mode("append").save(str(self.log))
+        self.merge(rows, number)
+
+    def rows(self) -> list[str]:
+        return rows_of(self.spark.read.format("delta").load(str(self.table)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"ignore_null_updates": True}, {"stored_as_scd_type": 2}],
+    ids=["latest", "ignoring nulls", "history"],
+)
+def test_batches_give_the_table_of_all_changes(
+    spark: SparkSession, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """A batch may run twice; the second time it is another commit here, with the same rows."""
+    merged, number = Merged(spark, tmp_path, **settings), 0
+    for days in ([0], [1, 2], [3], [4, 5, 6, 7]):
+        batch = [c for c in HISTORIES if c["_source_file"] in {f"{day}.json" for day in days}]
+        merged.batch(number, *batch)
+        merged.merge(frame(merged.spark, batch), number + 1)
+        number += 2
+    log = merged.spark.read.format("delta").load(str(merged.log))
+    assert merged.rows() == rows_of(table_rows(log, merged.source))
+    if not settings:
+        assert merged.rows() == expected(arrivals(HISTORIES, days=2))
+
+
+def test_a_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+    merged = Merged(spark, tmp_path)
+    merged.batch(0, change(0, 1))
+    version = delta_log.committed_version(merged.table, "query", 0)
+    assert version == delta_tables.table_version(merged.table)
+    merged.merge(frame(merged.spark, [change(0, 1)]), 0)
+    assert delta_tables.table_version(merged.table) == version
+    merged.merge(frame(merged.spark, []), 1)
+    assert delta_tables.table_version(merged.table) == version
+
+
+def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
+    merged = Merged(spark, tmp_path)
+    merged.batch(0, change(0, 1, id=5), change(0, 1, id=5, n=7), change(0, 1, id=6))
+    assert merged.merge.ties[0] == (
+        '1 sequence with different values for one key, such as {"history":1,"id":5,"_sequence":1}: '
+        "the later file wins"
+    )
