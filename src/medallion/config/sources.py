@@ -52,7 +52,7 @@ _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
-_SQL = "a Spark SQL expression"
+_SQL, _GLOBS = "a Spark SQL expression", "a list of globs of names"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
 _WATERMARK_KEYS = ("watermark", "max_future", "late")
@@ -90,9 +90,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         options=_parse_options(node, file_format),
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
         record_fields=node.get("record_fields", _parse_paths, f"a list, each {_FIELD_PATH}", []),
-        ignore=node.get(
-            "ignore", values.string_list, "a list of globs of names", list(IGNORED_NAMES)
-        ),
+        ignore=node.get("ignore", values.string_list, _GLOBS, list(IGNORED_NAMES)),
         partition_columns=node.optional(
             "partition_columns", _strings_like(_PARTITION), "a list of columns such as [date, hour]"
         )

@@ -204,10 +204,12 @@ class Silver(Flow):
         """
         has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
         source = self.source
-        now = rules.silver_definition(self.config.sources[source.name] if source.cdc else source)
+        if source.is_debezium:  # as it is configured
+            source = self.config.sources[source.name]
+        now = rules.silver_definition(source)
         then = checkpoints.first_definition(self.checkpoint, now, has_written)
         columns = dict(self.rows().dtypes), dict(good.dtypes)
-        rules.refuse_changed_silver(self.config, self.source, then, columns)
+        rules.refuse_changed_silver(self.config, source, then, columns)
 
     def _start_query(
         self,
