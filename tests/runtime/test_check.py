@@ -146,6 +146,21 @@ def test_columns_of_a_declared_schema(project: Project) -> None:
     assert project.check().errors == []
 
 
+def test_columns_of_change_records(project: Project) -> None:
+    """They may be silver's or bronze's."""
+    project.learn(time="timestamp", shop="string", op="string")
+    sales = project.document["sources"]["sales"]
+    sales["cdc"] = {"sequence_by": "at", "apply_as_deletes": "op = 'd'"}
+    result = project.check()
+    assert (result.errors, result.attention) == ([], [])
+    sales["cdc"] = {"sequence_by": "att", "apply_as_deletes": "opp = 'd'"}
+    sequence, deletes = project.check().attention
+    assert "sources.sales.cdc.sequence_by" in sequence
+    assert "did you mean at?" in sequence
+    assert "sources.sales.cdc.apply_as_deletes" in deletes
+    assert "did you mean op?" in deletes
+
+
 def test_folders_and_files(project: Project) -> None:
     project.document["sources"]["sales"]["folders"] = ["/nowhere"]
     project.document["sources"]["idle"] = SOURCE

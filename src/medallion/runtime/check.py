@@ -189,11 +189,16 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     columns = known_columns(config, source)
     if columns is None or source.is_debezium:  # it names columns of the row in the envelope
         return
-    for column, sql in source.silver.items():
-        key = f"sources.{source.name}.silver.{column}"
-        for name in unknown_names(sql, columns):
-            nearest = nearest_name(name, columns)
-            error = _unknown_column(config, key, name, f"bronze.{source.name}", columns)
+    expressions = {f"silver.{column}": sql for column, sql in source.silver.items()}
+    if cdc := source.cdc:
+        expressions["cdc.sequence_by"] = cdc.sequence_by
+        expressions["cdc.apply_as_deletes"] = cdc.apply_as_deletes or ""
+    for part, sql in expressions.items():
+        key = f"sources.{source.name}.{part}"
+        known = (*columns, *(source.silver if part.startswith("cdc.") else ()))
+        for name in unknown_names(sql, known):
+            nearest = nearest_name(name, known)
+            error = _unknown_column(config, key, name, f"bronze.{source.name}", known)
             if source.schema is not None:
                 result.errors.append(str(error))
             elif nearest:

@@ -201,6 +201,7 @@ def sql_parts(
             bronze.columns,
             unknown,
         )
+    yield from _change_parts(config, source, bronze)
     silver = bind_rules(source, {"bronze": {}, "silver": {}})(bronze)
     for layer, rows in (("bronze", bronze), ("silver", join(silver) if join else silver)):
         for rule, broken in rules[layer].items():
@@ -212,6 +213,33 @@ def sql_parts(
                 f"correct the expectation in the suite of {layer}.{name}",
                 columns=rows.columns,
             )
+
+
+def _change_parts(
+    config: Config, source: SourceConfig, bronze: DataFrame
+) -> Iterator[DefinitionPart]:
+    """Yield the SQL of `cdc`, each column by itself."""
+    names = {SEQUENCE: "cdc.sequence_by", IS_DELETE: "cdc.apply_as_deletes"}
+    for column, sql in _change_columns(source).items():
+        key = f"sources.{source.name}.{names[column]}"
+        yield DefinitionPart(
+            f"its {names[column]}",
+            key,
+            config.pipeline_file,
+            partial(
+                transform.apply_rules,
+                bronze,
+                silver=source.silver,
+                event_time=source.event_time,
+                bronze_rules=(),
+                silver_rules=(),
+                origin=source.silver_origin_columns,
+                derived={column: sql},
+            ),
+            f"have {key} {RETURN_NULL_ADVICE}",
+            key,
+            (*source.silver, *bronze.columns),
+        )
 
 
 def _select(rows: DataFrame, name: str, sql: str, event_time: str = "") -> DataFrame:
