@@ -65,6 +65,7 @@ bench: classes ## measure nightly runs, growth, streams and ingestion (two hours
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.many_sources $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.first_night $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.growth $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m benchmarks.changes $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.always_on $(BENCH_ARGS)
 	@$(WITH_JAVA) $(BIN)/python -m benchmarks.ingestion $(BENCH_ARGS)
 

@@ -1,6 +1,6 @@
 """Change records merged into a table of a million rows, beside a bare Delta MERGE of the same.
 
-    .venv/bin/python -m benchmarks.changes [--rows N] [--runs N]
+    .venv/bin/python -m benchmarks.changes [--short] [--rows N] [--runs N]
 
 Both merge the same changes of random keys into the same rows in one session, in turn; the plain
 side has neither a log, nor deletes that outlive their rows, nor a change data feed.
@@ -42,12 +42,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="change records")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
     parser.add_argument("--runs", type=int, default=RUNS, help="batches of each size")
+    parser.add_argument("--short", action="store_true", help="one batch of each size")
     options = parser.parse_args()
+    runs = 1 if options.short else options.runs
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as name:
         config = orders(configured(Path(name)))
         spark = spark_session(config, "bench changes")
-        figures = list(measure(spark, config, options.rows, options.runs))
+        figures = list(measure(spark, config, options.rows, runs))
     show(figures, "medians of seconds")
     return 0
 
