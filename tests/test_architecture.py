@@ -150,7 +150,7 @@ FILE_SYSTEM_CALLS = {
     "layers": 30,
     "inspect": 1,
     "runtime": 15,
-    "cli": 3,
+    "cli": 6,  # also the user's own files: a script of SQL, the history of the prompt
     "factory": 24,
 }
 OS_CALLS = {

@@ -22,6 +22,6 @@ def test_public_names_exist(tmp_path: Path) -> None:
     reports = medallion.DataFactory(tmp_path / "landing").land(rows=3, files=1, source="event")
     assert reports["event"].lines == 3
     assert medallion.query(tmp_path, "SELECT 1 AS n").rows == [(1,)]
-    assert medallion.spark_session.__module__ == "medallion.spark.session"
+    assert medallion.spark_session.__module__ == "medallion.spark.catalog"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = medallion.nothing

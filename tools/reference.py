@@ -168,9 +168,9 @@ def default_text(default: Any) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
-def top_level_row(key: str, default: str) -> tuple[str, ...]:
-    """Return the row of a number at the top level of the file."""
-    return f"`{key}`", "a whole number above 0", default, attribute_docs(model.Config)[key]
+def top_level_row(key: str, default: str, value: str = "a whole number above 0") -> tuple[str, ...]:
+    """Return the row of a key at the top level of the file."""
+    return f"`{key}`", value, default, attribute_docs(model.Config)[key]
 
 
 def login_rows() -> list[tuple[str, ...]]:
@@ -261,7 +261,13 @@ def page() -> str:
                 lambda: monitoring.parse_monitoring(Node({"openlineage": {}}, file), {}, {}),
                 operations.OpenLineage,
             ),
-            table("Top level", [top_level_row("max_concurrent_queries", "4 for each core")]),
+            table(
+                "Top level",
+                [
+                    top_level_row("max_concurrent_queries", "4 for each core"),
+                    top_level_row("views", "", "names with their SQL"),
+                ],
+            ),
             table("Environment and `.env`", login_rows()),
         ]
     return "\n".join([INTRODUCTION, *sections])

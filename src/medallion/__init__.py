@@ -2,10 +2,10 @@
 
 Each name is imported when it is first used, so that `import medallion` is fast:
 
->>> medallion.query("data/lakehouse", "SELECT * FROM gold.device_totals").rows
+>>> medallion.query("data/lakehouse", "SELECT * FROM gold.device_totals").to_pandas()
 >>> medallion.DataFactory("data/lakehouse/landing", dirty=True).land()
 >>> medallion.streams.display(events, bar="count")
->>> medallion.spark_session().read.format("delta").load("data/lakehouse/silver/event")
+>>> medallion.spark_session().table("silver.event")
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from medallion import streams
     from medallion.factory import DataFactory
-    from medallion.spark.session import spark_session
-    from medallion.sql.engine import query
+    from medallion.spark.catalog import spark_session
+    from medallion.sql.api import query
 
 __all__ = ["DataFactory", "query", "spark_session", "streams"]
 __version__ = "0.1.0"
 
 _HOMES = {
     "DataFactory": "medallion.factory",
-    "query": "medallion.sql.engine",
-    "spark_session": "medallion.spark.session",
+    "query": "medallion.sql.api",
+    "spark_session": "medallion.spark.catalog",
 }
 
 

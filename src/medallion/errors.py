@@ -22,6 +22,33 @@ class UsageError(MedallionError):
     exit_status = 2
 
 
+class StatementError(UsageError):
+    """A SQL statement is wrong.
+
+    Args:
+        message: the text for the user.
+        statement: the statement.
+        span: start and end of the wrong part of it, if known.
+    """
+
+    def __init__(
+        self, message: str, statement: str = "", span: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.statement, self.span = statement, span
+
+    @property
+    def pointer(self) -> list[str]:
+        """The line of the wrong part, and a line that points at it; empty if it is not known."""
+        if self.span is None:
+            return []
+        start, end = self.span
+        line_start = self.statement.rfind("\n", 0, start) + 1
+        line = self.statement[line_start:].partition("\n")[0]
+        length = max(1, min(end, line_start + len(line)) - start)
+        return [f"  {line}", f"  {' ' * (start - line_start)}{'^' * length}"]
+
+
 class ConfigError(UsageError):
     """A setting is missing, unknown or invalid; the message names the key.
 

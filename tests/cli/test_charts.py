@@ -9,7 +9,7 @@ from medallion.cli import charts
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import QueryRun
-from medallion.sql.engine import Result
+from medallion.sql.result import Result
 
 DAYS = [datetime(2026, 5, day, tzinfo=UTC) for day in (1, 2)]
 

@@ -11,7 +11,8 @@ import pytest
 
 from medallion.cli.render_tables import csv_lines, sql_json, sql_text
 from medallion.cli.terminal import to_json
-from medallion.sql.engine import Result, query, stream_rows
+from medallion.sql.engine import query, stream_rows
+from medallion.sql.result import Result
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
 

@@ -22,7 +22,7 @@ from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.backfill import BackfillResult
 from medallion.runtime.outcome import GateResult, Outcome
-from medallion.sql.engine import Result
+from medallion.sql.result import Result
 from medallion.state.ledger import Entry
 from medallion.storage.text import printable
 
@@ -110,7 +110,7 @@ def test_print_message_ignores_write_errors() -> None:
 def test_main_errors_are_one_escaped_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong() -> None:
+    def wrong(_: object) -> None:
         raise UsageError(f"there is no {EVIL}")
 
     monkeypatch.setattr(main, "load_with_errors", wrong)

@@ -124,3 +124,17 @@ def test_overview_reports_unreadable_parts(config: Config) -> None:
     (message,) = overview.unreadable
     assert message.startswith("gold.action_counts: ")
     assert overview.sizes["gold.action_counts"] == TableSize(0, 0, 0, None)
+
+
+def test_overview_has_views(config: Config) -> None:
+    write(config.layout.root, "gold.action_counts", "SELECT 'a' AS action, 1 AS total_events")
+    views = {
+        "totals": "SELECT action, sum(total_events) AS n FROM gold.action_counts GROUP BY action",
+        "large": "SELECT * FROM totals WHERE n > 0",
+    }
+    overview = take_overview(replace(config, views=views))
+    assert [(table.table, table.rows, table.first.rows) for table in overview.gold[1:]] == [
+        ("totals", 1, [("a", 1)]),
+        ("large", 1, [("a", 1)]),
+    ]
+    assert overview.edges[-2:] == (("gold.action_counts", "totals"), ("totals", "large"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from medallion.runtime.check import (
 from medallion.spark import checkpoints
 from tests.support import PROJECT
 from tests.support.home import Home, tree
+from tests.support.sql import write
 
 SOURCE = {"silver": {"at": "time", "shop": "shop"}, "event_time": "at", "keys": ["at", "shop"]}
 GUARDS = [
@@ -38,7 +40,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.document = {
+        self.document: dict[str, Any] = {
             "sources": {"sales": dict(SOURCE)},
             "gold": {
                 "counts": {
@@ -246,3 +248,19 @@ def test_changed_definitions_need_a_rebuild(
         assert (list(result.rebuilds), result.exit_status) == (["silver.sales"], 2)
         assert problem in result.rebuilds["silver.sales"]
         assert "medallion refresh silver.sales" in result.rebuilds["silver.sales"]
+
+
+def test_check_views(project: Project) -> None:
+    """A view is planned if its tables are there."""
+    write(project.folder / "data/lakehouse", "gold.n", "SELECT 1 AS total")
+    project.document["views"] = {
+        "good": "SELECT total FROM gold.n",
+        "too_early": "SELECT nope FROM gold.later",
+        "wrong": "SELECT tota FROM gold.n",
+        "writes": "DROP TABLE x",
+    }
+    errors = [error for error in project.check().errors if "views." in error]
+    assert len(errors) == 2
+    expected = "views.wrong is wrong: view wrong: there is no column tota: did you mean total?"
+    assert expected in errors[0]
+    assert "views.writes is wrong: only SELECT" in errors[1]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from medallion.errors import MedallionError, UsageError
-from medallion.sql.engine import Result, query
+from medallion.sql.engine import query
+from medallion.sql.result import Result
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
 
@@ -142,7 +146,10 @@ def test_query_before_the_first_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("SELECT nope FROM gold.device_counts", "No field named nope. Valid fields are"),
+        (
+            "SELECT nope FROM gold.device_counts",
+            "no column nope; the columns are window_start, device",
+        ),
         ("SELECT CAST(device AS int) FROM gold.device_counts", "nexus4_1"),
         ("SELEC 1", "not SELEC"),
     ],
@@ -175,3 +182,47 @@ def test_query_times_are_utc(root: str, text: str) -> None:
 def test_import_does_not_load_the_engine() -> None:
     code = "import sys, medallion.sql.engine; sys.exit('deltalake' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+VIEWS = {
+    "totals": "SELECT device, total_recordings AS n FROM gold.device_counts;",
+    "large": "SELECT * FROM totals WHERE n > 5",
+}
+
+
+def test_query_views_read_tables_and_earlier_views(root: str) -> None:
+    assert query(root, "SELECT device FROM large", VIEWS).rows == [("nexus4_2",)]
+    both = "SELECT count(*) FROM totals JOIN large USING (device)"
+    assert query(root, both, VIEWS).rows == [(1,)]
+    assert query(root, "DESCRIBE totals", VIEWS).rows[1][:2] == ("n", "Int64")
+    assert ("view", "large") in query(root, "SHOW TABLES", VIEWS).rows
+
+
+def test_query_view_that_writes_is_refused(root: str) -> None:
+    with pytest.raises(UsageError, match="view v: only SELECT"):
+        query(root, "SELECT * FROM v", {"v": "DROP TABLE x"})
+    assert query(root, "SELECT 1", {"v": "DROP TABLE x"}).rows == [(1,)]  # it is not used
+
+
+def test_query_as_of_version_and_time(tmp_path: Path) -> None:
+    write(tmp_path, "gold.n", "SELECT 1 AS n")
+    write_deltalake(tmp_path / "gold/n", pa.table({"n": [2]}), mode="append")
+    write(tmp_path, "gold.m", "SELECT 1 AS m")
+    log = tmp_path / "gold/n/_delta_log"
+    for version, text in enumerate(("2026-05-01T00:00:00+00:00", "2026-05-02T00:00:00+00:00")):
+        commit = log / f"{version:020}.json"
+        time = int(datetime.fromisoformat(text).timestamp() * 1000)
+        commit.write_text(re.sub(r'"timestamp":\d+', f'"timestamp":{time}', commit.read_text()))
+    root, count = str(tmp_path), "SELECT count(*) FROM gold.n"
+    assert query(root, count, as_of=0).rows == [(1,)]
+    assert query(root, count, as_of=1).rows == [(2,)]
+    day = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    assert query(root, count, as_of=day).rows == [(1,)]
+    assert query(root, count, as_of=day.replace(day=3)).rows == [(2,)]
+    for refused in (2, day.replace(year=2025)):
+        with pytest.raises(
+            UsageError, match=r"gold\.n has the versions 0 \(of 2026-05-01 00:00:00"
+        ):
+            query(root, count, as_of=refused)
+    with pytest.raises(UsageError, match="a version is of one table"):
+        query(root, "SELECT * FROM gold.n, gold.m", as_of=0)

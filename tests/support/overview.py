@@ -19,7 +19,7 @@ from medallion.inspect.overview import (
 )
 from medallion.inspect.status import QueryStatus
 from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
-from medallion.sql.engine import Result
+from medallion.sql.result import Result
 from medallion.state.ledger import Entry
 from medallion.state.runs import GateRecord
 from medallion.storage.delta_tables import TableSize

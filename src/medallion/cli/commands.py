@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.cli.terminal import print_message, print_result, to_json, write_lines
+from medallion.cli.terminal import print_message, print_result, to_json
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import UsageError
@@ -233,20 +233,9 @@ def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[
 
 @signals.default_signals()
 def sql(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
-    from medallion.sql import engine
+    from medallion.cli.sql import run_sql
 
-    started, root, statement = time.monotonic(), str(config.layout.root), options.statement
-    if options.more:
-        raise UsageError('put the statement in quotes: medallion sql "SELECT ..."')
-    if options.csv:
-        write_lines(render_tables.csv_lines(*engine.stream_rows(root, statement)))
-        return 0
-    result = engine.query(root, statement)
-    _present(options, render_tables.sql_json, render_tables.sql_text, result)
-    if not options.json:
-        print_result(f"({counted(len(result.rows), 'row')}, {time.monotonic() - started:.2f} s)")
-    return 0
+    return run_sql(config, options)
 
 
 def check(config: Config, options: argparse.Namespace) -> int:

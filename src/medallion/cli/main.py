@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from medallion import __version__
 from medallion.cli import commands
-from medallion.cli.terminal import flush_output, print_message
+from medallion.cli.terminal import flush_output, print_error, print_message
 from medallion.config.loader import load_with_errors
 from medallion.config.model import Config
 from medallion.errors import (
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             config, options.config_errors = load_with_errors(environ)
             return _run_command(command, config, options)
     except MedallionError as error:
-        for message in error.messages:
-            _print_error(f"medallion: {message}", options.debug)
+        _print_trace(options.debug)
+        print_error(error)
         return error.exit_status
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
@@ -106,9 +106,13 @@ def _report_unexpected(error: Exception, debug: bool) -> int:
 
 def _print_error(line: str, debug: bool = False) -> None:
     """Print an error, after its stack trace if `debug` is set."""
-    trace = traceback.format_exc().splitlines() if debug else []
-    for each in (*trace, line):
-        print_message(each, sys.stderr)
+    _print_trace(debug)
+    print_message(line, sys.stderr)
+
+
+def _print_trace(debug: bool) -> None:
+    for line in traceback.format_exc().splitlines() if debug else ():
+        print_message(line, sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -219,11 +223,23 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 
 def _add_sql(sql: argparse.ArgumentParser) -> None:
-    sql.add_argument("statement", help='in quotes, such as "SELECT * FROM gold.device_counts"')
-    sql.add_argument("more", nargs="*", help=argparse.SUPPRESS)  # a statement without quotes
+    sql.add_argument(
+        "statement",
+        nargs="*",
+        metavar="STATEMENT",
+        help='in quotes, such as "SELECT * FROM gold.device_counts"; without one, a terminal gets '
+        "a prompt, and else standard input is read",
+    )
+    sql.add_argument("-f", "--file", type=_path, help="run the statements of a file (- for stdin)")
+    sql.add_argument(
+        "--as-of",
+        metavar="TIME|VERSION",
+        help="read the tables as they were, such as 2026-05-01T12:00 (UTC) or version 12",
+    )
     forms = sql.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help=_JSON)
     forms.add_argument("--csv", action="store_true", help="print CSV with a header")
+    forms.add_argument("--parquet", type=_path, metavar="FILE", help="write a Parquet file")
 
 
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # each command imports what it needs
     from medallion.ingest.schema.registry import SchemaVersion
     from medallion.runtime.backfill import BackfillResult
     from medallion.runtime.maintenance import MaintenanceResult
-    from medallion.sql.engine import Names, Result
+    from medallion.sql.result import Names, Result
     from medallion.state.ledger import Entry
 
 _TIMES = ("modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at")

@@ -112,6 +112,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         flows=_flows(overview),
         balance=_balance(overview),
         gold=[_gold(table) for table in overview.gold],
+        has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
         gates={"rows": _gates(overview)},
         quarantine=[_quarantine(overview, name) for name in overview.broken],
         files=[(e.path, e.state, e.why, e.moved_to) for e in _attention(overview)],

@@ -16,11 +16,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from io import TextIOWrapper
 from types import NoneType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from medallion.errors import UsageError
+from medallion.errors import MedallionError, StatementError, UsageError
 from medallion.storage.text import error_reason, printable
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NARROW = 14  # characters: a table whose columns would be narrower is printed as records
 _NUMBERS = {int, float, Decimal, NoneType}
 
 
@@ -45,6 +49,14 @@ def print_message(text: str, file: TextIO | None = None) -> None:
     """Print one line of progress; work continues if it cannot be written."""
     with suppress(UsageError):
         print_result(printable(text), file)
+
+
+def print_error(error: MedallionError) -> None:
+    """Print the messages of an error, and point at the wrong part of a SQL statement."""
+    for message in error.messages:
+        print_message(f"medallion: {message}", sys.stderr)
+    for line in error.pointer if isinstance(error, StatementError) else ():
+        print_message(line, sys.stderr)
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -138,6 +150,55 @@ def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list
         padded.append([cells[0], "-" * width, *cells[1:]])
     lines = enumerate(zip(*padded, strict=True))
     return [("-+-" if at == 1 else " | ").join(line).rstrip() for at, line in lines]
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows to a terminal, in its width; rows with too many columns as a list of values."""
+    from rich.console import Console  # late: commands that print no table start faster
+
+    console = Console()
+    cells = [["NULL" if value is None else cell_text(value) for value in row] for row in rows]
+    names = [printable(name) for name in columns]
+    texts = [[printable(cell) for cell in row] for row in cells]
+    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
+    is_narrow = sum(min(width, _NARROW) + 3 for width in widths) > console.width
+    numbers = [
+        bool(rows) and all(type(row[at]) in _NUMBERS for row in rows) for at in range(len(names))
+    ]
+    with _translate_write_errors():
+        if is_narrow:
+            _print_records(console, names, texts)
+        else:
+            _print_grid(console, names, texts, numbers)
+
+
+def _print_grid(
+    console: Console, names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool]
+) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, is_number in zip(names, numbers, strict=True):
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(Text(name), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _print_records(console: Console, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.rule import Rule
+    from rich.table import Table
+    from rich.text import Text
+
+    for number, row in enumerate(rows, 1):
+        console.print(Rule(f"row {number:,}", align="left", style="dim"))
+        record = Table.grid(padding=(0, 2))
+        for name, cell in zip(names, row, strict=True):
+            record.add_row(Text(name, style="bold"), Text(cell))
+        console.print(record)
 
 
 def _encodable(text: str, encoding: str) -> str:

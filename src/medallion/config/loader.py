@@ -87,7 +87,7 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     errors = Errors()
     with errors.collecting():
-        document.allow_only("sources", "gold", "maintain", _QUERIES, *monitoring.KEYS)
+        document.allow_only("sources", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
     sources = _sources(document, layout, errors)
     gold = _gold(document, sources, file.parent, errors)
     master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
@@ -105,6 +105,9 @@ def load_with_errors(
     with errors.collecting():
         found = monitoring.parse_monitoring(document, environ, dotenv)
         config = replace(config, monitoring=found)
+    with errors.collecting():
+        views = document.optional("views", values.named_columns, "names with their SQL")
+        config = replace(config, views=views or {})
     return config, errors
 
 

@@ -423,6 +423,8 @@ class Config:
         login: The login for Kafka's brokers.
         max_concurrent_queries: The most queries of `run` and `nightly` that run at once; by
             default 4 for each core. The queries of a stream always run.
+        views: Names for SQL over the tables and earlier views, known to `medallion sql`, the report
+            and `medallion.spark_session()`, so it must be SQL of DataFusion and of Spark.
         monitoring: What is sent and written for other systems.
     """
 
@@ -435,6 +437,7 @@ class Config:
     maintain: Maintenance
     login: Login = field(default_factory=Login)
     max_concurrent_queries: int | None = None
+    views: Mapping[str, str] = field(default_factory=dict)
     silver: Mapping[str, ChildTable] = field(default_factory=dict)
     monitoring: Monitoring = field(default_factory=Monitoring)
 

@@ -9,11 +9,12 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.sql import engine
+from medallion.sql.result import Result
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import quote_identifier
 
 ROWS_SHOWN = 10
-_EMPTY = engine.Result((), [])
+_EMPTY = Result((), [])
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class FirstRows:
 
     table: str
     rows: int
-    first: engine.Result
+    first: Result
     unreadable: str | None = None
     groups: tuple[str, ...] = ()
 
@@ -54,22 +55,32 @@ def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
 
 
 def newest_rows(config: Config, table: str, limit: int) -> FirstRows:
-    """Return rows of a table for the report: the newest, or the first if it has no times."""
+    """Return rows of a gold table or view: the newest, or the first if it has no times."""
     try:
-        rows = delta_tables.row_count(config.layout.table(table))
-        if not rows:
+        if not (rows := _row_count(config, table)):
             return FirstRows(table, 0, _EMPTY)
-        root = str(config.layout.root)
-        columns = engine.query(root, f"DESCRIBE {table}").rows
+        columns = _query(config, f"DESCRIBE {table}").rows
         times = [name for name, type_, _ in columns if type_.startswith(("Timestamp", "Date"))]
         order = f"{quote_identifier(times[0])} desc" if times else "1"
-        sql = f"select * from {table} order by {order} limit {limit}"
-        return FirstRows(table, rows, engine.query(root, sql), groups=_groups(config, table))
+        first = _query(config, f"select * from {table} order by {order} limit {limit}")
+        return FirstRows(table, rows, first, groups=_groups(config, table))
     except ITEM_ERRORS as error:
         return FirstRows(table, 0, _EMPTY, _unreadable(table, error))
 
 
+def _row_count(config: Config, table: str) -> int:
+    if table in config.views:
+        return int(_query(config, f"select count(*) from {table}").rows[0][0])
+    return delta_tables.row_count(config.layout.table(table))
+
+
+def _query(config: Config, statement: str) -> Result:
+    return engine.query(str(config.layout.root), statement, config.views)
+
+
 def _groups(config: Config, table: str) -> tuple[str, ...]:
+    if table in config.views:
+        return ()
     definition = config.gold[table.removeprefix("gold.")].definition
     return definition.groups if isinstance(definition, Aggregate) else ()
 

@@ -19,7 +19,7 @@ from medallion.inspect.catalog import FirstRows, newest_rows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
-from medallion.sql import engine
+from medallion.sql import engine, guard
 from medallion.state import runs
 from medallion.state.runs import GateRecord, LastRun
 from medallion.storage import clock, delta_tables, records
@@ -94,7 +94,7 @@ class Overview:
         nightly: the last complete nightly run.
         arrivals: when the last rows of each source and gold table arrived, in microseconds.
         stale: sources and gold tables without new rows for too long.
-        gold: the newest rows of each gold table.
+        gold: the newest rows of each gold table and view.
         broken: number of quarantined rows by silver table and rule; a row that breaks two counts
             twice.
         gates: each table's last gate.
@@ -140,7 +140,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     """
     created_at, seen = clock.now_micros(), observe(config)
     audit, state = run_audit(config, patience=patience), seen.run_state
-    tables = [f"gold.{name}" for name in config.gold]
+    tables = [*(f"gold.{name}" for name in config.gold), *config.views]
     gold = tuple(newest_rows(config, table, _GOLD_ROWS) for table in tables)
     unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
 
@@ -184,7 +184,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         schemas=tuple(
             sorted(chain.from_iterable(schemas.values()), key=lambda e: e.created_at, reverse=True)
         ),
-        edges=tuple(_edges(config)),
+        edges=tuple(read_or([], partial(_edges, config))),
         unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
     )
 
@@ -278,9 +278,15 @@ def _edges(config: Config) -> list[tuple[str, str]]:
     """Return which tables and outputs are computed from which sources and tables."""
     edges = []
     for query in queries(config):
-        inputs = query.upstream or (f"{config.sources[query.source].format}: {query.source}",)
-        edges += [(each, target) for each in inputs for target in query.targets or (query.name,)]
-    for source in config.sources.values():
-        if source.lookup:
-            edges.append((source.lookup.file, f"silver.{source.name}"))
+        source = f"{config.sources[query.source].format}: {query.source}"
+        targets = query.targets or (query.name,)
+        edges += [(each, target) for each in query.upstream or (source,) for target in targets]
+    for name, settings in config.sources.items():
+        if settings.lookup:
+            edges.append((settings.lookup.file, f"silver.{name}"))
+    for name, sql in config.views.items():
+        parsed = guard.parse_read_only(sql)
+        tables = sorted(parsed.tables & config.layout.tables().keys())
+        views = (view for view in config.views if view in parsed.names and view != name)
+        edges += [(each, name) for each in (*tables, *views)]
     return edges

@@ -35,6 +35,7 @@ from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_pa
 from medallion.runtime import planner
 from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
+from medallion.sql import engine, guard
 from medallion.state import ledger, pending_work
 from medallion.state.ledger import ReasonCode
 from medallion.state.pending_work import WorkReason
@@ -116,6 +117,16 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     return result
 
 
+def _check_view(config: Config, name: str) -> None:
+    """Plan the SQL of a view, if its tables are there."""
+    try:
+        tables = guard.parse_read_only(config.views[name]).tables
+        if tables and tables <= config.layout.tables().keys():
+            engine.query(config.layout.root, f"EXPLAIN SELECT * FROM {name}", config.views)
+    except UsageError as error:
+        raise config_error(config.pipeline_file, f"views.{name}", f"is wrong: {error}") from None
+
+
 def refuse_invalid_project(config: Config, errors: Iterable[ConfigError] = ()) -> None:
     """Find all that is wrong with a project and that does not need Spark, before a run starts it.
 
@@ -178,6 +189,9 @@ def _check_sql(config: Config, result: CheckResult) -> None:
             _check_silver(config, source, result)
     for table in config.gold.values():
         _check_gold(config, table, result)
+    for name in config.views:
+        with result.collecting():
+            _check_view(config, name)
     for name in query_names(config):
         with result.collecting():
             if layer_of(name) != "gold":

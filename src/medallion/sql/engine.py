@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medallion.errors import UsageError
+from medallion.errors import StatementError, UsageError
 from medallion.sql import guard
+from medallion.sql.mistakes import describe
+from medallion.sql.result import Names, Result, batch_rows
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout, unsupported_path_reason
 
 if TYPE_CHECKING:
-    from arro3.core import Array
+    from arro3.core import RecordBatch, RecordBatchReader, Schema
     from deltalake import QueryBuilder
 
-Names = tuple[str, ...]
 Rows = Iterator[tuple[Any, ...]]
+AsOf = int | datetime
+"""The version of a table, or a time."""
 
 _SETTINGS = {
     "datafusion.catalog.information_schema": "true",
@@ -32,25 +35,47 @@ _SETTINGS = {
     "datafusion.sql_parser.enable_ident_normalization": "false",
 }
 _BREAKS = re.compile(r"(?:\s|\x1b\[\d*m)+")
-_ADVICE = re.compile(r"\s*You can use double quotes .*?enable_ident_normalization\S* configuration")
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a statement: column names, and rows of plain Python values."""
+def query(
+    root: str | os.PathLike[str],
+    statement: str,
+    views: Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+) -> Result:
+    """Run one read-only statement over the tables `layer.table` under `root`.
 
-    columns: Names
-    rows: list[tuple[Any, ...]]
+    Args:
+        root: the lakehouse.
+        statement: the statement.
+        views: SQL by the name of each view; one may read those before it.
+        as_of: the version of the table, or the time of all tables.
+
+    Raises:
+        UsageError: the statement is wrong; a `StatementError` has the wrong part.
+    """
+    schema, batches = execute(os.fspath(root), statement, views, as_of)
+    return Result(tuple(schema.names), batches=(schema, list(batches)))
 
 
-def query(root: str | os.PathLike[str], statement: str) -> Result:
-    """Run one read-only statement over the tables `layer.table` under `root`."""
-    columns, rows = stream_rows(os.fspath(root), statement)
-    return Result(columns, list(rows))
-
-
-def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
+def stream_rows(
+    root: str,
+    statement: str,
+    views: Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+) -> tuple[Names, Rows]:
     """Run a statement like `query`, but stream rows that need not fit in memory."""
+    schema, batches = execute(root, statement, views, as_of)
+    return tuple(schema.names), (row for batch in batches for row in batch_rows(batch))
+
+
+def execute(
+    root: str,
+    statement: str,
+    views: Mapping[str, str] | None = None,
+    as_of: AsOf | None = None,
+) -> tuple[Schema, Iterator[RecordBatch]]:
+    """Run a statement like `query`; return its schema, and stream its record batches."""
     parsed = guard.parse_read_only(statement)
     layout = Layout(Path(root))
     layout.require_root()
@@ -58,66 +83,82 @@ def stream_rows(root: str, statement: str) -> tuple[Names, Rows]:
         raise UsageError(f"{root}: {reason}")
     known = layout.tables()
     if parsed.lists_tables:
-        return ("layer", "table"), iter([tuple(name.split(".", 1)) for name in sorted(known)])
+        names = [*sorted(known), *(f"view.{name}" for name in views or ())]
+        parsed = guard.parse_read_only(_list_sql(names))
+    used, sql = _used_views(parsed, views or {}), parsed.sql
     # Only the named tables are opened, unless the statement is about tables in general.
-    names = set(known) if parsed.asks_about_tables else parsed.tables
-    engine = _open_engine(names, known)
-    tables_hint = f"the tables are {', '.join(sorted(known))}"
-    empty_hint = "no nightly run yet: start one with medallion nightly"
-    rows = _stream_batches(
-        engine, parsed.sql, f"under {root}; {tables_hint if known else empty_hint}"
-    )
-    return next(rows), rows
-
-
-def _stream_batches(engine: QueryBuilder, sql: str, hint: str) -> Rows:
-    """Yield the column names, then the rows; raise UsageError for errors of the engine."""
-    try:
+    named = parsed.tables.union(*(view.tables for view in used.values()))
+    engine = _open_engine(set(known) if parsed.asks_about_tables else named, known, as_of)
+    for name, view in used.items():
+        with _translated_errors(view.sql, f"view {name}: ", root, known):
+            engine.execute(f"CREATE VIEW {_quoted(name)} AS {view.sql}").read_all()
+    with _translated_errors(sql, "", root, known):
         reader = engine.execute(sql)
-        yield tuple(reader.schema.names)
-        for batch in reader:
-            yield from zip(*(_python_values(column) for column in batch.columns), strict=True)
-    except MemoryError:
+        return reader.schema, _stream(reader, sql, root, known)
+
+
+def _list_sql(names: Iterable[str]) -> str:
+    """Return a statement whose rows are the names of tables."""
+    rows = (name.replace("'", "''").split(".", 1) for name in names)
+    values = ", ".join(f"('{layer}', '{table}')" for layer, table in rows)
+    columns = 'AS t(layer, "table")'
+    if not values:
+        return f"SELECT * FROM (VALUES ('', '')) {columns} WHERE false"
+    return f"SELECT * FROM (VALUES {values}) {columns}"
+
+
+def _stream(
+    reader: RecordBatchReader, sql: str, root: str, known: Iterable[str]
+) -> Iterator[RecordBatch]:
+    with _translated_errors(sql, "", root, known):  # also between rows, for example of a cast
+        yield from reader
+
+
+def _used_views(statement: guard.Statement, views: Mapping[str, str]) -> dict[str, guard.Statement]:
+    """Return the views that a statement names, directly or through others, in their order."""
+    names, used = set(statement.names), dict[str, guard.Statement]()
+    for name in reversed(list(views)):
+        if name in names or statement.asks_about_tables:
+            try:
+                used[name] = guard.parse_read_only(views[name])
+            except UsageError as error:
+                raise UsageError(f"view {name}: {error}") from None
+            names |= used[name].names
+    return dict(reversed(list(used.items())))
+
+
+@contextmanager
+def _translated_errors(sql: str, prefix: str, root: str, known: Iterable[str]) -> Iterator[None]:
+    """Raise StatementError for errors of the engine.
+
+    Args:
+        sql: the statement for the engine.
+        prefix: the start of the message.
+        root: the lakehouse.
+        known: its tables.
+    """
+    try:
+        yield
+    except (MemoryError, UsageError):
         raise
-    except Exception as error:  # also between rows, for example of a cast
-        line = _BREAKS.sub(" ", str(error))
-        if missing := _missing_table(line):
-            line = f"there is no table {missing} {hint}"
-        # The advice does not apply: names are case-sensitive already.
-        raise UsageError(_ADVICE.sub("", line)) from error
+    except Exception as error:
+        message, span = describe(_BREAKS.sub(" ", str(error)), sql, root, sorted(known))
+        raise StatementError(f"{prefix}{message}", sql, span) from error
 
 
-def _missing_table(text: str) -> str | None:
-    """Return the missing table that a message names: the engine has no error code for it."""
-    match = re.search(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found", text)
-    return match[1] if match else None
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
-def _python_values(column: Array) -> list[Any]:
-    """Return a column as Python values, or as strings if Python has no such type."""
-    from arro3.core import DataType  # imported late, for --help
-
-    if not DataType.is_interval(column.type):
-        with suppress(ValueError, OverflowError):  # a time beyond the year 9999
-            values = list(column.to_pylist())
-            return list(map(_maps_as_dicts, values)) if "Map(" in str(column.type) else values
-    return list(column.cast(DataType.utf8()).to_pylist())
-
-
-def _maps_as_dicts(value: Any) -> Any:
-    """Return a value with dictionaries in place of arro3's lists of pairs."""
-    if isinstance(value, dict):
-        return {name: _maps_as_dicts(item) for name, item in value.items()}
-    if not isinstance(value, list):
-        return value
-    if value and all(isinstance(item, tuple) for item in value):
-        with suppress(TypeError):  # keys that are structs are dictionaries
-            return {key: _maps_as_dicts(item) for key, item in value}
-    return list(map(_maps_as_dicts, value))
-
-
-def _open_engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBuilder:
+def _open_engine(
+    names: AbstractSet[str], tables: Mapping[str, Path], as_of: AsOf | None
+) -> QueryBuilder:
     """Return an engine with those tables of `names` that exist.
+
+    Args:
+        names: names of tables in any case.
+        tables: the paths of all tables.
+        as_of: the version of the table, or the time of all tables.
 
     Raises:
         MedallionError: a table cannot be read; the message names the file and what to do.
@@ -126,11 +167,17 @@ def _open_engine(names: AbstractSet[str], tables: Mapping[str, Path]) -> QueryBu
 
     engine = QueryBuilder(_SETTINGS)
     paths = {name.lower(): path for name, path in tables.items()}
-    for name in sorted(name for name in names if name.lower() in paths):
+    existing = sorted(name for name in names if name.lower() in paths)
+    if isinstance(as_of, int) and len({name.lower() for name in existing}) > 1:
+        raise UsageError(f"--as-of {as_of}: a version is of one table; give a time for several.")
+    for name in existing:
         path = paths[name.lower()]
         if not delta_tables.table_exists(path):  # its first commit is not complete yet
             continue
-        schema, table = ('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
+        schema, table = map(_quoted, name.split(".", 1))
         engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()
-        engine.register(f"{schema}.{table}", delta_tables.open_table(path))
+        delta = delta_tables.open_table(path)
+        if as_of is not None:
+            delta = delta_tables.open_table_at(path, as_of)
+        engine.register(f"{schema}.{table}", delta)
     return engine

@@ -18,12 +18,14 @@ class Statement:
     Attributes:
         sql: the statement for the engine.
         tables: every `layer.name` in it, as it is spelled; `alias.column` may be among them.
+        names: every identifier and keyword in it.
         lists_tables: True for SHOW TABLES.
         asks_about_tables: True for any SHOW, and if it reads the information schema.
     """
 
     sql: str
     tables: frozenset[str]
+    names: frozenset[str]
     lists_tables: bool
     asks_about_tables: bool
 
@@ -41,9 +43,18 @@ def parse_read_only(statement: str) -> Statement:
     return Statement(
         sql,
         frozenset(_table_names(tokens)),
+        frozenset(token.name for token in tokens),
         lists_tables=words == ["show", "tables"],
         asks_about_tables=words[0] == "show" or "information_schema" in words,
     )
+
+
+def split_statements(text: str) -> list[str]:
+    """Return the statements of a script, without the `;` between them."""
+    ends = [token.start for token in _tokenize(text) if token.text == ";"]
+    starts = [0, *(end + 1 for end in ends)]
+    parts = (text[start:end] for start, end in zip(starts, [*ends, len(text)], strict=True))
+    return [part.strip() for part in parts if _tokenize(part)]
 
 
 class _Token(NamedTuple):

@@ -8,13 +8,14 @@ import shutil
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from medallion.errors import MedallionError, error_message
+from medallion.errors import MedallionError, UsageError, error_message
 from medallion.storage import delta_log
 from medallion.storage.files import file_info
 from medallion.storage.table_specs import Columns
@@ -107,6 +108,29 @@ def open_for_write(table: Path) -> DeltaTable:
         return DeltaTable(table)
     except (DeltaError, OSError) as error:
         raise _unreadable_table_error(table, error) from error
+
+
+def open_table_at(table: Path, at: int | datetime) -> DeltaTable:
+    """Return a table at a version, or at its newest version at a time.
+
+    Raises:
+        UsageError: the log has no such version, or none so old.
+    """
+    delta, name = open_for_write(table), f"{table.parent.name}.{table.name}"
+    commits = {commit["version"]: commit["timestamp"] / 1000 for commit in delta.history()}
+    if isinstance(at, int):
+        versions = [version for version in commits if version == at]
+    else:
+        versions = [version for version, time in commits.items() if time <= at.timestamp()]
+    if not versions:
+        oldest = min(commits)
+        since = datetime.fromtimestamp(commits[oldest], UTC).replace(tzinfo=None)
+        raise UsageError(
+            f"--as-of {at}: {name} has the versions {oldest} (of {since.isoformat(' ')} UTC) to "
+            f"{max(commits)}."
+        )
+    delta.load_as_version(max(versions))
+    return delta
 
 
 def data_files(table: Path, at: int | None = None) -> list[Path]:

@@ -8,7 +8,7 @@ import filecmp
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from stat import S_ISREG
@@ -61,13 +61,23 @@ def write_atomic(file: Path, data: str | bytes) -> None:
 
     The file's directory must exist. Strings are encoded as UTF-8.
     """
+    with replacing(file) as unfinished:
+        unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Yield a temporary path, whose content replaces a file when the block ends without an error.
+
+    Readers see the complete new content or the old one, even after a crash.
+    """
     unfinished = temporary_path(file)
     try:
-        unfinished.write_bytes(data.encode() if isinstance(data, str) else data)
+        yield unfinished
         # Without this, a power failure could leave the new name with an empty file.
         sync(unfinished)
         unfinished.replace(file)
-    except OSError:
+    except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
     sync(file.parent)

@@ -1,0 +1,88 @@
+"""Messages for mistakes in statements: which word is wrong, and the nearest name.
+
+The engine has no error codes, so this module reads its messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from medallion.config.expressions import nearest_name
+
+Span = tuple[int, int]
+
+_TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found")
+_COLUMN = re.compile(r"No field named (.+?)\.(?= |$)(?:.*?Valid fields are (.*)\.)?")
+_FUNCTION = re.compile(r"Invalid function '(.+?)'\.(?: Did you mean '(.+?)'\?)?")
+_POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_PARSER = re.compile(r'^SQL error: \w+\("(.*)"\)$')
+_WORD = re.compile(r"\w+|'[^'\n]*'?|\"[^\"\n]*\"?|\S")
+_MOST_COLUMNS = 30
+
+
+def describe(text: str, sql: str, root: str, tables: Sequence[str]) -> tuple[str, Span | None]:
+    """Return the message for an error of the engine, and the wrong part of the statement.
+
+    Args:
+        text: the engine's message in one line.
+        sql: the statement.
+        root: the lakehouse.
+        tables: its tables.
+    """
+    if match := _TABLE.search(text):
+        return _missing_table(match[1], root, tables), _find(match[1], sql)
+    if match := _COLUMN.search(text):
+        name = match[1].replace('"', "")
+        columns = [column.replace('"', "") for column in (match[2] or "").split(", ") if column]
+        return _missing_column(name, columns), _find(name, sql)
+    if match := _FUNCTION.search(text):
+        nearest = nearest_name(match[1], [match[2] or ""])
+        advice = f": did you mean {nearest}?" if nearest else ""
+        return f"there is no function {match[1]}{advice}", _find(match[1], sql)
+    if match := _PARSER.search(text):
+        message = _POSITION.sub("", match[1])
+        return f"{message[:1].lower()}{message[1:]}", _at_position(text, sql)
+    return text, None
+
+
+def _missing_table(name: str, root: str, tables: Sequence[str]) -> str:
+    if not tables:
+        return (
+            f"there is no table {name} under {root}; no nightly run yet: start one with medallion "
+            "nightly"
+        )
+    if nearest := nearest_name(name, tables):
+        return f"there is no table {name} under {root}: did you mean {nearest}?"
+    return f"there is no table {name} under {root}; the tables are {', '.join(tables)}"
+
+
+def _missing_column(name: str, columns: Sequence[str]) -> str:
+    """Return the message for a column, which may have the name or alias of its table."""
+    prefix, _, short = name.rpartition(".")
+    by_name = {column.rpartition(".")[2]: column for column in columns}
+    if nearest := nearest_name(short, list(by_name)):
+        return f"there is no column {name}: did you mean {f'{prefix}.' * bool(prefix)}{nearest}?"
+    if not columns:
+        return f"there is no column {name}; a string is written in single quotes"
+    shown = ", ".join(list(by_name)[:_MOST_COLUMNS])
+    return f"there is no column {name}; the columns are {shown}"
+
+
+def _find(name: str, sql: str) -> Span | None:
+    """Return where a name is in a statement: as it is, or in quotes, or its last part."""
+    last = name.rpartition(".")[2]
+    for text in (name, last):
+        if match := re.search(rf"(?<!\w){re.escape(text)}(?!\w)", sql):
+            return match.span()
+    return None
+
+
+def _at_position(text: str, sql: str) -> Span | None:
+    """Return the word at the engine's line and column, which count from 1."""
+    if not (match := _POSITION.search(text)):
+        return (len(sql.rstrip()), len(sql.rstrip()) + 1)  # at the end
+    line, column = int(match[1]), int(match[2])
+    start = sum(len(each) + 1 for each in sql.split("\n")[: line - 1]) + column - 1
+    word = _WORD.match(sql, start)
+    return word.span() if word else (start, start + 1)

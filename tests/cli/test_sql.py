@@ -1,0 +1,202 @@
+"""`medallion sql`: its input, its forms, and its prompt."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from medallion.cli import sql as command
+from medallion.cli import sql_prompt
+from medallion.cli.sql import Database
+from medallion.cli.terminal import print_table
+from medallion.config.loader import load
+from medallion.errors import UsageError
+from medallion.storage.paths import Layout
+from tests.support import PROJECT
+from tests.support.sql import write
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    write(tmp_path, "gold.totals", "SELECT * FROM (VALUES ('a', 1), ('b', 2)) AS t(device, total)")
+    views = {"large": "SELECT * FROM gold.totals WHERE total > 1"}
+    return Database(replace(load({}, PROJECT), layout=Layout(tmp_path), views=views))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def run(database: Database, *statement: str, **options: Any) -> int:
+    given: dict[str, Any] = dict.fromkeys(("file", "as_of", "json", "csv", "parquet"))
+    given |= {"statement": list(statement), **options}
+    return command.run_sql(database.config, Namespace(**given))
+
+
+def test_sql_of_a_file_runs_each_statement(
+    database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.sql"
+    file.write_text(
+        "-- ; not here\nSELECT ';' AS a;\n\nSELECT total FROM large;;", encoding="utf-8"
+    )
+    run(database, file=str(file))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "row" not in line]
+    assert lines == ["a", "-", ";", "total", "-----", "    2"]
+    with pytest.raises(UsageError, match="--json is for one statement; there are 2"):
+        run(database, file=str(file), json=True)
+    with pytest.raises(UsageError, match="a statement or --file, not both"):
+        run(database, "SELECT 1", file=str(file))
+    with pytest.raises(UsageError, match=r"--file .*none.sql: No such file"):
+        run(database, file=str(tmp_path / "none.sql"))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"file": "-"}])
+def test_sql_of_standard_input(
+    database: Database,
+    arguments: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT count(*) AS n FROM gold.totals"))
+    run(database, json=True, **arguments)
+    assert json.loads(capsys.readouterr().out) == {"columns": ["n"], "rows": [[2]]}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" -- nothing\n"))
+    with pytest.raises(UsageError, match="the statement is empty"):
+        run(database, **arguments)
+
+
+def test_sql_to_parquet_is_complete_or_absent(database: Database, tmp_path: Path) -> None:
+    file = tmp_path / "out.parquet"
+    run(database, "SELECT device, total FROM gold.totals ORDER BY 1", parquet=str(file))
+    assert duckdb.read_parquet(str(file)).fetchall() == [("a", 1), ("b", 2)]
+    before = file.read_bytes()
+    with pytest.raises(UsageError):
+        run(database, "SELECT CAST(device AS int) FROM gold.totals", parquet=str(file))
+    assert file.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["out.parquet"]
+    with pytest.raises(UsageError, match=r"--parquet .*No such file"):
+        run(database, "SELECT 1", parquet=str(tmp_path / "none" / "out.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, None),
+        ("12", 12),
+        ("2026-05-01", datetime(2026, 5, 1, tzinfo=UTC)),
+        ("2026-05-01T12:00+02:00", datetime(2026, 5, 1, 10, tzinfo=UTC)),
+    ],
+)
+def test_as_of_is_a_version_or_a_time(text: str | None, expected: object) -> None:
+    assert command._parse_as_of(text) == expected
+
+
+def test_as_of_invalid() -> None:
+    with pytest.raises(UsageError, match="--as-of yesterday: must be a version"):
+        command._parse_as_of("yesterday")
+
+
+def test_a_form_needs_a_statement(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    with pytest.raises(UsageError, match="--csv needs a statement"):
+        run(database, csv=True)
+
+
+def test_print_table_fits_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(("device", "n"), [("x" * 60, 1), (None, 22)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert [line.split()[-1] for line in lines if line.split()[-1:] in (["1"], ["22"])] == [
+        "1",
+        "22",
+    ]
+    print_table([f"column_{at}" for at in range(9)], [tuple("abcdefghi")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("row 1 ")
+    assert lines[1].split() == ["column_0", "a"]
+    assert len(lines) == 10
+
+
+def test_print_table_escapes_values(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("[red]a", "b"), [("\x1b[2J", "[bold]x")])
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "[red]a" in output
+    assert "\\x1b[2J" in output
+    assert "[bold]x" in output
+
+
+def completions(database: Database, text: str) -> list[str]:
+    completer = sql_prompt.NameCompleter(sql_prompt.Names(database))
+    found = completer.get_completions(Document(text), CompleteEvent())
+    return [completion.text for completion in found]
+
+
+def test_prompt_completes_tables_views_and_columns(database: Database) -> None:
+    assert completions(database, "SELECT * FROM gold.t") == ["gold.totals"]
+    assert completions(database, "SELECT * FROM la") == ["large"]
+    assert completions(database, "SELECT * FROM gold.totals WHERE de") == [
+        *("device", "desc", "describe")
+    ]
+    assert completions(database, "SELECT * FROM large WHERE tot") == ["total"]
+    assert completions(database, "SEL") == ["select"]
+    assert completions(database, "SELECT * FROM gold.broken WHERE tot") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", True),
+        (r"\d", True),
+        ("SELECT 1", False),
+        ("SELECT 1\nFROM x", False),
+        ("SELECT 1 ; ", True),
+    ],
+)
+def test_prompt_runs_complete_text(text: str, expected: bool) -> None:
+    assert sql_prompt.is_complete(text) == expected
+
+
+def test_prompt_session(
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A statement of two lines, a command, an error, and the end."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("SELECT total\rFROM large;\r")
+        keys.send_text("\\d gold.totals\r")
+        keys.send_text("SELECT totl FROM large;\r\\nope\r\\q\r")
+        sql_prompt.run_prompt(database)
+    output, errors = capsys.readouterr()
+    assert "total\n-----\n    2\n(1 row, " in output
+    assert "device      | Utf8View" in output
+    assert "there is no command \\nope" in output
+    assert errors == (
+        "medallion: there is no column totl: did you mean total?\n"
+        "  SELECT totl FROM large\n"
+        "         ^^^^\n"
+    )
+    history = (tmp_path / "state/medallion/sql_history").read_text(encoding="utf-8")
+    assert "+SELECT total\n+FROM large;\n" in history
