@@ -328,6 +328,20 @@ def test_metrics_file_is_absolute(tmp_path: Path) -> None:
         load({"MEDALLION_METRICS_FILE": "m.prom"}, project)
 
 
+def test_debezium_reads_files_or_a_topic(tmp_path: Path) -> None:
+    entry = {"format": "debezium", "silver": {"id": "id"}, "keys": ["id"]}
+    source = load({}, edited(tmp_path, "sources", "orders", value=entry)).sources["orders"]
+    assert (source.format, source.stream, source.is_debezium) == ("json", None, True)
+    assert source.cdc is not None
+    assert (source.cdc.sequence_by, source.cdc.apply_as_deletes) == (
+        "coalesce(_lsn, _ts_ms)",
+        "_op = 'd'",
+    )
+    entry |= {"servers": ["one:9092"], "topics": ["t"], "cdc": {"sequence_by": "_ts_ms"}}
+    source = load({}, edited(tmp_path, "sources", "orders", value=entry)).sources["orders"]
+    assert (source.format, source.cdc and source.cdc.sequence_by) == ("kafka", "_ts_ms")
+
+
 def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:
     """Any of a cluster's servers leads to all; another cluster may have a topic of that name."""
     source = {"event_time": "at", "keys": ["at"], "silver": {"at": "at"}, "format": "kafka"}

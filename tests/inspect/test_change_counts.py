@@ -43,7 +43,7 @@ def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
         at = START + timedelta(days=day)
         for name, value in zip(columns, (key, sequence, at, is_delete, f"{day}.json"), strict=True):
             columns[name].append(value)
-    write_deltalake(config.layout.table(source.rows_table), pa.table(columns))
+    write_deltalake(config.layout.table(source.rows_table), pa.table(columns), mode="append")
     return count_changes(config, source)
 
 
@@ -70,3 +70,9 @@ def test_count_changes_by_a_struct(tmp_path: Path) -> None:
 def test_count_changes_before_the_first_batch(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(pending_work, "read_up_to", lambda *_: DeltaOffset(0, -1))
     assert counts(tmp_path, CHANGES) == ChangeCounts(waiting_rows=11)
+
+
+def test_count_changes_that_wait(tmp_path: Path) -> None:
+    """The second commit is not read yet."""
+    counts(tmp_path, CHANGES)
+    assert counts(tmp_path, [(5, 1, 0, False)] * 3) == ChangeCounts(4, 3, 2, 3)

@@ -35,8 +35,9 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
         return ChangeCounts()
     read = pending_work.read_up_to(config, name, log)
     waiting = pending_work.unread_rows_in(read, log)
-    version = read.version - read.is_between_versions
-    if version < 0:
+    # If all is read, the newest version: an older one may have files that are compacted and gone.
+    version = read.version - read.is_between_versions if waiting else None
+    if version == -1:
         return ChangeCounts(waiting_rows=waiting)
     key = ", ".join(f'"{name}"' for name in source.keys)
     same = f"partition by {key}, {SEQUENCE}"

@@ -193,7 +193,7 @@ def select_rows(
         columns: the columns to read from `files`, which must have the same types in all of them.
         version: the version to read; None for the newest.
     """
-    from deltalake import QueryBuilder
+    from deltalake import DeltaTable, QueryBuilder
 
     if not table_exists(table):
         return []

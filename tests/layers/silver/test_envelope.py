@@ -1,0 +1,43 @@
+"""Debezium's envelope, from the schema of bronze alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import types as T
+
+from medallion.config.tables import CdcConfig
+from medallion.config.values import Duration
+from medallion.layers.silver.envelope import unwrapped
+from tests.support.home import a_source
+
+CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
+SOURCE = a_source(silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC)
+SOURCE = replace(SOURCE, is_debezium=True)
+
+
+def test_unwrapped_payload() -> None:
+    """A delete has only the key in `before`."""
+    bronze = T.StructType.fromDDL(
+        "payload struct<before: struct<id: int>, after: struct<id: int, name: string>, "
+        "source: struct<ts_ms: long, lsn: long>, op: string, ts_ms: long>, schema string"
+    )
+    source = unwrapped(SOURCE, bronze)
+    assert source.silver == {
+        "user_id": "if(payload.op = 'd', payload.before.`id`, payload.after.`id`)",
+        "name": "lower(if(payload.op = 'd', null, payload.after.`name`))",
+    }
+    assert source.cdc is not None
+    assert source.cdc.sequence_by == (
+        "coalesce(payload.source.lsn, coalesce(payload.source.ts_ms, payload.ts_ms))"
+    )
+    assert source.cdc.apply_as_deletes == "payload.op = 'd'"
+
+
+def test_unwrapped_without_payload() -> None:
+    bronze = T.StructType.fromDDL("before string, after struct<id: int>, op string, ts_ms long")
+    source = unwrapped(SOURCE, bronze)
+    assert source.silver["user_id"] == "if(op = 'd', null, after.`id`)"
+    assert source.silver["name"] == "lower(name)"  # no row has had it yet
+    assert source.cdc is not None
+    assert source.cdc.sequence_by == "coalesce(cast(null as bigint), coalesce(ts_ms))"
