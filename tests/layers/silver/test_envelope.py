@@ -16,12 +16,17 @@ SOURCE = a_source(silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_i
 SOURCE = replace(SOURCE, is_debezium=True)
 
 
+def struct(*plain: str, **nested: T.StructType) -> T.StructType:
+    fields = [T.StructField(name, T.StringType()) for name in plain]
+    return T.StructType([*fields, *(T.StructField(n, type_) for n, type_ in nested.items())])
+
+
 def test_unwrapped_payload() -> None:
     """A delete has only the key in `before`."""
-    bronze = T.StructType.fromDDL(
-        "payload struct<before: struct<id: int>, after: struct<id: int, name: string>, "
-        "source: struct<ts_ms: long, lsn: long>, op: string, ts_ms: long>, schema string"
-    )
+    row, key = struct("id", "name"), struct("id")
+    origin = struct("ts_ms", "lsn")
+    payload = struct("op", "ts_ms", before=key, after=row, source=origin)
+    bronze = struct("schema", payload=payload)
     source = unwrapped(SOURCE, bronze)
     assert source.silver == {
         "user_id": "if(payload.op = 'd', payload.before.`id`, payload.after.`id`)",
@@ -35,7 +40,7 @@ def test_unwrapped_payload() -> None:
 
 
 def test_unwrapped_without_payload() -> None:
-    bronze = T.StructType.fromDDL("before string, after struct<id: int>, op string, ts_ms long")
+    bronze = struct("before", "op", "ts_ms", after=struct("id"))
     source = unwrapped(SOURCE, bronze)
     assert source.silver["user_id"] == "if(op = 'd', null, after.`id`)"
     assert source.silver["name"] == "lower(name)"  # no row has had it yet
