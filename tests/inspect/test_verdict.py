@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,8 +29,9 @@ from medallion.state import refresh_plan
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import RunState
-from medallion.storage import locks
+from medallion.storage import locks, records
 from medallion.storage.paths import StoragePath
+from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, runs
 from tests.support.home import Home
 
@@ -187,10 +187,20 @@ def test_verdict_has_no_balance_beside_a_writer(
 ) -> None:
     """Its batches may not be recorded yet."""
     wrong = {"event": Balance(5, 4, 4, 0, 0, 0, 0)}
-    snapshot = SimpleNamespace(balances=wrong, of_source=lambda _: (None, []))
+    snapshot = BalanceSnapshot(balances=wrong)
     monkeypatch.setattr(balance, "take_snapshot", lambda *_: snapshot)
     monkeypatch.setattr(locks, "lock_holder", lambda *_: writer)
     assert codes(take_verdict(config)) == ([] if writer else [("unbalanced", "event")])
+
+
+def test_verdict_of_missing_data_files(config: Config) -> None:
+    table = config.layout.table("silver.event")
+    records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
+    (file,) = table.glob("*.parquet")
+    file.unlink()
+    (problem,) = take_verdict(config).problems
+    assert (problem.code, problem.subject) == (ProblemCode.UNREADABLE, "tables")
+    assert "silver.event" in problem.sentence
 
 
 def test_every_problem_has_a_label() -> None:

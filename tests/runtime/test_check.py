@@ -106,6 +106,11 @@ def test_all_errors_of_the_configuration(project: Project) -> None:
     assert (result.attention, result.queries, result.exit_status) == ([], {}, 2)
 
 
+def test_alert_without_its_variable(project: Project) -> None:
+    project.document["on_failure"] = {"post": "${HOOK}"}
+    assert project.check().attention == ["on_failure.post: HOOK is not set: no alert is sent."]
+
+
 def test_misspelled_columns(project: Project) -> None:
     project.learn(time="timestamp", shop="string")
     sales = project.document["sources"]["sales"]

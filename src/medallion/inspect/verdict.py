@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from medallion.config.model import Config
 from medallion.config.queries import query_names
-from medallion.errors import ITEM_ERRORS, error_message
+from medallion.errors import ITEM_ERRORS, MedallionError, error_message
 from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
@@ -160,7 +160,7 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
         run_state=run_state,
         files=read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config)),
         stale=read_or((), "ops.files", lambda: freshness.stale_tables(config, run_state)),
-        balances={} if errors else read_or({}, "balance", lambda: _settled_balances(config, runs)),
+        balances={} if errors else read_or({}, "tables", lambda: _settled_balances(config, runs)),
         unread=read_or([], "landing", lambda: unread_file_warnings(config)),
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
@@ -168,8 +168,14 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
 
 
 def _settled_balances(config: Config, runs: Runs) -> Mapping[str, Balance]:
-    """Return the balances of sources that no process writes, and whose batches are recorded."""
+    """Return the balances of sources that no process writes, and whose batches are recorded.
+
+    Raises:
+        MedallionError: a table cannot be read.
+    """
     snapshot = accounting.take_snapshot(config, runs)
+    if snapshot.unreadable:
+        raise MedallionError("; ".join(snapshot.unreadable))
     layers = accounting.BALANCED_LAYERS
     if any(locks.lock_holder(config.layout, layer) for layer in layers):
         return {}

@@ -339,6 +339,9 @@ def _check_landing(config: Config, result: CheckResult) -> None:
 
 def _plan(config: Config, result: CheckResult) -> None:
     runs = Runs(config.layout)
+    alerts = config.monitoring.on_failure
+    if alerts.variable and not alerts.post:
+        result.attention.append(f"on_failure.post: {alerts.variable} is not set: no alert is sent.")
     result.files = ledger_files.find_attention(config)
     for name in query_names(config, ["gold"]):
         if gates := pending_work.blocking_gates(config, runs.run_state, name):
