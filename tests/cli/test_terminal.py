@@ -44,7 +44,7 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
     [
         (render_tables.sql_text(ROWS), 5),
         (render_tables.files_text([ENTRY]), 4),
-        (render_runs.status_text([STATUS]), 7),
+        (render_runs.status_text([STATUS]), 6),
         (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
         (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (render_tables.schema_text([SchemaVersion(1, EVIL, EVIL, {EVIL: "string"})]), 2),

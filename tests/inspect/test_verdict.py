@@ -179,6 +179,21 @@ def test_verdict_of_unfinished_refresh(config: Config) -> None:
     plan = RefreshPlan("silver.activity", then=("gold.device_totals",))
     refresh_plan.write_plan(config.layout, plan)
     assert codes(take_verdict(config)) == [("unfinished_refresh", "gold.device_totals")]
+    config.layout.refresh_plan.write_text("{")
+    assert codes(take_verdict(config)) == [("unreadable", "refresh")]
+
+
+def test_verdict_text_names_a_shared_remedy_once() -> None:
+    problems = [Problem(ProblemCode.FAILED, name, f"{name}: no", "run it") for name in "ab"]
+    problems.append(Problem(ProblemCode.STALE, "c", "old", "ask"))
+    assert verdict_text(LakehouseVerdict(tuple(problems))).splitlines() == [
+        "NOT HEALTHY. failed: a, b; stale: c",
+        "  failed: a: no",
+        "  failed: b: no",
+        "    run it",
+        "  stale: c: old",
+        "    ask",
+    ]
 
 
 @pytest.mark.parametrize("writer", [None, "medallion stream"])

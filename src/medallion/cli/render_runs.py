@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from medallion.cli.terminal import aligned_table, iso_utc
@@ -258,10 +260,13 @@ def verdict_json(verdict: LakehouseVerdict) -> dict[str, Any]:
 
 
 def verdict_text(verdict: LakehouseVerdict) -> str:
-    """Return the verdict in one line, then two lines for each problem: what, and its remedy."""
+    """Return the verdict in one line, then a line for each problem, and for each remedy once."""
     lines = [str(verdict)]
-    for each in verdict.problems:
-        lines += [f"  {each.code.label}: {each.subject}: {each.sentence}", f"    {each.remedy}"]
+    for remedy, problems in groupby(verdict.problems, attrgetter("remedy")):
+        for each in problems:
+            sentence = each.sentence.removeprefix(f"{each.subject}: ")
+            lines.append(f"  {each.code.label}: {each.subject}: {sentence}")
+        lines.append(f"    {remedy}")
     return "\n".join(map(printable, lines))
 
 
@@ -297,16 +302,18 @@ def status_json(
 
 
 def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
-    """Return a table of queries, one of backlogs, then rescued values, errors and files."""
+    """Return a table of queries, one of backlogs, then rescued values and files.
+
+    The errors of queries are part of the verdict.
+    """
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in statuses]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in statuses if q.backlog]
-    errors = [printable(f"{query.query}: {query.error}") for query in statuses if query.error]
     rescued = [
         f"{query.query}: in its last run {query.rescued}"
         for query in statuses
         if query.rescued and query.rescued.rows
     ]
-    lines = [*rescued, *errors, *map(printable, attention_lines(files))]
+    lines = [*rescued, *map(printable, attention_lines(files))]
     return "\n".join(
         [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
@@ -237,10 +236,14 @@ def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
 
 
 def _refresh_problems(config: Config) -> Iterator[Problem]:
-    with suppress(*ITEM_ERRORS):  # a damaged plan is an error of each query that it concerns
-        for table in refresh_plan.pending_tables(config.layout):
-            sentence = f"{table} waits to be rebuilt"
-            yield Problem(ProblemCode.UNFINISHED, table, sentence, f"complete it with {_RUN}")
+    try:
+        pending = refresh_plan.pending_tables(config.layout)
+    except ITEM_ERRORS as error:
+        yield Problem(ProblemCode.UNREADABLE, "refresh", error_message(error), _retry())
+        return
+    for table in pending:
+        sentence = f"{table} waits to be rebuilt"
+        yield Problem(ProblemCode.UNFINISHED, table, sentence, f"complete it with {_RUN}")
 
 
 def _file_problems(files: Attention) -> Iterator[Problem]:
