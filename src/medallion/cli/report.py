@@ -161,7 +161,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(" ")
+        has_seconds = value.second or value.microsecond
+        return value.replace(tzinfo=None).isoformat(" ", "auto" if has_seconds else "minutes")
     shown = cell_text(value)
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
@@ -180,9 +181,16 @@ def _verdict(overview: Overview) -> dict[str, Any]:
         "tone": "bad" if is_bad else "warn" if verdict.problems else "good",
         "title": "not healthy" if is_bad else title,
         "balance": render_runs.balance_verdict(audit),
+        "last_run": _last_run(overview),
         "problems": verdict.problems,
         "findings": list(dict.fromkeys((*audit.findings, *overview.unreadable))),
     }
+
+
+def _last_run(overview: Overview) -> str:
+    """Return the start of the last nightly run, or else of the last query."""
+    last = overview.nightly or next(iter(overview.runs), None)
+    return _cell(_time(last.started_at)) if last else "none yet"
 
 
 def _tiles(overview: Overview) -> list[dict[str, str]]:
@@ -195,10 +203,6 @@ def _tiles(overview: Overview) -> list[dict[str, str]]:
     tiles = {f"rows in {layer}": f"{count:,}" for layer, count in rows.items()}
     tiles["rejected files"] = f"{len(audit.files.rejected):,}"
     tiles["stored"] = _bytes(stored)
-    if overview.nightly:
-        tiles["last nightly run"] = _cell(_time(overview.nightly.started_at))[:16]
-    elif overview.runs:
-        tiles["last run"] = _cell(_time(overview.runs[0].started_at))[:16]
     return [{"label": label, "value": value} for label, value in tiles.items()]
 
 

@@ -130,7 +130,7 @@ function flow({ landed, bronze, fates }, element) {
       type: "sankey", left: 2, right: space, top: 14, bottom: 14, nodeWidth: 12, nodeGap: 20, draggable: false, layoutIterations: 0,
       data: nodes.map(({ name, itemStyle }) => ({ name, itemStyle })), links,
       lineStyle: { color: "gradient", opacity: 0.35 }, emphasis: { focus: "adjacency" },
-      label: { color: color("text"), fontSize: 12, formatter: ({ name }) => `${name} ${number.format(rows[name])}` },
+      label: { color: color("text"), fontSize: 12, formatter: ({ name }) => `${name}${isNarrow(element) && !(name in FATES) ? "\n" : " "}${number.format(rows[name])}`, lineHeight: 15 },
     }],
   };
 }
