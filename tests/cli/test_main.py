@@ -49,6 +49,7 @@ COMMANDS = {
     "backfill": ["source", "path"],
     "refresh": ["table"],
     "report": ["--output", "--serve"],
+    "erase": ["table", "--where", "--cascade", "--dry-run", "--purge", "--archive"],
     "status": [],
     "maintain": [],
     "files": ["pattern", "--source", "--state"],

@@ -25,6 +25,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill
 from medallion.runtime.backfill import BackfillResult
+from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.stream import Stream
 from medallion.state import topics
 from medallion.storage import delta_tables
@@ -124,6 +125,25 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
     assert run_audit(first.config, everything=True).findings == ()
     clicks = first.config.sources["clicks"]
     assert not SOURCE_TYPES["kafka"].scan(first.config, clicks).has_work, "it has no news"
+
+
+def test_erased_messages_stay_in_the_topic(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """The stream continues behind them, and the audit does not miss them."""
+    lakehouse = reading(spark, tmp_path, broker.server, topics=["erased"])
+    broker.create("erased")
+    broker.send("erased", message("ann", 0), message("bob", 1), message("ann", 2))
+    lakehouse.fill()
+    request = Request("silver.clicks", "person = 'ann'", cascade=True)
+    result = erase_rows(lakehouse.pipeline(), request)
+    assert result.plan.rows == {"bronze.clicks": 2, "silver.clicks": 2, "quarantine.clicks": 0}
+    assert result.notes[0].startswith("erased/0 keeps 2 rows")
+    broker.send("erased", message("eve", 3))
+    lakehouse.fill()
+    assert lakehouse.rows("gold.pages", "page", "total") == [("home", 2)]
+    assert ledger(lakehouse) == {0: (4, 2, 0, 0)}
+    assert run_audit(lakehouse.config, everything=True).findings == ()
 
 
 def test_no_message_is_read_twice_or_skipped(

@@ -34,6 +34,7 @@ def test_a_balance_that_adds_up() -> None:
     assert replace(EVEN, late_rows=0).is_balanced  # they are part of silver's rows
     assert replace(EVEN, rejected_files=2).is_balanced  # their rows are in no figure
     assert replace(EVEN, landed_lines=14, bronze_rows=14, waiting_rows=4).is_balanced
+    assert replace(EVEN, landed_lines=15, erased_rows=2).is_balanced
 
 
 @pytest.mark.parametrize(

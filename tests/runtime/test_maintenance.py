@@ -450,3 +450,17 @@ def test_unread_of_an_intake(home: Home) -> None:
         checkpoints.done(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)
     assert unread(home, "_intake.event") == 2
+
+
+def test_purge_leaves_the_newest_version(config: Config) -> None:
+    """No older file, commit or statistic is left; a reader sees the same rows."""
+    path = append(config, 3)
+    delta_tables.open_for_write(path).delete("n = 1")
+    assert delta_tables.select_rows(path, "n", "order by n") == [(0,), (2,)]
+    maintenance.purge(config.layout.table(BRONZE))
+    newest = DeltaTable(path).version()
+    assert min(delta_log.commit_files(path)) == newest
+    assert sorted(n for (n,) in delta_tables.select_rows(path, "n")) == [0, 2]
+    assert len(list(path.glob("*.parquet"))) == len(DeltaTable(path).file_uris())
+    append(config, 1)
+    assert delta_tables.row_count(path) == 3

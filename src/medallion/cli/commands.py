@@ -307,6 +307,23 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
+def erase(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli import render_tables
+    from medallion.runtime.erase import Request, run_erase
+
+    config.layout.require_root()
+    request = Request(
+        options.table,
+        options.where,
+        cascade=options.cascade,
+        purge=options.purge,
+        deletes_files=options.archive == "delete",
+        is_dry_run=options.dry_run,
+    )
+    result = run_erase(config, request, _reporter(bool(options.json)), options.debug)
+    return _present(options, render_tables.erasure_json, render_tables.erasure_text, result)
+
+
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.runtime import maintenance

@@ -172,6 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     refresh = add("refresh", "rebuild a table, or publish it again", has_json=False)
     refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+    _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
     add("maintain", "compact the tables, and remove old files and commits")
     return parser
 
@@ -255,6 +256,32 @@ def _add_nightly(nightly: argparse.ArgumentParser) -> None:
         choices=("available-now",),
         default="available-now",
         help="`available-now` only; to keep running use `medallion stream`",
+    )
+
+
+def _add_erase(erase: argparse.ArgumentParser) -> None:
+    erase.add_argument(
+        "table", nargs="?", help="a silver table; without it, an interrupted erasure is completed"
+    )
+    erase.add_argument(
+        "--where", metavar="SQL", help='the rows, such as "customer_id = 42", in Spark SQL'
+    )
+    erase.add_argument(
+        "--cascade",
+        action="store_true",
+        help="also erase them from bronze, quarantine and files, and rebuild what follows",
+    )
+    erase.add_argument("--dry-run", action="store_true", help="count the rows and change nothing")
+    erase.add_argument(
+        "--purge",
+        action="store_true",
+        help="remove older versions of the tables at once, and publish gold again",
+    )
+    erase.add_argument(
+        "--archive",
+        choices=("rewrite", "delete"),
+        default="rewrite",
+        help="rewrite files without the rows (default), or delete the files that have some",
     )
 
 

@@ -1,4 +1,4 @@
-"""Results of `sql`, `files`, `schema`, `backfill`, `land` and `maintain` as text and as JSON.
+"""Results of `sql`, `files`, `schema`, `backfill`, `erase`, `land` and `maintain`: text and JSON.
 
 For each command one function returns the JSON document, and one the lines for a terminal.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
     from medallion.ingest.schema.registry import SchemaVersion
     from medallion.runtime.backfill import BackfillResult
+    from medallion.runtime.erase import Erasure
     from medallion.runtime.maintenance import MaintenanceResult
     from medallion.sql.result import Names, Result
     from medallion.state.ledger import Entry
@@ -113,6 +114,34 @@ def backfill_text(result: BackfillResult) -> str:
     )
     left = (*result.refused, *result.waiting)
     return "\n".join([summary, *(printable(f"  {e.path}: {e.state}: {e.why}") for e in left)])
+
+
+def erasure_json(result: Erasure) -> dict[str, Any]:
+    """Return the rows by table, what was done with each file, and what may have more such rows."""
+    plan = result.plan
+    return {
+        "table": plan.table,
+        "dry_run": result.is_dry_run,
+        "rows": dict(plan.rows),
+        "files": [
+            {"path": o.location or o.path, "rows": o.rows, "action": o.action} for o in plan.origins
+        ],
+        "rebuilt": list(plan.rebuilt) if plan.has_rows else [],
+        "undecided_rows": plan.undecided,
+        "purged": plan.purge and not result.is_dry_run,
+        "notes": list(result.notes),
+    }
+
+
+def erasure_text(result: Erasure) -> str:
+    """Return a table of the rows by table and file, then the tables that were rebuilt and notes."""
+    document = erasure_json(result)
+    erased = "would be erased" if result.is_dry_run else "erased"
+    rows = [(name, count, erased) for name, count in document["rows"].items()]
+    rows += [(each["path"], each["rows"], each["action"]) for each in document["files"]]
+    rows += [(name, "", "rebuilt") for name in document["rebuilt"]]
+    lines = aligned_table(("table or file", "rows", "action"), rows)
+    return "\n".join([*lines, *(printable(f"note: {note}") for note in result.notes)])
 
 
 def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:

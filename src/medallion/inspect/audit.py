@@ -87,6 +87,7 @@ def run_audit(
     findings = [
         *snapshot.unreadable,
         *_interrupted_swap(config),
+        *_interrupted_erasure(config),
         *_unrecorded_findings(Runs(config.layout), running, interrupted),
     ]
     files = _find_attention(config, findings)
@@ -220,6 +221,14 @@ def _interrupted_swap(config: Config) -> list[str]:
         f"{plan.table}: a refresh was interrupted while it replaced the table; the next run "
         "completes it."
     ]
+
+
+def _interrupted_erasure(config: Config) -> list[str]:
+    """Return a finding if an erasure was interrupted."""
+    is_running = locks.lock_holder(config.layout, "bronze") is not None
+    if is_running or not config.layout.erasure_plan.is_file():
+        return []
+    return ["an erasure was interrupted: `medallion erase`, without arguments, completes it."]
 
 
 def _stable_checks(

@@ -13,7 +13,7 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
 from medallion.inspect.change_counts import ChangeCounts, count_changes
 from medallion.layers import recovery
-from medallion.state import pending_work
+from medallion.state import erasures, pending_work
 from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_tables
 from medallion.storage.text import counted
@@ -26,9 +26,10 @@ BALANCED_LAYERS = ("bronze", "silver")
 class Balance:
     """The rows of one source: where they came from and where they went.
 
-    The rows of `rejected_files` are in none of the other figures. `late_rows` are part of
-    `silver_rows`. Of change records, those that a later one replaced are `superseded_rows` (in a
-    history none), and those that delete a key are `deleted_rows`.
+    The rows of `rejected_files` are in none of the other figures; `erased_rows` were removed from
+    bronze by `medallion erase`. `late_rows` are part of `silver_rows`. Of change records, those
+    that a later one replaced are `superseded_rows` (in a history none), and those that delete a key
+    are `deleted_rows`.
     """
 
     landed_lines: int
@@ -41,15 +42,17 @@ class Balance:
     rejected_files: int = 0
     superseded_rows: int = 0
     deleted_rows: int = 0
+    erased_rows: int = 0
 
     @property
     def faults(self) -> list[str]:
         """Return a message for each of the README's equations that does not hold."""
         faults = []
-        if self.landed_lines != self.bronze_rows:
+        if self.landed_lines != self.bronze_rows + self.erased_rows:
+            erased = f", and {self.erased_rows:,} were erased" if self.erased_rows else ""
             faults.append(
                 f"{self.landed_lines:,} lines were read, but bronze has "
-                f"{counted(self.bronze_rows, 'row')}."
+                f"{counted(self.bronze_rows, 'row')}{erased}."
             )
         total = self.silver_rows + self.quarantined_rows + self.duplicate_rows + self.waiting_rows
         total += self.superseded_rows + self.deleted_rows
@@ -131,6 +134,7 @@ def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balan
         waiting_rows=(pending_work.unread_rows(config, silver) or 0) + changes.waiting_rows,
         superseded_rows=changes.superseded_rows,
         deleted_rows=changes.deleted_rows,
+        erased_rows=erasures.erased_rows(layout, source.name, f"bronze.{source.name}"),
     )
 
 

@@ -23,10 +23,11 @@ from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
 from medallion.state.runs import Runs, RunState
-from medallion.storage import delta_log, delta_tables, locks, records, table_specs
+from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
 
+_PURGED_AT = "medallion.purgedAt"  # a property of a table
 _HOUR, _DAY = 3600.0, 86400.0  # seconds
 # Older files that no commit names were left by interrupted writes.
 _ORPHANED = 7 * _DAY
@@ -72,6 +73,7 @@ class _Table:
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
+    locks.refuse_unfinished_erasure(config.layout)
     locked, notes = [], []
     with ExitStack() as stack:
         for layer in LAYERS:  # outputs have no tables
@@ -275,6 +277,22 @@ def _remove_old_files(
     old_commits = [file for file in commits.values() if not file.exists()]
     _remove_checksums((*old_changes, *old_commits))
     return removed + len(old_changes), len(old_commits)
+
+
+def purge(table: StoragePath) -> None:
+    """Remove the files and commits of all older versions of a table at once.
+
+    The caller holds the layers' locks. Readers continue only if they read the table for the first
+    time afterwards: for them it starts with the version that this adds.
+    """
+    _vacuum(table, 0, orphans=True)
+    delta = delta_tables.open_for_write(table)
+    # The newest commit may have values of removed rows, as statistics of their files.
+    delta.alter.set_table_properties(
+        {_PURGED_AT: clock.format_time(clock.now_micros())}, raise_if_not_exists=False
+    )
+    delta.create_checkpoint()
+    delta_log.remove_older_commits(table, delta.version())
 
 
 def _vacuum(table: Path, seconds: float, orphans: bool) -> int:

@@ -57,7 +57,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
     """
     first, *later = layers_to_lock(pipeline.config, table)
     if first == PUBLISH:
-        _publish_all_again(pipeline, table)
+        publish_all_again(pipeline, table)
         return
     if first == "bronze":
         flow = pipeline.flow(table)
@@ -92,26 +92,40 @@ def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False)
         flow: the flow of the table.
         can_rewrite: whether the configuration may change types, because the user asked for it.
     """
-    layout, (table,) = pipeline.config.layout, flow.target_paths
-    schema, started = flow.schema(can_rewrite), clock.now_micros()
+    (table,), started = flow.target_paths, clock.now_micros()
+    schema = flow.schema(can_rewrite)
     schema.add_configured_fields()
-    rebuilt = (query.name for query in readers(pipeline.config, [flow.name]) if query.targets)
-    existing = [name for name in rebuilt if delta_tables.table_exists(layout.table(name))]
-    left = dict.fromkeys((*existing, *refresh_plan.resume_plan(layout)))
-    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(flow.name, then=tuple(left)))
+    plan_readers(pipeline, flow.name)
     rows, before = _count_rescued(table)
     flow.rewrite_table(schema)
-    sums = pipeline.runs.run_state.totals_of(flow.name)
-    row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
-    row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
-    # Totals restart at this row, so it repeats the recorded ones.
-    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
-    pipeline.runs.write([row | {"rows_out": 0, "table_version": delta_tables.table_version(table)}])
+    record_rewrite(pipeline, flow, started)
     _, after = _count_rescued(table)
     pipeline.report(
         f"refresh   {flow.name}: {counted(rows, 'row')} rewritten; {before:,} had rescued values "
         f"before, {after:,} now"
     )
+
+
+def plan_readers(pipeline: Pipeline, table: str) -> None:
+    """Plan to rebuild all existing tables that are built from a table.
+
+    Call it before the table is rewritten: the checkpoints of its readers refer to the old rows.
+    """
+    layout = pipeline.config.layout
+    names = [query.name for query in readers(pipeline.config, [table]) if query.targets]
+    existing = [name for name in names if delta_tables.table_exists(layout.table(name))]
+    left = tuple(dict.fromkeys((*existing, *refresh_plan.resume_plan(layout))))
+    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=left))
+
+
+def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:
+    """Record that a bronze table was rewritten; its totals restart there, so repeat them."""
+    sums = pipeline.runs.run_state.totals_of(flow.name)
+    row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
+    row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
+    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch, "rows_out": 0}
+    version = delta_tables.table_version(flow.target_paths[0])
+    pipeline.runs.write([row | {"table_version": version}])
 
 
 def _count_rescued(table: Path) -> tuple[int, int]:
@@ -135,7 +149,7 @@ def _rewrite_if_due(pipeline: Pipeline, flows: Sequence[Flow]) -> list[Flow]:
     return rewritten
 
 
-def _publish_all_again(pipeline: Pipeline, name: str) -> None:
+def publish_all_again(pipeline: Pipeline, name: str) -> None:
     """Publish all rows of a table again; the files of the output are removed first."""
     flow = pipeline.flow(name)
     assert isinstance(flow, Publish), "names of outputs are those of no other queries"

@@ -253,6 +253,14 @@ class Runs:
         )
         return [RecordedRun(*row) for row in rows]
 
+    def forget_values(self, queries: Iterable[str]) -> None:
+        """Remove what may quote rows of these queries: errors, and examples of rescued values."""
+        columns = {"error", "rescued_fields"} & delta_tables.column_names(self._table)
+        names = ", ".join(f"'{query}'" for query in queries)
+        if columns:
+            self._read = None
+            records.clear_columns(self._table, columns, f"query in ({names})")
+
     def late_rows(self, query: str) -> int:
         """Return the number of late rows recorded since the query's last refresh."""
         return self.run_state.totals_of(query).late_rows

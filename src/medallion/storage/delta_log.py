@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from medallion.storage.paths import StoragePath
+
 Actions = list[dict[str, Any]]
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -147,6 +149,15 @@ def has_more_changes(table: Path, version: int, files: int) -> bool:
         return files < len(_changed_files(_read_actions(table, version)))
     except FileNotFoundError:
         return True
+
+
+def remove_older_commits(table: StoragePath, version: int) -> None:
+    """Remove all commits, checkpoints and change data before a version that has a checkpoint."""
+    for name, _ in (table / "_delta_log").list_files():
+        number = name.lstrip(".").partition(".")[0]
+        if number.isdigit() and int(number) < version:
+            (table / "_delta_log" / name).delete()
+    (table / "_change_data").delete_prefix()
 
 
 def commit_files(table: Path) -> dict[int, Path]:

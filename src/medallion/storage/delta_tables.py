@@ -139,15 +139,20 @@ def data_files(table: Path, at: int | None = None) -> list[Path]:
     Raises:
         MedallionError: the log cannot be read, or no longer has that version.
     """
+    return [Path(unquote(file)) for file in _open_version(table, at).file_uris()]
+
+
+def _open_version(table: Path, at: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
-    delta = open_table(table) if at is None else open_for_write(table)
+    if at is None:
+        return open_table(table)
+    delta = open_for_write(table)
     try:
-        if at is not None:
-            delta.load_as_version(at)
+        delta.load_as_version(at)
     except DeltaError as error:
         raise _unreadable_table_error(table, error) from error
-    return [Path(unquote(file)) for file in delta.file_uris()]
+    return delta
 
 
 def table_version(table: Path) -> int:
@@ -261,9 +266,9 @@ def _column_types(schema: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
 
 
-def row_count(table: Path) -> int:
-    """Return the number of rows of a table; 0 if there is no table."""
-    return opened_row_count(table, open_table(table)) if table_exists(table) else 0
+def row_count(table: Path, at: int | None = None) -> int:
+    """Return the number of rows of a table, or of an older version; 0 if there is no table."""
+    return opened_row_count(table, _open_version(table, at)) if table_exists(table) else 0
 
 
 def opened_row_count(table: Path, delta: DeltaTable) -> int:

@@ -7,7 +7,7 @@ import fcntl
 import filecmp
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -56,6 +56,14 @@ def temporary_path(file: Path) -> Path:
     return file.with_name(f".{file.name}.tmp")
 
 
+def read_if_exists(file: Path) -> str | None:
+    """Return the text of a UTF-8 file; None if there is none."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
 def write_atomic(file: Path, data: str | bytes) -> None:
     """Write a file so that readers see the complete new content or the old one, even after a crash.
 
@@ -80,6 +88,26 @@ def replacing(file: Path) -> Iterator[Path]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+    sync(file.parent)
+
+
+def replace_content(file: Path, write: Callable[[Path], None]) -> None:
+    """Rewrite a file atomically; its mode and its modification time stay.
+
+    Args:
+        file: the file.
+        write: writes the new content to another path, and may read the file.
+    """
+    unfinished = temporary_path(file)
+    try:
+        write(unfinished)
+        shutil.copystat(file, unfinished)
+        sync(unfinished)
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of the old content
     sync(file.parent)
 
 

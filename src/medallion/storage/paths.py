@@ -245,6 +245,11 @@ class Layout:
         """The remaining steps of a refresh; the tables that it builds are beside it."""
         return self.root / "_refresh" / "plan.json"
 
+    @property
+    def erasure_plan(self) -> StoragePath:
+        """The remaining steps of an erasure, with its condition; deleted when it is complete."""
+        return self.root / "_erase" / "plan.json"
+
     def lock(self, layer: str) -> StoragePath:
         """Return the lock file of a layer.
 

@@ -125,6 +125,13 @@ def upsert_records(
     _commit(table, spec, write)
 
 
+def clear_columns(table: Path, columns: Iterable[str], where: str) -> None:
+    """Set string columns of some rows to null; the caller holds the locks of all layers."""
+    updates = dict.fromkeys(columns, "cast(null as string)")
+    with PROCESS_LOCK:
+        delta_tables.open_for_write(table).update(updates, predicate=where)
+
+
 def _commit(
     table: Path, spec: TableSpec, write: Callable[[DeltaTable, CommitProperties], None] | None
 ) -> None:

@@ -69,7 +69,7 @@ INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},
     is_streamed=True,
 )
-RECORD_TABLES = ("ops.files", "ops.topics", "ops.runs")
+RECORD_TABLES = ("ops.files", "ops.topics", "ops.runs", "ops.erasures")
 
 
 def table_spec(table: str) -> TableSpec:

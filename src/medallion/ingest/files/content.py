@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import os
@@ -28,6 +29,7 @@ CODECS = (".gz", ".bz2", ".deflate", ".zst", ".xz")
 ZIP = ".zip"
 PYTHON_CODECS = (".xz", ZIP)
 """Suffixes of files that Spark cannot unpack."""
+REWRITABLE_CODECS = ("", ".gz", ".bz2", ".xz")
 # The most bytes that one packed byte can become (source: zlib's technical details).
 _MAX_RATIO = {".gz": 1032, ".deflate": 1032}
 _USUAL_RATIO = 8  # of JSON
@@ -75,6 +77,13 @@ def open_unpacked(path: Path, codec: str | None = None) -> IO[bytes]:
     if codec in _DECOMPRESSORS and path.stat().st_size:
         return io.BufferedReader(_UnpackedFile(path, _DECOMPRESSORS[codec]))
     return path.open("rb")
+
+
+def create_packed(path: Path, codec: str) -> IO[bytes]:
+    """Create a file for writing with a compression of `REWRITABLE_CODECS`."""
+    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(codec, Path.open)
+    file: IO[bytes] = opened(path, "wb")
+    return file
 
 
 def open_members(

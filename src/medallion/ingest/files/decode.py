@@ -98,6 +98,48 @@ def decode_file(
                 raise ContentError(f"{position} {lines.first:,}: {problem}") from None
 
 
+def rows_with_text(
+    path: Path, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+) -> Iterator[tuple[str | None, str]]:
+    """Yield each record of a file of lines or CSV, without blank ones, as a row and as text.
+
+    The row is JSON; None for a header, and for a record that gives no valid row or several. See
+    `decode_file` for the arguments and for what is raised.
+    """
+    decode = _decoder_for(source)
+    with open_unpacked(path) as data:
+        lines, header = _Lines(data, source), ""
+        if source.format == "csv":
+            records = ((None, text) for _, text in _csv_records(lines, source.options))
+            if source.options.header is not False:
+                _, header = next(records, (None, ""))
+                yield None, header
+        else:
+            records = ((None, lines.next_record()) for line in lines if line.strip(_BLANK))
+
+        def rows(texts: Iterable[str]) -> list[str]:
+            record = io.BytesIO((header + "".join(texts)).encode(lines.encoding, lines.errors))
+            parts = [*decode(_Lines(record, source), source, columns, spell)]
+            return [] if any(part[1] for part in parts) else [v for part in parts for v in part[0]]
+
+        for batch in _in_batches(records):
+            texts = [text for _, text in batch]
+            values = rows(texts)
+            if len(values) == len(texts):
+                yield from zip(values, texts, strict=True)
+                continue
+            for text in texts:
+                values = rows([text])
+                yield (values[0] if len(values) == 1 else None), text
+
+
+def text_encoding(source: SourceConfig) -> tuple[str, str]:
+    """Return the encoding of a source's files, and how bytes that are not valid are decoded."""
+    encoding = source.options.encoding
+    # UTF-16 and UTF-32 have no single bytes that could stay as they are.
+    return encoding, "strict" if encoding.startswith(_WIDE) else "surrogateescape"
+
+
 def count_rows(path: Path, source: SourceConfig) -> int:
     """Count the rows of a file; raise as `decode_file` does."""
     return sum(len(batch.values) + len(batch.corrupt) for batch in decode_file(path, source))
@@ -138,11 +180,10 @@ class _Lines:
     """
 
     def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
-        self.encoding, self._limit = source.options.encoding, source.max_line_bytes
-        # UTF-16 and UTF-32 have no single bytes that could stay as they are.
-        errors = "strict" if self.encoding.startswith(_WIDE) else "surrogateescape"
+        self.encoding, self.errors = text_encoding(source)
+        self._limit = source.max_line_bytes
         newline = "" if source.format == "csv" else None
-        self._text = io.TextIOWrapper(data, self.encoding, errors, newline)
+        self._text = io.TextIOWrapper(data, self.encoding, self.errors, newline)
         self._comment = source.options.comment
         self.record: list[str] = []
         self.number, self.first, self.is_at_end = 0, 1, False

@@ -22,7 +22,7 @@ from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.layers.silver.writer import MERGE_SCHEMA, SilverTables, append_rows
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
-from medallion.storage import delta_log
+from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 
@@ -46,8 +46,13 @@ class BatchRows:
 
     def rows_read(self, batch: int) -> int:
         """Return the number of rows that a batch read from bronze."""
+        rows: int | None
         if batch not in self._read:
-            rows = delta_log.rows_added(self._tables.bronze, *self._tables.versions_read(batch))
+            first, last = self._tables.versions_read(batch)
+            if batch == 0 <= last:  # a snapshot: bronze may have been rewritten before
+                rows = delta_tables.row_count(self._tables.bronze, last)
+            else:
+                rows = delta_log.rows_added(self._tables.bronze, first, last)
             if rows is None:  # the log does not reach back that far
                 rows = self._tables.batch_rows(self._spark, batch).count()
             self._read[batch] = rows

@@ -18,6 +18,8 @@ BRONZE = "_bronze"
 _IS_GOOD = "_is_good"
 # True for a good row without a row in the lookup table.
 UNMATCHED = "_unmatched"
+# True for a row to erase; null if its values do not decide that.
+MATCHES = "_matches"
 
 
 def apply_rules(
@@ -85,6 +87,33 @@ def silver_column(name: str, sql: str, event_time: str) -> Column:
     """Return a column of silver; the event time is cast to a timestamp, null if it is no time."""
     column = F.expr(sql)
     return (column.try_cast("timestamp") if name == event_time else column).alias(name)
+
+
+def with_matches(
+    bronze: DataFrame,
+    silver: Mapping[str, str],
+    event_time: str,
+    origin: Sequence[str],
+    condition: str,
+) -> DataFrame:
+    """Return rows of bronze with `_matches`: the value of a condition over silver's columns.
+
+    Duplicates and rows that silver would quarantine have a value, too.
+
+    Args:
+        bronze: the columns of a bronze table.
+        silver: silver's columns as SQL over bronze's.
+        event_time: the column of the event time.
+        origin: columns of bronze that silver has as well.
+        condition: SQL over silver's columns.
+    """
+    typed = bronze.select(
+        F.struct(*bronze.columns).alias(BRONZE),
+        *(silver_column(name, sql, event_time) for name, sql in silver.items()),
+        *origin,
+        INGESTED_AT,
+    )
+    return typed.select(f"{BRONZE}.*", F.expr(condition).alias(MATCHES))
 
 
 def is_good() -> Column:

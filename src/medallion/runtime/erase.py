@@ -1,0 +1,459 @@
+"""Erasure: `medallion erase` removes the rows of a silver table everywhere.
+
+Bronze and the ingested files are written again without the rows, and all tables that follow are
+rebuilt from bronze, with new checkpoints. So neither a state, nor an aggregate, nor a later refresh
+has anything of them. The plan is written first, and each step can be repeated.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config, SourceConfig
+from medallion.config.queries import Query, layers_in_use, queries, readers
+from medallion.errors import UsageError
+from medallion.ingest.files import content, erase
+from medallion.ingest.files.batch import BatchContext
+from medallion.ingest.files.listing import current_info
+from medallion.layers.bronze.flow import Bronze
+from medallion.layers.definition import refuse_nondeterministic
+from medallion.layers.silver import transform
+from medallion.layers.silver.keys import with_recorded_time_digits
+from medallion.runtime import graph, maintenance, planner, refresh
+from medallion.runtime.graph import Pipeline
+from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, combine_errors, one_line
+from medallion.spark.session import session_of_command
+from medallion.state import erasures, ledger, pending_work, refresh_plan, topics
+from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
+from medallion.state.ledger import Ledger
+from medallion.state.pending_work import WorkReason
+from medallion.state.runs import TABLE as RUNS
+from medallion.state.runs import Runs
+from medallion.storage import clock, delta_tables, locks
+from medallion.storage.paths import PUBLISH
+from medallion.storage.table_specs import (
+    PARTITION,
+    ROW_COUNTS,
+    SOURCE_FILE,
+    SOURCE_MODIFIED_AT,
+    TOPIC,
+)
+from medallion.storage.text import Reporter, counted
+
+_ORIGIN = (SOURCE_FILE, SOURCE_MODIFIED_AT, TOPIC, PARTITION)
+_WHERE = "--where"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of the command.
+
+    Attributes:
+        table: the silver table; None to complete an interrupted erasure.
+        condition: SQL over its columns.
+        cascade: whether all tables and files that have the rows may be changed.
+        purge: whether older versions of the tables are removed at once.
+        deletes_files: whether files are deleted instead of written again.
+        is_dry_run: whether the rows are only counted.
+    """
+
+    table: str | None = None
+    condition: str | None = None
+    cascade: bool = False
+    purge: bool = False
+    deletes_files: bool = False
+    is_dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The result: what was erased, or would be, and what may still have such rows."""
+
+    plan: ErasurePlan
+    is_dry_run: bool
+    notes: tuple[str, ...]
+
+
+def run_erase(config: Config, request: Request, report: Reporter, debug: bool = False) -> Erasure:
+    """Erase rows, or complete an interrupted erasure and then erase rows.
+
+    Raises:
+        UsageError: the table or the condition is not valid, something has to be done first, or a
+            file cannot be written again.
+        MedallionError: a table cannot be rebuilt; the next `medallion erase` continues.
+    """
+    is_unfinished = erasures.read_plan(config.layout) is not None
+    if not is_unfinished or request != Request():
+        _refuse_invalid(config, request)
+    if request.is_dry_run:
+        locks.refuse_unfinished_erasure(config.layout)
+        with session_of_command(config, "medallion erase", debug) as spark:
+            return erase_rows(Pipeline(spark, config, locks.ERASE, report), request)
+    layers = layers_in_use(config)
+    if not is_unfinished:  # refuse before Spark starts
+        with locks.lock_layers(config.layout, layers, locks.ERASE):
+            _refuse_unread(config, str(request.table))
+    with graph.open_pipeline(config, locks.ERASE, layers, report, debug) as pipeline:
+        return erase_rows(pipeline, request)
+
+
+def erase_rows(pipeline: Pipeline, request: Request) -> Erasure:
+    """Complete an interrupted erasure, and then erase rows, if the request is another one.
+
+    Args:
+        pipeline: with the locks of all layers; a dry run needs none.
+        request: the arguments, which are valid.
+    """
+    config = pipeline.config
+    if unfinished := erasures.read_plan(config.layout):
+        pipeline.report(f"erase     {unfinished.table}: resumes")
+        _complete(pipeline, unfinished)
+        started = (unfinished.table, unfinished.condition, unfinished.purge)
+        if request == Request() or started == (request.table, request.condition, request.purge):
+            return Erasure(unfinished, False, _notes(config, unfinished))
+    if not request.is_dry_run:
+        _refuse_unread(config, str(request.table))
+    plan, problems = _plan(pipeline, request)
+    if request.is_dry_run:
+        return Erasure(plan, True, (*problems, *_notes(config, plan)))
+    if problems:
+        raise UsageError(problems[0])
+    if plan.has_rows or plan.purge:
+        erasures.write_plan(config.layout, plan)
+        _complete(pipeline, plan)
+    return Erasure(plan, False, _notes(config, plan))
+
+
+def _refuse_invalid(config: Config, request: Request) -> None:
+    """Raise UsageError if the arguments do not name rows of a silver table."""
+    table, layout = request.table, config.layout
+    if table is None or not request.condition:
+        raise UsageError(
+            "medallion erase needs a table and --where, such as medallion erase silver.orders "
+            '--where "customer_id = 42". Without them it completes an interrupted erasure, and '
+            "there is none."
+        )
+    names = [f"silver.{name}" for name in config.sources]
+    if table not in names:
+        raise UsageError(f"No rows can be erased from {table}; name one of {', '.join(names)}.")
+    if not delta_tables.table_exists(layout.table(table)):
+        raise UsageError(f"{table} does not exist yet: nothing was ingested.")
+    if not request.cascade and not request.is_dry_run:
+        followers = (name for name in _tables(config, table) if name != table)
+        raise UsageError(
+            f"Rows erased from {table} alone would stay in {', '.join(followers)} and in the "
+            "ingested files, and return with a refresh: add --cascade to erase them there too, or "
+            "--dry-run to count them."
+        )
+
+
+def _tables(config: Config, table: str) -> list[str]:
+    """Return the tables that have rows of a silver table, bronze first."""
+    bronze = f"bronze.{table.partition('.')[2]}"
+    return [bronze, *(target for query in readers(config, [bronze]) for target in query.targets)]
+
+
+def _refuse_unread(config: Config, table: str) -> None:
+    """Raise UsageError if rows of the source are not in all tables yet."""
+    layout, source = config.layout, table.partition(".")[2]
+    first = "Run medallion nightly first"
+    if refresh_plan.read_plan(layout):
+        raise UsageError(f"No rows can be erased while a refresh is unfinished. {first}.")
+    runs, settings = Runs(layout), pending_work.settings_digest(config)
+    for query in queries(config):
+        if source in query.sources:
+            reasons = {*planner.plan_query(config, runs, query, settings).reasons}
+            if waiting := sorted(reasons - {WorkReason.NOT_CREATED}):
+                raise UsageError(
+                    f"No rows can be erased from {table} yet, because {query.name} has work to do "
+                    f"({', '.join(waiting)}). {first}, so that all rows are found."
+                )
+            blocked = pending_work.blocking_gates(config, runs.run_state, query.name)
+            pending_work.refuse_if_blocked(query.name, blocked)
+
+
+def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]:
+    """Count the rows to erase; write nothing.
+
+    Returns:
+        The plan, and a message for each file that cannot be written again.
+    """
+    config, table, condition = pipeline.config, str(request.table), str(request.condition)
+    name = table.partition(".")[2]
+    source, bronze = config.sources[name], pipeline.flow(f"bronze.{name}").rows()
+    try:
+        with_matches = _with_matches(config, source, condition, bronze)
+        keys = [column for column in _ORIGIN if column in source.origin_columns]
+        counts = _count_by_origin(with_matches(bronze), keys)
+        _, invalid = _following(config, name)[0].targets
+        silver, quarantine = (
+            pipeline.spark.read.format("delta").load(str(config.layout.table(each)))
+            for each in (table, invalid)
+        )
+        quarantined = with_matches(transform.with_bronze_columns(quarantine, bronze))
+        rows = {
+            f"bronze.{name}": sum(row["rows"] for row in counts),
+            table: silver.where(condition).count(),
+            invalid: quarantined.where(transform.MATCHES).count(),
+        }
+        origins, problems = _origins(pipeline, source, counts, with_matches, request.deletes_files)
+    except AnalysisException as error:
+        raise UsageError(f"{_WHERE}: {one_line(str(error))}.") from None
+    except SPARK_ERRORS as error:
+        raise as_medallion_error(error, f"{_WHERE} cannot be evaluated") from error
+    plan = ErasurePlan(
+        id=uuid.uuid4().hex,
+        table=table,
+        condition=condition,
+        purge=request.purge,
+        started_at=clock.now_micros(),
+        rows=rows,
+        undecided=sum(row["undecided"] for row in counts),
+        origins=tuple(origins),
+        rebuilt=tuple(t for t in _tables(config, table) if t not in rows),
+    )
+    return plan, problems
+
+
+def _with_matches(
+    config: Config, source: SourceConfig, condition: str, bronze: DataFrame
+) -> Callable[[DataFrame], DataFrame]:
+    """Return a function that adds the condition's value to rows of bronze.
+
+    Raises:
+        UsageError: the condition is not boolean, or does not depend on the row alone.
+    """
+    source = with_recorded_time_digits(config, source)
+    with_matches = partial(
+        transform.with_matches,
+        silver=source.silver,
+        event_time=source.event_time,
+        origin=source.silver_origin_columns,
+        condition=condition,
+    )
+    rows = with_matches(bronze)
+    if dict(rows.dtypes)[transform.MATCHES] != "boolean":
+        raise UsageError(f"{_WHERE} is not a condition: {condition!r} is neither true nor false.")
+    refuse_nondeterministic(_WHERE, rows, condition)
+    return with_matches
+
+
+def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:
+    matches = F.col(transform.MATCHES)
+    counts = (F.count_if(matches).alias("rows"), F.count_if(matches.isNull()).alias("undecided"))
+    times = {SOURCE_MODIFIED_AT: F.unix_micros(SOURCE_MODIFIED_AT)}
+    by_time = rows.withColumns(times) if SOURCE_MODIFIED_AT in keys else rows
+    return by_time.groupBy(*keys).agg(*counts).collect()
+
+
+def _origins(
+    pipeline: Pipeline,
+    source: SourceConfig,
+    counts: Iterable[Row],
+    with_matches: Callable[[DataFrame], DataFrame],
+    deletes_files: bool,
+) -> tuple[list[ErasedOrigin], list[str]]:
+    """Return what is done with each file or partition, and messages for files that are refused."""
+    if TOPIC in source.origin_columns:
+        rows = ((f"{row[TOPIC]}/{row[PARTITION]}", row["rows"]) for row in counts if row["rows"])
+        return [ErasedOrigin(path, count, Action.KEPT) for path, count in rows], []
+    if SOURCE_FILE not in source.origin_columns:
+        return [], []
+    by_file = Counter[tuple[str, int]]()
+    for row in counts:
+        if row["rows"] and row[SOURCE_FILE]:  # rows of other writers have no file
+            by_file[content.strip_member(row[SOURCE_FILE]), row[SOURCE_MODIFIED_AT]] += row["rows"]
+    context = _context(pipeline, source)
+    origins = erase.erased_origins(context, by_file, deletes_files)
+    reasons = erase.unmatched_reasons(context, origins, _matching(with_matches))
+    return origins, [
+        f"{location} cannot be written again without these rows ({reason}): add --archive delete, "
+        "which deletes such files; their other rows stay in bronze."
+        for location, reason in reasons.items()
+    ]
+
+
+def _matching(with_matches: Callable[[DataFrame], DataFrame]) -> erase.Matching:
+    return lambda rows: with_matches(rows).where(transform.MATCHES).drop(transform.MATCHES)
+
+
+def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
+    config = pipeline.config
+    return BatchContext(
+        pipeline.spark,
+        config,
+        source,
+        _bronze(pipeline, source.name).schema(),
+        Ledger(config.layout, source.name),
+        pipeline.report,
+    )
+
+
+def _bronze(pipeline: Pipeline, source: str) -> Bronze:
+    flow = pipeline.flow(f"bronze.{source}")
+    assert isinstance(flow, Bronze), "names of bronze are those of its queries"
+    return flow
+
+
+def _complete(pipeline: Pipeline, plan: ErasurePlan) -> None:
+    """Run the remaining steps of an erasure, and delete its plan."""
+    layout = pipeline.config.layout
+    for step, work in _steps(pipeline.config, plan):
+        if step not in plan.done:
+            work(pipeline, plan)
+            plan = replace(plan, done=(*plan.done, step))
+            erasures.write_plan(layout, plan)
+    erasures.delete_plan(layout)
+
+
+def _steps(
+    config: Config, plan: ErasurePlan
+) -> Iterator[tuple[str, Callable[[Pipeline, ErasurePlan], None]]]:
+    yield "files", _erase_files
+    yield "bronze", _erase_bronze
+    for query in _following(config, plan.source):
+        if query.targets:
+            yield query.name, partial(_rebuild, query)
+    yield PUBLISH, _publish
+    yield "purge", _purge_gold_and_records
+
+
+def _erase_files(pipeline: Pipeline, plan: ErasurePlan) -> None:
+    source = pipeline.config.sources[plan.source]
+    if SOURCE_FILE in source.origin_columns and plan.origins:
+        bronze = _bronze(pipeline, plan.source).rows()
+        with_matches = _with_matches(pipeline.config, source, plan.condition, bronze)
+        erase.erase_from_files(_context(pipeline, source), plan.origins, _matching(with_matches))
+
+
+def _erase_bronze(pipeline: Pipeline, plan: ErasurePlan) -> None:
+    """Write bronze again without the rows, and bring ledger and records up to date."""
+    config, source = pipeline.config, pipeline.config.sources[plan.source]
+    flow, started = _bronze(pipeline, plan.source), clock.now_micros()
+    refresh.plan_readers(pipeline, flow.name)
+    rows = _with_matches(config, source, plan.condition, flow.rows())(flow.rows())
+    matches = F.coalesce(transform.MATCHES, F.lit(False))
+    if not rows.where(matches).isEmpty():
+        kept = rows.where(~matches).drop(transform.MATCHES)
+        # Not DELETE: the table's log would have the condition.
+        kept.write.format("delta").mode("overwrite").save(str(flow.target_paths[0]))
+    if TOPIC in source.origin_columns:
+        _count_messages_again(config, plan)
+    elif SOURCE_FILE in source.origin_columns:
+        erase.count_rows_again(_context(pipeline, source), plan.origins)
+    refresh.record_rewrite(pipeline, flow, started)
+    erasures.record(config.layout, plan, clock.now_micros())
+    if plan.purge:
+        maintenance.purge(config.layout.table(flow.name))
+    pipeline.report(f"erase     {flow.name}: {counted(plan.rows[flow.name], 'row')} erased")
+
+
+def _count_messages_again(config: Config, plan: ErasurePlan) -> None:
+    """Write the rows that bronze still has of each partition into the ledger."""
+    layout = config.layout
+    what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}"
+    rows = delta_tables.select_rows(layout.table(f"bronze.{plan.source}"), what, "group by 1, 2")
+    counts = {(topic, int(partition)): each for topic, partition, *each in rows}
+    changed = []
+    for key, progress in topics.read_progress(layout, plan.source).items():
+        total, corrupt, rescued = map(int, counts.get(key, (0, 0, 0)))
+        changed.append(replace(progress, rows=total, corrupt_rows=corrupt, rescued_rows=rescued))
+    topics.write_progress(layout, changed)
+
+
+def _rebuild(query: Query, pipeline: Pipeline, plan: ErasurePlan) -> None:
+    """Rebuild a table; purge it before a reader has its version, or after it is published."""
+    refresh.rebuild_if_pending(pipeline, pipeline.flow(query.name))
+    if plan.purge and query.layer == "silver":
+        _purge(pipeline.config, [query])
+
+
+def _following(config: Config, source: str) -> list[Query]:
+    """Return the queries that follow bronze; the first one reads it."""
+    return readers(config, [f"bronze.{source}"])
+
+
+def _purge(config: Config, tables: Iterable[Query]) -> None:
+    for table in (config.layout.table(name) for query in tables for name in query.targets):
+        if delta_tables.table_exists(table):
+            maintenance.purge(table)
+
+
+def _publish(pipeline: Pipeline, plan: ErasurePlan) -> None:
+    """Publish the changes of the rebuilt gold tables."""
+    outputs = {
+        query.name for query in _following(pipeline.config, plan.source) if not query.targets
+    }
+    flows = [flow for flow in pipeline.flows(PUBLISH) if flow.name in outputs]
+    if failures := [error for _, error in pipeline.run_flows(flows)]:
+        raise combine_errors(failures)
+
+
+def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
+    """Purge gold, publish it again, and remove pages and messages that may quote rows."""
+    if not plan.purge:
+        return
+    config, following = pipeline.config, _following(pipeline.config, plan.source)
+    _purge(config, [query for query in following if query.layer == "gold"])
+    for query in following:
+        if not query.targets:  # its checkpoint refers to older changes
+            refresh.publish_all_again(pipeline, query.name)
+    config.layout.quality.delete_prefix()
+    config.layout.report.delete()
+    names = [f"bronze.{plan.source}", *(query.name for query in following)]
+    pipeline.runs.forget_values(names)
+    maintenance.purge(config.layout.table(RUNS))
+
+
+def _notes(config: Config, plan: ErasurePlan) -> tuple[str, ...]:
+    """Return a message for everything that may still have such rows."""
+    layout, source, notes = config.layout, config.sources[plan.source], list[str]()
+    for origin in plan.origins:
+        if origin.action is Action.KEPT:
+            notes.append(
+                f"{origin.path} keeps {counted(origin.rows, 'row')}: medallion does not change "
+                f"{'files of a backfill' if origin.location else 'topics'}."
+            )
+    if plan.undecided:
+        notes.append(
+            f"bronze.{source.name} keeps {counted(plan.undecided, 'row')} for which the condition "
+            "is null, such as malformed lines."
+        )
+    entries = () if source.stream else ledger.read_entries(layout, source.name)
+    unread = [
+        entry.moved_to or entry.path
+        for entry in ledger.newest_versions(entries).values()
+        if entry.state not in ledger.INGESTED_STATES
+        and current_info(layout, entry.moved_to or entry.path)
+    ]
+    if unread:
+        notes.append(
+            f"{counted(len(unread), 'file')} not ingested, such as {min(unread)}: not searched."
+        )
+    if source.lookup:
+        notes.append(f"The lookup table {source.lookup.file} is not changed.")
+    notes += [
+        f"silver.{other.name} keeps columns that it has looked up in {plan.table}."
+        for other in config.sources.values()
+        if other.lookup and layout.root / other.lookup.file == layout.table(plan.table)
+    ]
+    notes += [
+        f"{query.name} keeps what it has published: medallion refresh {query.name} publishes the "
+        "whole table again."
+        for query in _following(config, plan.source)
+        if not query.targets and not plan.purge
+    ]
+    if not plan.purge:
+        notes.append(
+            f"Older versions of the tables stay for {config.maintain.retention.text}: --purge "
+            "removes them at once."
+        )
+    return tuple(notes)

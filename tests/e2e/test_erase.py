@@ -1,0 +1,259 @@
+"""`medallion erase`: one person leaves tables, states, aggregates, files and records."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.errors import UsageError
+from medallion.inspect.audit import Audit, run_audit
+from medallion.runtime import erase, refresh
+from medallion.runtime.erase import Request
+from medallion.state import erasures
+from medallion.state.erasures import ErasurePlan
+from medallion.storage import locks
+from medallion.storage.paths import LAYERS, PUBLISH
+from tests.support.lakehouse import Lakehouse
+
+ALICE = "customer = 'Alice'"
+ORDERS = {
+    "schema": {"order_id": "string", "customer": "string", "amount": "double", "at": "timestamp"},
+    "silver": {"order_id": "order_id", "customer": "customer", "amount": "amount", "at": "at"},
+    "event_time": "at",
+    "keys": ["order_id", "customer", "at"],
+    "watermark": "1 hour",
+}
+PEOPLE = {
+    "format": "csv",
+    "schema": {"name": "string", "city": "string", "at": "timestamp"},
+    "silver": {"name": "name", "city": "city", "at": "at"},
+    "event_time": "at",
+    "keys": ["name", "at"],
+    "watermark": "1 hour",
+}
+GOLD = {
+    "spent": {
+        "source": "silver.orders",
+        "group_by": ["customer"],
+        "measure": {"total": "sum(amount)", "orders": "count(*)"},
+        "output_mode": "update",
+        "publish": {"files": {"format": "json"}},
+    },
+    "cities": {
+        "source": "silver.people",
+        "group_by": ["city"],
+        "measure": {"people": "count(*)"},
+        "output_mode": "update",
+    },
+}
+
+
+def order(number: str, customer: str, amount: Any, time: str) -> str:
+    at = f"2026-01-01T{time}:00Z"
+    return json.dumps({"order_id": number, "customer": customer, "amount": amount, "at": at})
+
+
+BOB = order("3", "Bob", 7, "15:00")
+FIRST = [
+    order("1", "Alice", 10, "10:00"),
+    order("1", "Alice", 10, "10:00"),
+    order("2", "Alice", "Alice pays", "10:30"),  # quarantined
+    BOB,
+    "{broken",
+]
+# The first is late, the last a duplicate.
+SECOND = [order("5", "Alice", 20, "09:00"), *[order("6", "Bob", 1, "16:00")] * 2]
+CSV = 'name,city,at\n"Alice","Rome",2026-01-01T10:00:00Z\n"Bob","Oslo",2026-01-01T10:00:00Z\n'
+
+
+def run(lakehouse: Lakehouse) -> None:
+    lakehouse.fill(*LAYERS, PUBLISH)
+
+
+@pytest.fixture(scope="module")
+def two_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    folder = tmp_path_factory.mktemp("erase")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    sources = {"orders": ORDERS, "people": PEOPLE}
+    lakehouse.configure(folder, {"sources": sources, "gold": GOLD})
+    for suite in (lakehouse.config.expectations / "expectations").glob("*.json"):
+        suite.unlink()
+    lakehouse.land("orders", "a.json", *FIRST)
+    packed = lakehouse.land("orders", "b.json.gz")
+    packed.write_bytes(gzip.compress(f"{order('4', 'Bob', 3, '15:10')}\n".encode()))
+    lakehouse.land("people", "p.csv").write_text(CSV)
+    run(lakehouse)
+    lakehouse.land("orders", "c.json", *SECOND)
+    run(lakehouse)
+    assert figures(lakehouse) == (9, 9, 5, 2, 2, 0)
+    assert spent(lakehouse) == [("Alice", 30.0, 2), ("Bob", 11.0, 3)]
+    return lakehouse
+
+
+@pytest.fixture
+def filled(two_runs: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return two_runs.copy(tmp_path / "lakehouse")
+
+
+def audited(lakehouse: Lakehouse, everything: bool = False) -> Audit:
+    audit = run_audit(lakehouse.config, everything)
+    assert audit.is_balanced, audit
+    return audit
+
+
+def figures(lakehouse: Lakehouse) -> tuple[int, ...]:
+    one = audited(lakehouse).balances["orders"]
+    rows = (one.landed_lines, one.bronze_rows, one.silver_rows, one.quarantined_rows)
+    return (*rows, one.duplicate_rows, one.erased_rows)
+
+
+def spent(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+    return lakehouse.rows("gold.spent", "customer", "total", "orders")
+
+
+def files_with(root: Path, name: bytes) -> set[str]:
+    """Return the files that contain a name, as bytes, unpacked or in a column of Parquet."""
+    found = set()
+    for file in filter(Path.is_file, root.rglob("*")):
+        content = file.read_bytes()
+        if file.suffix == ".gz":
+            content += gzip.decompress(content)
+        if content.startswith(b"PAR1"):
+            content += repr(pq.read_table(file, partitioning=None).to_pylist()).encode()
+        if name in content:
+            found.add(str(file.relative_to(root)))
+    return found
+
+
+ERASED = {"bronze.orders": 4, "silver.orders": 2, "quarantine.orders": 1}
+
+
+@pytest.fixture(scope="module")
+def erased(two_runs: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    lakehouse = two_runs.copy(tmp_path_factory.mktemp("erased") / "lakehouse")
+    result = erase.erase_rows(lakehouse.pipeline(), Request("silver.orders", ALICE, cascade=True))
+    assert result.plan.rows == ERASED
+    assert result.plan.undecided == 1  # {broken
+    return lakehouse
+
+
+def test_erase_dry_run_counts(two_runs: Lakehouse) -> None:
+    before = {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")}
+    asked = Request("silver.orders", ALICE, is_dry_run=True)
+    plan = erase.erase_rows(two_runs.pipeline(), asked).plan
+    assert plan.rows == ERASED
+    assert {(o.location, o.rows, o.action) for o in plan.origins} == {
+        ("archive/orders/a.json", 3, "rewritten"),
+        ("archive/orders/c.json", 1, "rewritten"),
+    }
+    assert {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")} == before
+
+
+def test_erase_one_person(erased: Lakehouse) -> None:
+    """The rows are gone from tables, files and aggregates; the record has their number."""
+    archive = erased.root / "archive/orders"
+    assert (archive / "a.json").read_text() == f"{BOB}\n{{broken\n"
+    assert (archive / "c.json").read_text() == "".join(f"{line}\n" for line in SECOND[1:])
+    assert figures(erased) == (9, 5, 3, 1, 1, 4)
+    assert spent(erased) == [("Bob", 11.0, 3)]
+    assert erased.rows("gold.cities") == [("Oslo", 1), ("Rome", 1)]
+    audited(erased, everything=True)
+    runs = erased.rows("ops.runs", "query", "state", "rows_in", "duplicate_rows", "late_rows")
+    assert ("silver.orders", "refreshed", 5, 1, 0) in runs
+    assert not erased.config.layout.erasure_plan.exists()
+    rows = erased.rows("ops.erasures", "item", "action", "rows")
+    assert ("bronze.orders", "erased", 4) in rows
+    assert ("landing/orders/a.json", "rewritten", 3) in rows
+    assert ("gold.spent", "rebuilt", None) in rows
+    assert files_with(erased.root, ALICE.encode()) == set()
+
+
+def test_erased_rows_do_not_return(erased: Lakehouse, tmp_path: Path) -> None:
+    """Neither with the next run, nor with the same file again, nor with a refresh."""
+    lakehouse = erased.copy(tmp_path / "lakehouse")
+    lakehouse.land("orders", "d.json", order("7", "Carol", 2, "17:00"))
+    lakehouse.land("orders", "a.json", *FIRST)  # the ledger refuses its name
+    run(lakehouse)
+    refresh.refresh_table(lakehouse.pipeline(), "silver.orders")
+    assert figures(lakehouse) == (10, 6, 4, 1, 1, 4)
+    assert spent(lakehouse) == [("Bob", 11.0, 3), ("Carol", 2.0, 1)]
+    audited(lakehouse, everything=True)
+
+
+def test_erase_purge_leaves_no_byte(filled: Lakehouse) -> None:
+    assert len(files_with(filled.root, b"Alice")) > 10
+    for table, where in (("silver.orders", ALICE), ("silver.people", "name = 'Alice'")):
+        erase.erase_rows(filled.pipeline(), Request(table, where, cascade=True, purge=True))
+    assert files_with(filled.root, b"Alice") == set()
+    assert files_with(filled.root, b"Bob") != set()
+    assert figures(filled) == (9, 5, 3, 1, 1, 4)
+    filled.land("orders", "d.json", order("7", "Carol", 2, "17:00"))
+    run(filled)
+    run(filled)
+    assert spent(filled) == [("Bob", 11.0, 3), ("Carol", 2.0, 1)]
+    assert filled.rows("gold.cities") == [("Oslo", 1)]
+    audited(filled, everything=True)
+
+
+def test_erase_interrupted_after_each_step(
+    filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is repeated, because the process dies before it is marked as done."""
+    dead, write = set[Any](), erasures.write_plan
+
+    def dying(layout: Any, plan: ErasurePlan) -> None:
+        if plan.done and plan.done not in dead:
+            dead.add(plan.done)
+            raise KeyboardInterrupt
+        write(layout, plan)
+
+    monkeypatch.setattr(erasures, "write_plan", dying)
+    request = Request("silver.orders", ALICE, cascade=True, purge=True)
+    while True:
+        try:
+            erase.erase_rows(filled.pipeline(), request)
+            break
+        except KeyboardInterrupt:
+            with (
+                pytest.raises(UsageError, match="medallion erase, without arguments"),
+                locks.lock_layers(filled.config.layout, LAYERS, "nightly"),
+            ):
+                pass
+            assert not run_audit(filled.config).is_balanced
+            request = Request()
+    assert len(dead) == 6
+    assert figures(filled) == (9, 5, 3, 1, 1, 4)
+    assert spent(filled) == [("Bob", 11.0, 3)]
+    run(filled)
+    audited(filled, everything=True)
+
+
+def test_erase_refuses(filled: Lakehouse) -> None:
+    for where, reason in (
+        ("custmer = 1", "custmer"),
+        ("amount", "neither true nor false"),
+        ("at < current_timestamp()", "current time"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            erase.erase_rows(filled.pipeline(), Request("silver.orders", where, cascade=True))
+    filled.land("orders", "d.json", order("7", "Carol", 2, "17:00"))
+    with pytest.raises(UsageError, match=r"bronze.orders .*new input.* nightly first"):
+        erase.erase_rows(filled.pipeline(), Request("silver.orders", ALICE, cascade=True))
+    run(filled)
+    archived = filled.root / "archive/orders/a.json"
+    archived.write_text(archived.read_text() + FIRST[0] + "\n")
+    request = Request("silver.orders", ALICE, cascade=True)
+    with pytest.raises(UsageError, match=r"a.json .*4 of its lines match, but 3 rows.* delete"):
+        erase.erase_rows(filled.pipeline(), request)
+    request = Request("silver.orders", ALICE, cascade=True, deletes_files=True)
+    erase.erase_rows(filled.pipeline(), request)
+    assert not archived.exists()
+    assert (filled.root / "archive/orders/b.json.gz").exists()
+    assert figures(filled) == (10, 6, 4, 1, 1, 4)
+    audited(filled, everything=True)
