@@ -25,6 +25,7 @@ from deltalake import DeltaTable, QueryBuilder
 from benchmarks.measure import PROJECT, say
 from medallion.factory import DataFactory
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 
 SOURCE = "activity"
 ROWS = 100  # a file
@@ -102,7 +103,10 @@ def land(
 def until_counted(root: Path, rows: int, stream: subprocess.Popen[bytes]) -> None:
     """Wait until gold counts so many rows."""
     end = time.monotonic() + _PATIENCE
-    while not delta_tables.table_exists(root / GOLD) or total(DeltaTable(root / GOLD)) < rows:
+    while (
+        not delta_tables.table_exists(StoragePath(root / GOLD))
+        or total(DeltaTable(root / GOLD)) < rows
+    ):
         if time.monotonic() > end or stream.poll() is not None:
             output = (root.parent / "output.txt").read_text()
             raise SystemExit(f"{root}: gold does not come to count {rows:,} rows\n{output}")

@@ -80,8 +80,8 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
     log, table = (config.layout.table(name) for name in (source.rows_table, "silver.orders"))
     plain = config.layout.table("silver.plain")
     checkpoint = config.layout.checkpoint("silver.orders")
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "metadata").write_text(json.dumps({"id": "bench"}))
+    checkpoint.local.mkdir(parents=True)
+    (checkpoint / "metadata").local.write_text(json.dumps({"id": "bench"}))
     first = changes(spark, 0, rows, rows, 0)
     first.write.format("delta").save(str(log))
     current = table_rows(first, source)
@@ -102,7 +102,7 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
             at += size
             sides: dict[str, Callable[[], object]] = {
                 "medallion": partial(merge, batch, number),
-                "plain": partial(plain_merge, spark, plain, batch),
+                "plain": partial(plain_merge, spark, plain.local, batch),
             }
             for side in sorted(sides, reverse=run % 2 == 1):
                 with clock(spark) as seconds:
@@ -117,7 +117,7 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
         note = f" {rows:,} rows"
         yield Figure(f"{size:,} changes | MERGE", ours[0], beside[0], TARGET, note)
         yield Figure(f"{size:,} changes | MERGE, CPU", ours[1], beside[1], None, note)
-    assert_equal(spark, table, plain)
+    assert_equal(spark, table.local, plain.local)
 
 
 def plain_merge(spark: SparkSession, table: Path, batch: DataFrame) -> None:

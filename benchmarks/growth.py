@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.measure import NIGHTLY, Figure, Taken, configured, say, show, timed, timed_peer
 from medallion.factory import DataFactory, sample
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 
 SOURCE = "activity"
 ROWS = 78_000  # a file
@@ -127,8 +128,10 @@ def peer(folder: Path, files: list[Path], name: str) -> Taken:
     link(files, root)
     taken = timed_peer(name, root)
     say(f"{name}, {len(files):<20} {taken.seconds:6.1f} s, {taken.peak / 2**20:.1f} GiB")
-    if delta_tables.row_count(root / "silver" / SOURCE) != len(files) * ROWS:
-        raise SystemExit(f"{name} made {delta_tables.row_count(root / 'silver' / SOURCE):,} rows")
+    if delta_tables.row_count(StoragePath(root / "silver" / SOURCE)) != len(files) * ROWS:
+        raise SystemExit(
+            f"{name} made {delta_tables.row_count(StoragePath(root / 'silver' / SOURCE)):,} rows"
+        )
     shutil.rmtree(root)
     return taken
 

@@ -131,15 +131,15 @@ def _run(config: Config, batches: int) -> Iterator[Figures]:
 def _land(config: Config, number: int) -> None:
     """Ten events, a minute later than those before."""
     landing = config.layout.landing("event")
-    landing.mkdir(parents=True, exist_ok=True)
+    landing.local.mkdir(parents=True, exist_ok=True)
     start = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)
     lines = (
         {"id": f"d{at}", "action": "open", "ts": (start + timedelta(seconds=at)).isoformat()}
         for at in range(10)
     )
     hidden = landing / f".{number}.json"
-    hidden.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    hidden.rename(landing / f"{number}.json")
+    hidden.local.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    hidden.local.rename(landing / f"{number}.json")
 
 
 def _figures(
@@ -153,10 +153,10 @@ def _figures(
     figures = Figures(batches, seconds, (spent[last] - spent[before]) / (last - before))
     layout = config.layout
     for name in ("bronze.event", "silver.event", "gold.action_counts", "ops.files", "ops.runs"):
-        figures.sizes[name] = _size(layout.table(name))
-    figures.sizes["_intake.event"] = _size(layout.intake("event"))
-    figures.sizes["_checkpoints"] = _size(layout.root / "_checkpoints")
-    whole, archive = _size(layout.root), _size(layout.archive("event"))
+        figures.sizes[name] = _size(layout.table(name).local)
+    figures.sizes["_intake.event"] = _size(layout.intake("event").local)
+    figures.sizes["_checkpoints"] = _size((layout.root / "_checkpoints").local)
+    whole, archive = _size(layout.root.local), _size(layout.archive("event").local)
     figures.sizes["all but archive"] = whole[0] - archive[0], whole[1] - archive[1]
     return figures
 

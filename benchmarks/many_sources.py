@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.measure import NIGHTLY, PROJECT, Taken, say, timed
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 
 FULL, SHORT = (5, 15), (2, 4)  # sources
 NIGHTS = ("first night", "second night")
@@ -91,7 +92,7 @@ def measure(count: int, rows: int) -> list[Taken]:
                 f"{count:>3} sources, {night}: {nights[-1].seconds:.1f} s, {nights[-1].cpu:.1f} CPU"
             )
             for name in names:
-                found = delta_tables.row_count(root / "silver" / name)
+                found = delta_tables.row_count(StoragePath(root / "silver" / name))
                 if found != rows * (number + 1):
                     raise SystemExit(f"silver.{name} has {found} rows, not {rows * (number + 1)}")
         return nights

@@ -21,6 +21,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.runtime.graph import Pipeline
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 
 PROJECT = Path(__file__).resolve().parents[1]
 NIGHTLY = ("-m", "medallion", "nightly")
@@ -214,7 +215,7 @@ def only(config: Config, source: str) -> Config:
 
 def expect(root: Path, source: str, rows: int) -> None:
     """Both sides must have done the same work."""
-    found = delta_tables.row_count(root / "bronze" / source)
+    found = delta_tables.row_count(StoragePath(root / "bronze" / source))
     if found != rows:
         raise SystemExit(f"{root}: bronze.{source} has {found:,} rows, not {rows:,}")
 

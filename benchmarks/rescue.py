@@ -105,12 +105,12 @@ def _rescue(spark: SparkSession, config: Config) -> float:
     columns, table = dict(source.schema or {}), config.layout.table("bronze.activity")
     schema = T.StructType.fromDDL(_ddl(bronze_columns(columns, source.origin_columns)))
     delta_tables.create_table(table, schema.json(), table_specs.BRONZE.properties())
-    paths = [config.layout.relative(f) for f in config.layout.landing("activity").iterdir()]
+    paths = [config.layout.relative(f) for f in config.layout.landing("activity").local.iterdir()]
 
     def work() -> None:
         lines = reader.read_rows(spark, config, source, paths, columns)
         layout = LineLayout.from_lines(
-            first_lines([config.layout.root / path for path in paths]), columns
+            first_lines([config.layout.root.local / path for path in paths]), columns
         )
         parsed = parse_lines(lines, columns, layout)
         parsed.write.format("delta").mode("append").save(str(table))

@@ -423,7 +423,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     assert (document["ok"], document["stale"]) == (True, [])
     assert (document["healthy"], document["verdict"]) == (True, "healthy")
     table = Layout(tmp_path / "home").table("ops.runs")
-    assert rows_of(table, "kind", "query", "command", "state", "number") == [
+    assert rows_of(table.local, "kind", "query", "command", "state", "number") == [
         ("run", "nightly", "nightly", "idle", 1)
     ]
     text = (conf / "pipeline.yaml").read_text()
@@ -435,7 +435,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     assert main.main(["status"]) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("NOT HEALTHY. stale: event", f"  stale: event: {line[7:]}")
-    assert len(rows_of(table, "number")) == 2
+    assert len(rows_of(table.local, "number")) == 2
 
 
 def test_commands_report_a_damaged_table(
@@ -447,7 +447,7 @@ def test_commands_report_a_damaged_table(
         spec = replace(table_specs.table_spec(name), columns={"n": "long"})
         records.append_records(layout.table(name), spec, [{"n": 1}, {"n": 2}])
         if name != "bronze.event":
-            newest = max((layout.table(name) / "_delta_log").glob("*.json"))
+            newest = max((layout.table(name) / "_delta_log").local.glob("*.json"))
             newest.write_bytes(b"")
             output[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)

@@ -97,7 +97,7 @@ def test_served_page_refreshes_itself(
 ) -> None:
     """New content replaces the old one; the filter of a table stays."""
     monkeypatch.setattr(report_server, "REFRESH_SECONDS", 1)
-    home.layout.root.mkdir(parents=True)
+    home.layout.root.local.mkdir(parents=True)
     for _ in range(7):
         record(home.config, "bronze.activity", rows_in=1)
     server = report_server.ReportServer(home.config, 0)

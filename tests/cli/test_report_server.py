@@ -18,7 +18,7 @@ from tests.support.runs import record
 
 @pytest.fixture
 def server(home: Home) -> Iterator[ReportServer]:
-    home.layout.root.mkdir(parents=True)
+    home.layout.root.local.mkdir(parents=True)
     server = ReportServer(home.config, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server

@@ -18,6 +18,7 @@ from medallion.config.operations import Monitoring, OnFailure
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 
 SLIDES = {
@@ -472,7 +473,7 @@ def test_project_is_found(tmp_path: Path, given: str) -> None:
     config, _ = load_with_errors({"MEDALLION_CONF": given}, tmp_path)
     assert config.pipeline_file == folder / "pipeline.yaml"
     assert config.conf_dir == tmp_path / "conf"
-    assert (config.layout.root, config.master) == (tmp_path / "data/lakehouse", "local[3]")
+    assert (config.layout.root.local, config.master) == (tmp_path / "data/lakehouse", "local[3]")
 
 
 def test_folder_of_another_name_has_its_suites(tmp_path: Path) -> None:
@@ -536,14 +537,16 @@ def test_home_cannot_be_an_address(tmp_path: Path) -> None:
 
 def test_environment_wins_over_dotenv(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
-    assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
+    assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "data/lakehouse")
     (tmp_path / ".env").write_text("MEDALLION_HOME=\n")  # as .env.example may be left
-    assert load({}, tmp_path).layout.root == tmp_path / "data/lakehouse"
+    assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "data/lakehouse")
     (tmp_path / ".env").write_text("MEDALLION_HOME=from_env_file\nMEDALLION_MASTER=local[1]\n")
-    assert load({}, tmp_path).layout.root == tmp_path / "from_env_file"
+    assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "from_env_file")
     caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
-    assert (caller.layout.root, caller.master) == (tmp_path / "from_caller", "local[1]")
-    assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == tmp_path / "there"
+    assert (caller.layout.root.local, caller.master) == (tmp_path / "from_caller", "local[1]")
+    assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == StoragePath(
+        tmp_path / "there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -572,7 +575,7 @@ def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, message: str) -> Non
 def test_dotenv_ignores_other_programs(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     (tmp_path / ".env").write_text("AWS_REGION=here\nexport MEDALLION_HOME='a b'  # ours\n\n")
-    assert load({}, tmp_path).layout.root == tmp_path / "a b"
+    assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "a b")
 
 
 @pytest.mark.parametrize(
@@ -593,7 +596,7 @@ def test_masters(master: str) -> None:
 
 def test_home_expands_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == tmp_path / "lake"
+    assert load({"MEDALLION_HOME": "~/lake"}, PROJECT).layout.root == StoragePath(tmp_path / "lake")
     with pytest.raises(ConfigError, match="~nobody-here"):
         load({"MEDALLION_HOME": "~nobody-here/lake"}, PROJECT)
 

@@ -13,6 +13,7 @@ from medallion.config.loader import load
 from medallion.discover import entry, files
 from medallion.discover.files import copy_to_landing, input_files
 from medallion.errors import UsageError
+from medallion.storage.paths import StoragePath
 
 PIPELINE = """# My pipeline.
 sources:
@@ -115,7 +116,7 @@ def test_partitions_are_columns(conf: Path) -> None:
     assert main.main(["add", "new", str(folder), "--land"]) == 0
     source = load().sources["new"]
     assert (source.partition_columns, source.event_time) == (("date",), "date")
-    landed = load().layout.landing("new").rglob("*.json")
+    landed = load().layout.landing("new").local.rglob("*.json")
     assert sorted(file.parent.name for file in landed) == ["date=2026-05-01", "date=2026-05-02"]
 
 
@@ -138,9 +139,11 @@ def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
 def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(gzip.compress(b"{}"))
     inputs = input_files([str(tmp_path / "a.json")])
-    assert copy_to_landing(inputs, tmp_path / "lake") == [tmp_path / "lake/a.json.gz"]
+    assert copy_to_landing(inputs, StoragePath(tmp_path / "lake")) == [
+        StoragePath(tmp_path / "lake/a.json.gz")
+    ]
     with pytest.raises(UsageError, match="already exists"):
-        copy_to_landing(inputs, tmp_path / "lake")
+        copy_to_landing(inputs, StoragePath(tmp_path / "lake"))
 
 
 def test_copies_of_two_files_of_one_name(tmp_path: Path) -> None:
@@ -149,5 +152,5 @@ def test_copies_of_two_files_of_one_name(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text("id,at\n1,2026-05-01\n")
     with pytest.raises(UsageError, match="the same name"):
-        copy_to_landing(input_files(map(str, paths)), tmp_path / "lake")
+        copy_to_landing(input_files(map(str, paths)), StoragePath(tmp_path / "lake"))
     assert not (tmp_path / "lake").exists()

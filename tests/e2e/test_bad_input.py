@@ -100,7 +100,7 @@ class First:
 def first(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> First:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("bad input") / "lakehouse")
     lakehouse.about("activity", "event", *GOLD)
-    lakehouse.config.layout.landing("activity").mkdir(parents=True)
+    lakehouse.config.layout.landing("activity").local.mkdir(parents=True)
     report = lakehouse.night()
     layout = lakehouse.config.layout
     found = {name: layout.table(name) for name in query_names(lakehouse.config)}

@@ -88,9 +88,8 @@ class Fuzz:
         """Land a file for each source."""
         for source, settings in SOURCES.items():
             rng = Random(f"{self.seed} {source} {run}")
-            file: Path = (
-                self.lakehouse.config.layout.landing(source) / f"{run}.{settings['format']}"
-            )
+            landing = self.lakehouse.config.layout.landing(source).local
+            file = landing / f"{run}.{settings['format']}"
             if settings["format"] == "json":
                 text, records = json_lines(rng, run)
                 file = self.lakehouse.land(source, file.name)

@@ -69,20 +69,20 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
         "gold.device_totals: the table is missing; `medallion run gold` reports what to do.",
     )
     assert end_if_idle(lakehouse.config, "nightly", print) is None
-    (layout.checkpoint("gold.device_totals") / "metadata").write_text("")  # a machine stopped
+    (layout.checkpoint("gold.device_totals") / "metadata").local.write_text("")  # a machine stopped
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
     # Killed as it wrote its first plan. Spark begins no query beside what is left then.
     for part in ("offsets", "commits"):
         shutil.rmtree(layout.checkpoint("gold.device_totals") / part)
-        (layout.checkpoint("gold.device_totals") / part).mkdir()
-    (layout.checkpoint("gold.device_totals") / "offsets/.0.1a.tmp").touch()
+        (layout.checkpoint("gold.device_totals") / part).local.mkdir()
+    (layout.checkpoint("gold.device_totals") / "offsets/.0.1a.tmp").local.touch()
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
-    layout.table("bronze.activity").rename(lakehouse.root / "away")
+    layout.table("bronze.activity").local.rename(lakehouse.root / "away")
     with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
         lakehouse.fill("bronze")
-    assert not layout.table("bronze.activity").exists()
+    assert not layout.table("bronze.activity").local.exists()
     assert not lakehouse.night().is_counted
     (lakehouse.root / "older").rename(layout.table("bronze.activity"))
     lakehouse.land("activity", "3.json", recording("13:30:02"))
@@ -106,17 +106,19 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
     names = ("bronze.activity", "silver.activity", "gold.device_totals")
     for name in names:
         ends = layout.checkpoint(name) / "commits"
-        max(ends.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1).unlink()
+        max(
+            ends.local.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1
+        ).unlink()
     lakehouse.land("activity", "1.json", *SECOND)
     lakehouse.fill()
     assert run_audit(lakehouse.config).is_balanced
     tables_of_silver = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
     night = [*map(layout.table, tables_of_silver), layout.checkpoint("silver.activity")]
     for folder in night:
-        shutil.copytree(folder, lakehouse.root / "copy" / folder.relative_to(lakehouse.root))
+        shutil.copytree(folder, lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root))
     for name in ("bronze.activity", "gold.device_totals"):
         plan = layout.checkpoint(name) / "offsets" / str(last_planned(layout.checkpoint(name)))
-        plan.write_text("v1\n{")
+        plan.local.write_text("v1\n{")
     lakehouse.land("activity", "2.json", *THIRD)
     report = lakehouse.night()
     assert report.errors == []
@@ -127,7 +129,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
 
     for folder in night:
         shutil.rmtree(folder)
-        shutil.copytree(lakehouse.root / "copy" / folder.relative_to(lakehouse.root), folder)
+        shutil.copytree(lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root), folder)
     lakehouse.land("activity", "3.json", recording("13:30:02"))
     told = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
     errors = lakehouse.night().errors
@@ -149,7 +151,7 @@ def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:
     lakehouse.fill("bronze")
     for state, layer, name in ((gold, "gold", names[1]), (silver, "silver", names[0])):
         told = f"state cannot be read: medallion refresh {name} "
-        for file in [*state.rglob("*.zip"), *state.rglob("*.sst")]:
+        for file in [*state.local.rglob("*.zip"), *state.local.rglob("*.sst")]:
             file.write_bytes(b"damaged")
         with pytest.raises(StreamError, match=told):
             lakehouse.fill(layer)
@@ -205,7 +207,7 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)
     handed = lakehouse.config.layout.intake("activity")
-    (handed / f"_delta_log/{delta_tables.table_version(handed):020}.json").unlink()
+    (handed / f"_delta_log/{delta_tables.table_version(handed):020}.json").local.unlink()
     lakehouse.land("activity", "2.json", *THIRD)
     assert lakehouse.night().balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES

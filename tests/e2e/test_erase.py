@@ -166,7 +166,7 @@ def test_erase_one_person(erased: Lakehouse) -> None:
     audited(erased, everything=True)
     runs = erased.rows("ops.runs", "query", "state", "rows_in", "duplicate_rows", "late_rows")
     assert ("silver.orders", "refreshed", 5, 1, 0) in runs
-    assert not erased.config.layout.erasure_plan.exists()
+    assert not erased.config.layout.erasure_plan.local.exists()
     rows = erased.rows("ops.erasures", "item", "action", "rows")
     assert ("bronze.orders", "erased", 4) in rows
     assert ("landing/orders/a.json", "rewritten", 3) in rows

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from medallion.spark import checkpoints
+from medallion.storage.paths import Layout
 from tests.support.command import Cli
 from tests.support.lakehouse import rows_of
 
-MARK = "_checkpoints/bronze.event/reading.json"
+
+def is_marked(root: Path) -> bool:
+    checkpoint = Layout(root).checkpoint("bronze.event")
+    return checkpoints.read_document(checkpoint, "reading") is not None
 
 
 def land(root: Path) -> list[str]:
@@ -59,7 +64,7 @@ def test_kills_while_a_file_is_read_cost_no_row(cli: Cli, tmp_path: Path, kills:
     root, log = tmp_path / "lakehouse", tmp_path / "log"
     cli.about(tmp_path / "conf", "event", small=True)
     devices = land(root)
-    kill_when(cli, lambda _: (root / MARK).exists(), log)
+    kill_when(cli, lambda _: is_marked(root), log)
     for _ in range(kills):
         kill_when(cli, lambda said: "a child reads them first" in said, log)
         deadline = time.monotonic() + 30
@@ -70,7 +75,7 @@ def test_kills_while_a_file_is_read_cost_no_row(cli: Cli, tmp_path: Path, kills:
     assert done.returncode == 0, done.stderr
     assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
     assert not (root / "rejected").exists()
-    assert not (root / MARK).exists()
+    assert not is_marked(root)
     assert "medallion.ingest" not in done.stdout + done.stderr
 
 

@@ -20,7 +20,7 @@ from medallion.inspect.audit import run_audit
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
@@ -63,7 +63,9 @@ def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     for job in ("bronze", "silver", "gold"):
         done = submit(cli, job)
         assert done.returncode == 0, done.stderr
-    kept = checkpoints.pinned_settings(tmp_path / "lakehouse/_checkpoints/silver.event")
+    kept = checkpoints.pinned_settings(
+        StoragePath(tmp_path / "lakehouse/_checkpoints/silver.event")
+    )
     assert kept["spark.sql.shuffle.partitions"] == "3"  # and not what the project's file has
     assert other.json("nightly")["ok"]
     for table in TABLES:
@@ -208,7 +210,7 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "lakehouse")
     with locks.lock_layers(layout, ["bronze"], "stream"):
-        started = json.loads(layout.lock("bronze").read_text())["started"]
+        started = json.loads(layout.lock("bronze").local.read_text())["started"]
         told = refused(cli("nightly"))
     assert f"pid {os.getpid()}, started {started}" in told
     assert "medallion stream" in told

@@ -169,7 +169,7 @@ def test_changes_of_gold_are_published(
     # Batches that were cut off before their ends: gold's changes nothing, and what is published
     # comes once in files, and again as messages.
     for query in ("gold.by_window", FILES, TOPIC):
-        (lakehouse.config.layout.checkpoint(query) / "commits/1").unlink()
+        (lakehouse.config.layout.checkpoint(query) / "commits/1").local.unlink()
     lakehouse.fill("gold", "publish")
     assert list(map(told, in_files(lakehouse))) == [first, second]
     values = [value for _, value in of_topic(broker, "counts")]
@@ -246,12 +246,12 @@ def test_an_output_that_is_removed_and_configured_again(
     # It is older than what was read: what changes next would have versions that are published.
     gold = lakehouse.config.layout.table("gold.by_window")
     plan = lakehouse.config.layout.checkpoint(FILES) / "offsets/2"
-    read, version = plan.read_text(), delta_tables.table_version(gold)
-    plan.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
+    read, version = plan.local.read_text(), delta_tables.table_version(gold)
+    plan.local.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
     with pytest.raises(MedallionError, match=r"by_window is older than .* refresh publish.by"):
         lakehouse.fill("publish")
     as_message_refused(lakehouse, monkeypatch)
-    plan.write_text(read)
+    plan.local.write_text(read)
 
     # A table that was moved away is another one when it comes back.
     shutil.rmtree(gold)

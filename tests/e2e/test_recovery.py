@@ -60,11 +60,11 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     assert "bronze.activity: a run was interrupted" in told
     assert "silver.activity: a run was interrupted" in told
     first = lakehouse.config.layout.checkpoint("silver.activity") / "offsets/0"
-    plan = first.read_bytes()
-    first.unlink()  # of more than a hundred batches, Spark keeps no longer what the first have read
+    plan = first.local.read_bytes()
+    first.local.unlink()  # Spark keeps a hundred batches
     with pytest.raises(MedallionError, match=r"medallion refresh silver\.activity"):
         lakehouse.fill("silver")
-    first.write_bytes(plan)
+    first.local.write_bytes(plan)
 
     killed = lakehouse.pipeline()
     started = start(killed, "silver")

@@ -76,15 +76,15 @@ def _names_files_until_they_are_dismissed(lakehouse: Lakehouse, tmp_path: Path) 
     assert night() == (0, "balanced, but 1 file was rejected:")
     assert cli("files", "--dismiss", "sample.json").returncode == 0
     assert night() == (0, "balanced")
-    (lakehouse.config.layout.landing("activity") / "sample.json").unlink()
+    (lakehouse.config.layout.landing("activity") / "sample.json").local.unlink()
 
     archived = lakehouse.config.layout.archive("activity") / "sample.json"
-    lines = archived.read_bytes()
-    archived.write_bytes(lines + lines)
+    lines = archived.local.read_bytes()
+    archived.local.write_bytes(lines + lines)
     assert cli("audit").returncode == 1
     assert night() == (1, "")
     assert night() == (0, "balanced, but 1 archived file was written after it was read:")
-    archived.write_bytes(lines)
+    archived.local.write_bytes(lines)
     assert night() == (0, "balanced")
 
 
@@ -114,11 +114,11 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
     other_config = replace(config, sources=other)
     assert end_if_idle(other_config, "test", told.append) is None, "they may have to be refused"
     commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
-    away = commit.rename(commit.with_name("away"))
-    (commit.with_name("1")).rename(commit.with_name("away1"))
+    away = commit.local.rename(commit.local.with_name("away"))
+    (commit.local.with_name("1")).rename(commit.local.with_name("away1"))
     assert not is_idle(), "a batch was cut off"
     away.rename(commit)
-    commit.with_name("away1").rename(commit.with_name("1"))
+    commit.local.with_name("away1").rename(commit.local.with_name("1"))
     assert is_idle()
     assert told == ["nothing is new"] * 2
     lakehouse.land("activity", "new.json", "{}")
@@ -128,7 +128,7 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
 def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
     """A night beside a damaged table: its report is there all the same."""
     log = lakehouse.config.layout.table("quarantine.activity") / "_delta_log"
-    newest = max(log.glob("*.json"))
+    newest = max(log.local.glob("*.json"))
     whole = newest.read_bytes()
     newest.write_bytes(b"")
     report = lakehouse.night()

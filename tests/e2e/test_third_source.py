@@ -62,7 +62,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     assert report.is_good, report
     assert end_if_idle(lakehouse.config, "test", print), "and to wait costs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
-    (landing / "1.csv").write_text(FIRST)
+    (landing / "1.csv").local.write_text(FIRST)
     report = lakehouse.nightly()
     assert report.is_good, report
     balance = report.balances["sensor"]
@@ -80,9 +80,9 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     (broken,) = (row for row in lakehouse.rows("bronze.sensor", "_corrupt_record") if row[0])
     assert broken == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
 
-    (landing / "2.csv").write_text(SECOND)
+    (landing / "2.csv").local.write_text(SECOND)
     lakehouse.fill("bronze")
-    (landing / "3.csv").write_text(SECOND.replace("05Z", "06Z"))
+    (landing / "3.csv").local.write_text(SECOND.replace("05Z", "06Z"))
     assert lakehouse.night().is_good
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")
     assert ("landing/sensor/2.csv", "80", 19.5, None) in rows
@@ -93,7 +93,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     # 20 and 19.5 and 19.5 of s1; both rows of s2 are in quarantine.
     means = lakehouse.rows("gold.warmth", "sensor", "mean_celsius")
     assert means == [("s1", (20 + 19.5 + 19.5) / 3)]
-    assert sorted(f.name for f in landing.iterdir()) == ["1.csv", "2.csv", "3.csv"]
+    assert sorted(f.name for f in landing.local.iterdir()) == ["1.csv", "2.csv", "3.csv"]
     assert run_audit(lakehouse.config, everything=True).findings == ()
 
 
@@ -110,8 +110,8 @@ def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
         while "on: bronze" not in (line := process.stdout.readline()):
             assert line, process.communicate()
         landing = lakehouse.config.layout.landing("sensor")
-        (landing / ".first.csv").write_text(FIRST)
-        (landing / ".first.csv").rename(landing / "first.csv")
+        (landing / ".first.csv").local.write_text(FIRST)
+        (landing / ".first.csv").local.rename(landing / "first.csv")
         deadline = time.monotonic() + 300
         while delta_tables.row_count(lakehouse.config.layout.table("gold.warmth")) < 2:
             assert process.poll() is None, process.communicate()

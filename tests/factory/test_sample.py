@@ -30,8 +30,8 @@ def test_sample_lands_once(tmp_path: Path) -> None:
     assert sample.land(conf) == {"event": 4}
     landing = conf.layout.landing("event")
     for file in (SAMPLE / "event").iterdir():
-        assert (landing / file.name).read_bytes() == file.read_bytes()
-    assert len(list(landing.iterdir())) == 4
+        assert (landing / file.name).local.read_bytes() == file.read_bytes()
+    assert len(list(landing.local.iterdir())) == 4
     assert sample.land(conf) == {}
 
 
@@ -40,9 +40,9 @@ def test_an_interrupted_sample_is_completed(tmp_path: Path) -> None:
     sample.land(conf)
     landing = conf.layout.landing("event")
     for name in ("file3.json", "newaction.json"):
-        (landing / name).unlink()
+        (landing / name).local.unlink()
     assert sample.land(conf) == {"event": 2}
-    assert len(list(landing.iterdir())) == 4
+    assert len(list(landing.local.iterdir())) == 4
 
 
 def test_sample_does_not_land_in_a_used_lakehouse(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_sample_does_not_land_in_a_used_lakehouse(tmp_path: Path) -> None:
 def test_sample_needs_a_source_of_its_name(tmp_path: Path) -> None:
     conf = config(tmp_path, "orders")
     assert sample.land(conf) == {}
-    assert not conf.layout.root.exists()
+    assert not conf.layout.root.local.exists()
 
 
 def test_sample_needs_a_source_that_reads_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from medallion.storage.paths import Layout
 from tests.support import PROJECT
 
 QUERIES = (
@@ -75,15 +76,17 @@ def _write(conf: Path, document: Any) -> None:
 
 def tear(root: Path, random: Random, kind: str, query: str) -> str | None:
     """Damage a checkpoint as a power cut or a person does; None where there is nothing to."""
-    checkpoint = root / "_checkpoints" / query
+    checkpoint = Layout(root).checkpoint(query)
     if kind == "checkpoint gone":
-        if not checkpoint.is_dir():
+        if not checkpoint.local.is_dir():
             return None
         shutil.rmtree(checkpoint)
-        return str(checkpoint.name)
+        return query
     what, _, part = kind.partition(" of ")
     folder = checkpoint / part
-    numbered = [f for f in folder.iterdir() if f.name.isdigit()] if folder.is_dir() else []
+    numbered = (
+        [f for f in folder.local.iterdir() if f.name.isdigit()] if folder.local.is_dir() else []
+    )
     if not numbered:
         return None
     newest = max(numbered, key=lambda file: int(file.name))

@@ -24,6 +24,7 @@ from random import Random
 import yaml
 
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from tests.faults import damage, disk
 from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
 from tests.faults.report import made_by
@@ -79,7 +80,8 @@ class Outages:
         started = time.monotonic()
         while True:
             there = [
-                delta_tables.row_count(self.root / "silver" / name) for name in ("event", SOURCE)
+                delta_tables.row_count(StoragePath(self.root / "silver" / name))
+                for name in ("event", SOURCE)
             ]
             if there[0] >= events and there[1] >= messages:
                 return time.monotonic() - started

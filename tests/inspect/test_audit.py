@@ -89,7 +89,7 @@ def rows(config: Config, table: str, count: int, **columns: str) -> Path:
     records.append_records(
         folder, replace(table_specs.table_spec(table), columns=columns), [{}] * count
     )
-    return max((folder / "_delta_log").glob("*.json"))
+    return max((folder / "_delta_log").local.glob("*.json"))
 
 
 @pytest.mark.parametrize("is_quick", [True, False])
@@ -168,7 +168,7 @@ def test_missing_data_files_are_a_finding(layer: str, is_cut: bool, home: Home) 
     """A file that was removed, or truncated by an interrupted copy."""
     config = balanced(home)
     table = config.layout.table(f"{layer}.activity")
-    (file,) = table.glob("*.parquet")
+    (file,) = table.local.glob("*.parquet")
     if is_cut:
         file.write_bytes(file.read_bytes()[:-9])
     else:
@@ -191,7 +191,7 @@ def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: H
     without a count, Delta's own reader says that it has none."""
     config = balanced(home)
     newest = config.layout.table("silver.activity") / "_delta_log" / f"{1:020}.json"
-    actions = [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+    actions = [json.loads(line) for line in newest.local.read_text(encoding="utf-8").splitlines()]
     (add,) = (action["add"] for action in actions if "add" in action)
     if is_marked:
         add["deletionVector"] = FIRST_ROW
@@ -199,7 +199,9 @@ def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: H
         actions.append({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **both}})
     else:
         del add["stats"]
-    newest.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
+    newest.local.write_text(
+        "".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8"
+    )
     found = run_audit(config)
     assert found.is_balanced != is_marked
     expected = (
@@ -222,7 +224,7 @@ def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: H
 )
 def test_missing_permission_hides_no_other_finding(place: str, nobodys: Home) -> None:
     config = balanced(nobodys)
-    (config.layout.root / place).chmod(0)
+    (config.layout.root / place).local.chmod(0)
     found = run_audit(config)
     (expected,) = found.findings
     assert f"{config.layout.root}/{place}" in expected
@@ -236,7 +238,7 @@ def test_an_unreadable_run_history_is_a_finding(home: Home) -> None:
     """Nothing can be balanced, but other findings are reported."""
     config = replace(load({}, PROJECT), layout=home.layout)
     runs.record(config, "bronze.event")
-    newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
+    newest = max((config.layout.table("ops.runs") / "_delta_log").local.glob("*.json"))
     newest.write_text("{")
     found = run_audit(config, everything=True)
     assert found.findings[0].startswith(f"ops.runs: {newest} is corrupt or truncated")
@@ -271,7 +273,7 @@ def test_a_changed_file_format_is_a_finding(other: dict[str, Any], known: bool, 
     found = run_audit(home.config).findings
     expected = "bronze.activity has files that were ingested as json, not as"
     assert any(line.startswith(expected) for line in found) == known
-    (home.layout.checkpoint("bronze.activity") / "format.json").unlink()
+    (home.layout.checkpoint("bronze.activity") / "medallion.json").local.unlink()
     refuse_format_change(home.config, home.source)  # of a lakehouse that is older than the note
 
 

@@ -88,7 +88,7 @@ def test_rows_that_wait_for_a_first_silver_run(config: Config) -> None:
     bronze = config.layout.table("bronze.activity")
     delta_tables.open_for_write(bronze).create_checkpoint()
     for commit in (0, 1, 2):
-        delta_log.commit_file(bronze, commit).unlink()
+        delta_log.commit_file(bronze, commit).local.unlink()
     waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)
     assert take_snapshot(config, Runs(config.layout)).balances == {"activity": waiting}
 
@@ -107,5 +107,5 @@ def test_a_batch_without_a_record_is_unrecorded(config: Config) -> None:
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
     checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
-    (config.layout.checkpoint("bronze.activity") / "metadata").write_text("")
+    (config.layout.checkpoint("bronze.activity") / "metadata").local.write_text("")
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {"bronze.activity": "activity"}

@@ -116,7 +116,7 @@ def test_no_file_has_come_yet(tmp_path: Path) -> None:
     assert ledger_files.find_files(config, "*", "event", "pending") == []
     assert render_tables.files_json([]) == {"files": []}
     assert render_tables.files_text([]).endswith("(0 files)")
-    assert not config.layout.root.exists()
+    assert not config.layout.root.local.exists()
 
 
 def test_files_as_json_have_every_field_and_times_in_utc() -> None:

@@ -43,7 +43,7 @@ def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
         at = START + timedelta(days=day)
         for name, value in zip(columns, (key, sequence, at, is_delete, f"{day}.json"), strict=True):
             columns[name].append(value)
-    write_deltalake(config.layout.table(source.rows_table), pa.table(columns), mode="append")
+    write_deltalake(config.layout.table(source.rows_table).local, pa.table(columns), mode="append")
     return count_changes(config, source)
 
 

@@ -148,7 +148,7 @@ def archived_file(home: Home, name: str = "a.json") -> Path:
     archive.archive_due_files(
         home.config, home.source, home.discovery().ledger, 0, home.said.append
     )
-    return home.layout.archive("activity") / name
+    return (home.layout.archive("activity") / name).local
 
 
 def append(file: Path, later: float = 0) -> None:
@@ -201,7 +201,7 @@ def test_the_newest_archived_files_are_compared(
     monkeypatch.setattr(archive, "MAX_COMPARED", 2)
     for number in range(3):
         enter(home, f"{number}", state=ARCHIVED, moved_to=f"archive/{number}", committed_at=number)
-        (home.layout.root / "archive").mkdir(exist_ok=True)
-        (home.layout.root / f"archive/{number}").write_text("larger")
+        (home.layout.root / "archive").local.mkdir(exist_ok=True)
+        (home.layout.root / f"archive/{number}").local.write_text("larger")
     found = ledger_files.find_attention(home.config)
     assert (sorted(names(found.changed)), found.not_compared) == (["1", "2"], 1)

@@ -32,7 +32,7 @@ def config(home: Home) -> Config:
 
 
 def test_overview_of_an_empty_lakehouse(config: Config) -> None:
-    config.layout.root.mkdir(parents=True)
+    config.layout.root.local.mkdir(parents=True)
     overview = take_overview(config)
     assert (overview.runs, overview.periods, overview.rules, overview.schemas) == ((), (), (), ())
     assert overview.sizes == {}
@@ -70,7 +70,7 @@ def test_overview_quarantine_by_rule(config: Config) -> None:
         + [f"(make_array('a'), NULL, {later})"]
     )
     write(
-        config.layout.root,
+        config.layout.root.local,
         "quarantine.event",
         f"SELECT * FROM (VALUES {values}) AS t(_failed_rules, id, _ingested_at)",
     )
@@ -117,9 +117,9 @@ def test_overview_schema_changes(config: Config) -> None:
 
 
 def test_overview_reports_unreadable_parts(config: Config) -> None:
-    write(config.layout.root, "gold.action_counts", "SELECT 1 AS n")
+    write(config.layout.root.local, "gold.action_counts", "SELECT 1 AS n")
     log = config.layout.table("gold.action_counts") / "_delta_log"
-    next(log.glob("*.json")).write_text("{not json")
+    next(log.local.glob("*.json")).write_text("{not json")
     overview = take_overview(config)
     (message,) = overview.unreadable
     assert message.startswith("gold.action_counts: ")
@@ -127,7 +127,7 @@ def test_overview_reports_unreadable_parts(config: Config) -> None:
 
 
 def test_overview_has_views(config: Config) -> None:
-    write(config.layout.root, "gold.action_counts", "SELECT 'a' AS action, 1 AS total_events")
+    write(config.layout.root.local, "gold.action_counts", "SELECT 'a' AS action, 1 AS total_events")
     views = {
         "totals": "SELECT action, sum(total_events) AS n FROM gold.action_counts GROUP BY action",
         "large": "SELECT * FROM totals WHERE n > 0",

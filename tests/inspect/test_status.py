@@ -58,18 +58,18 @@ def add_rows(config: Config, table: str, rows: int) -> None:
         path, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)]
     )
     log = path / "_delta_log" / f"{delta_tables.table_version(path):020}.json"
-    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    actions = [json.loads(line) for line in log.local.read_text(encoding="utf-8").splitlines()]
     for action in actions:
         if "commitInfo" in action:  # as Spark writes it
             action["commitInfo"]["operationMetrics"] = {"numOutputRows": str(rows)}
-    log.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
+    log.local.write_text("".join(f"{json.dumps(action)}\n" for action in actions), encoding="utf-8")
 
 
 def test_before_anything_has_run(config: Config) -> None:
     found = query_statuses(config)
     assert [one.query for one in found] == QUERIES
     assert {one.state for one in found} == {"never run"}
-    assert not config.layout.root.exists()
+    assert not config.layout.root.local.exists()
     for one in found:
         assert (one.last_batch, one.last_run_at, one.rows_in, one.error) == (None,) * 4
         assert one.waiting_rows == (None if one.query.startswith("bronze") else 0)
@@ -81,7 +81,7 @@ def test_before_anything_has_run(config: Config) -> None:
 
 def test_tables_that_wait_for_a_rebuild(config: Config) -> None:
     left = ("gold.device_totals",)
-    config.layout.refresh_plan.parent.mkdir(parents=True)
+    config.layout.refresh_plan.parent.local.mkdir(parents=True)
     refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=left))
     expected = {one.query: one.error for one in query_statuses(config) if one.error}
     assert expected == dict.fromkeys(
@@ -90,8 +90,8 @@ def test_tables_that_wait_for_a_rebuild(config: Config) -> None:
 
 
 def test_a_damaged_plan_is_reported_by_silver_and_gold(config: Config) -> None:
-    config.layout.refresh_plan.parent.mkdir(parents=True)
-    config.layout.refresh_plan.write_text("{")
+    config.layout.refresh_plan.parent.local.mkdir(parents=True)
+    config.layout.refresh_plan.local.write_text("{")
     expected = {one.query: one.error or "" for one in query_statuses(config)}
     assert [name for name, error in expected.items() if "plan.json is damaged" in error] == QUERIES[
         2:
@@ -154,7 +154,7 @@ def test_rows_that_wait_for_a_query_that_did(config: Config, read: int, waiting:
 
 def damage(config: Config, table: str) -> str:
     """Truncate a table's newest commit; return the start of the error."""
-    newest = max((config.layout.table(table) / "_delta_log").glob("*.json"))
+    newest = max((config.layout.table(table) / "_delta_log").local.glob("*.json"))
     newest.write_bytes(b"")
     return f"{table}: {newest} is corrupt or truncated"
 
@@ -175,7 +175,7 @@ def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:
     assert found["silver.event"].waiting_rows == 4
     offsets = config.layout.checkpoint("silver.event") / "offsets"
     checkpoints.done(config.layout, "silver.event", 0, version=1)
-    (offsets / "0").write_text("")
+    (offsets / "0").local.write_text("")
     assert not of(config, "silver.event").is_known
 
 
@@ -199,7 +199,7 @@ def test_missing_permission_is_reported_by_its_queries(
     checkpoints.done(config.layout, "silver.event", 0, version=1)
     with locks.lock_layers(config.layout, ["silver"], "run silver"):
         pass
-    (config.layout.root / place).chmod(0)
+    (config.layout.root / place).local.chmod(0)
     found = query_statuses(config)
     assert [one.query for one in found if not one.is_known] == unknown
     denied = [one.query for one in found if "Permission denied" in (one.error or "")]
@@ -315,7 +315,7 @@ def test_status_writes_nothing(home: Home, config: Config) -> None:
     add_rows(config, "bronze.activity", 3)
     record(config, "bronze.activity", rows_in=3)
     checkpoints.done(config.layout, "silver.activity", 0, version=1, watermark=1000)
-    before = tree(home.layout.root)
+    before = tree(home.layout.root.local)
     status_text(query_statuses(config))
-    assert tree(home.layout.root) == before
+    assert tree(home.layout.root.local) == before
     assert len(ledger.read_entries(home.layout)) == 2

@@ -58,7 +58,7 @@ def test_verdict_before_the_first_run_is_healthy(config: Config) -> None:
     found = take_verdict(config)
     assert (str(found), found.is_healthy, found.problems) == ("healthy", True, ())
     assert verdict_text(found) == "healthy"
-    assert not config.layout.root.exists()
+    assert not config.layout.root.local.exists()
 
 
 def test_verdict_five_faults(
@@ -168,18 +168,18 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
 
 def test_verdict_of_unreadable_records(config: Config) -> None:
     runs.record(config, "silver.event")
-    newest = max((config.layout.table("ops.runs") / "_delta_log").glob("*.json"))
+    newest = max((config.layout.table("ops.runs") / "_delta_log").local.glob("*.json"))
     newest.write_bytes(b"")
     (problem,) = take_verdict(config).problems
     assert (problem.code, problem.subject) == (ProblemCode.UNREADABLE, "ops.runs")
 
 
 def test_verdict_of_unfinished_refresh(config: Config) -> None:
-    config.layout.refresh_plan.parent.mkdir(parents=True)
+    config.layout.refresh_plan.parent.local.mkdir(parents=True)
     plan = RefreshPlan("silver.activity", then=("gold.device_totals",))
     refresh_plan.write_plan(config.layout, plan)
     assert codes(take_verdict(config)) == [("unfinished_refresh", "gold.device_totals")]
-    config.layout.refresh_plan.write_text("{")
+    config.layout.refresh_plan.local.write_text("{")
     assert codes(take_verdict(config)) == [("unreadable", "refresh")]
 
 
@@ -211,7 +211,7 @@ def test_verdict_has_no_balance_beside_a_writer(
 def test_verdict_of_missing_data_files(config: Config) -> None:
     table = config.layout.table("silver.event")
     records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
-    (file,) = table.glob("*.parquet")
+    (file,) = table.local.glob("*.parquet")
     file.unlink()
     (problem,) = take_verdict(config).problems
     assert (problem.code, problem.subject) == (ProblemCode.UNREADABLE, "tables")

@@ -124,7 +124,7 @@ def add_again(config: Config, name: str) -> int:
     """Commit a table's newest data file again, like a writer that ran twice; return its rows."""
     folder = config.layout.table(name)
     actions: list[dict[str, Any]] = []
-    for log in sorted((folder / "_delta_log").glob("*.json")):
+    for log in sorted((folder / "_delta_log").local.glob("*.json")):
         lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
         actions += [line["add"] for line in lines if "add" in line]
     live = {Path(uri).name for uri in table(config, name).file_uris()}
@@ -138,7 +138,7 @@ def add_again(config: Config, name: str) -> int:
         {"commitInfo": {"operation": "WRITE", "operationMetrics": {"numOutputRows": str(rows)}}},
         {"add": {**add, "path": copy, "dataChange": True}},
     ]
-    commit.write_text("".join(f"{json.dumps(action)}\n" for action in commits))
+    commit.local.write_text("".join(f"{json.dumps(action)}\n" for action in commits))
     return rows
 
 
@@ -197,7 +197,7 @@ def test_a_file_missing_from_the_ledger(config: Config) -> None:
     ids=["removed", "torn", "another", "changed", "damaged"],
 )
 def test_a_changed_archived_file(config: Config, break_: Callable[[Path], Any], why: str) -> None:
-    break_(config.layout.archive("event") / "2.json.gz")
+    break_((config.layout.archive("event") / "2.json.gz").local)
     assert has_finding(run_audit(config, everything=True), "event", "2.json.gz", why)
 
 
@@ -258,7 +258,7 @@ def test_an_interrupted_refresh_is_not_verified(
 ) -> None:
     """Killed after it replaced silver's table, and before quarantine's."""
     built = ("silver.activity", "quarantine.activity")
-    config.layout.refresh_plan.parent.mkdir()
+    config.layout.refresh_plan.parent.local.mkdir()
     refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
     table(config, "quarantine.activity").delete()
     found = run_audit(config, everything=True)
@@ -315,7 +315,7 @@ def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
 
 def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
     cut, gone = (
-        next(with_gold.layout.table(f"gold.{name}").glob("*.parquet"))
+        next(with_gold.layout.table(f"gold.{name}").local.glob("*.parquet"))
         for name in ("device_totals", "action_counts")
     )
     cut.write_bytes(cut.read_bytes()[:-1])

@@ -11,6 +11,7 @@ from medallion.cli.main import main
 from medallion.config.loader import load_with_errors, read_dotenv
 from medallion.errors import NoSourceError, UsageError
 from medallion.install.project import create_project
+from medallion.storage.paths import StoragePath
 
 FILES = [".env.example", ".gitignore", "README.md", "pipeline.yaml"]
 
@@ -20,7 +21,7 @@ def test_create_project(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == FILES
     assert len((tmp_path / "new/README.md").read_text().splitlines()) == 10
     config, errors = load_with_errors({}, tmp_path / "new")
-    assert config.layout.root == tmp_path / "new/data/lakehouse"
+    assert config.layout.root == StoragePath(tmp_path / "new/data/lakehouse")
     assert [type(error) for error in errors] == [NoSourceError]
 
 

@@ -15,13 +15,14 @@ from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
 from medallion.layers.silver.writer import SilverTables
 from medallion.spark import checkpoints
+from medallion.storage.paths import Layout, StoragePath
 from tests.support.home import added
 
 OFFSET = {"reservoirVersion": 5, "index": -1}
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
+def checkpoint(tmp_path: Path) -> StoragePath:
     """Batches 0 to 2 have ended, 3 has started; the query is `one`."""
     checkpoint = tmp_path / "silver.a"
     for name in ("offsets", "commits"):
@@ -32,7 +33,7 @@ def checkpoint(tmp_path: Path) -> Path:
         (checkpoint / "offsets" / str(number)).write_text("\n".join(lines))
         if number < 3:
             (checkpoint / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-    return checkpoint
+    return StoragePath(checkpoint)
 
 
 def written(table: Path, batch: int, query: str = "one") -> Path:
@@ -43,136 +44,160 @@ def written(table: Path, batch: int, query: str = "one") -> Path:
     return table
 
 
-def test_an_intact_checkpoint_is_left_alone(checkpoint: Path) -> None:
+def test_an_intact_checkpoint_is_left_alone(checkpoint: StoragePath) -> None:
     assert recovery.repair_checkpoint(checkpoint, ()) is None
     assert checkpoints.last_planned(checkpoint) == 3
-    assert checkpoints.corrupt_part(checkpoint.with_name("none")) is None
+    assert checkpoints.corrupt_part(StoragePath(checkpoint.local.with_name("none"))) is None
 
 
-def test_a_corrupt_plan_without_writes_is_removed(checkpoint: Path) -> None:
+def test_a_corrupt_plan_without_writes_is_removed(checkpoint: StoragePath) -> None:
     plan = checkpoint / "offsets/3"
-    plan.write_text('v1\n{"batchWat')
+    plan.local.write_text('v1\n{"batchWat')
     names = ("2.crc", "3.crc", "4.0a.tmp", ".4.0a.tmp.crc")
     hidden = [checkpoint / f"offsets/.{name}" for name in names] + [checkpoint / "commits/.3.crc"]
     for file in hidden:
-        file.touch()
-    table = written(checkpoint.with_name("table"), 2)
-    assert recovery.repair_checkpoint(checkpoint, (table,)) is None
+        file.local.touch()
+    table = written(checkpoint.local.with_name("table"), 2)
+    assert recovery.repair_checkpoint(checkpoint, (StoragePath(table),)) is None
     assert checkpoints.last_planned(checkpoint) == 2
     # Hadoop would not put another file beside a checksum that it did not write.
-    assert [file.exists() for file in hidden] == [True, False, False, False, False]
+    assert [file.local.exists() for file in hidden] == [True, False, False, False, False]
 
 
-def test_remnants_of_a_first_plan_are_removed(checkpoint: Path) -> None:
+def test_remnants_of_a_first_plan_are_removed(checkpoint: StoragePath) -> None:
     """Spark starts no query beside it; its id is kept if it is intact."""
     for log in ("offsets", "commits"):
-        for file in (checkpoint / log).iterdir():
+        for file in (checkpoint / log).local.iterdir():
             file.unlink()
-    (checkpoint / "offsets/.0.1a.tmp").touch()
-    (checkpoint / "state/0").mkdir(parents=True)
-    intact = (checkpoint / "metadata").read_text()
+    (checkpoint / "offsets/.0.1a.tmp").local.touch()
+    (checkpoint / "state/0").local.mkdir(parents=True)
+    intact = (checkpoint / "metadata").local.read_text()
     for metadata in (intact, intact[:5]):
-        (checkpoint / "metadata").write_text(metadata)
+        (checkpoint / "metadata").local.write_text(metadata)
         assert recovery.repair_checkpoint(checkpoint, ()) is None
-        assert (checkpoint / "metadata").exists() == (metadata == intact)
-        assert {file.name for file in checkpoint.rglob("*")} <= {"offsets", "commits", "metadata"}
+        assert (checkpoint / "metadata").local.exists() == (metadata == intact)
+        assert {file.name for file in checkpoint.local.rglob("*")} <= {
+            "offsets",
+            "commits",
+            "metadata",
+        }
 
 
-def test_a_corrupt_plan_with_writes_is_not_repaired(checkpoint: Path) -> None:
+def test_a_corrupt_plan_with_writes_is_not_repaired(checkpoint: StoragePath) -> None:
     """Other rows might be in the batch of that number, and would be taken for written."""
     plan = checkpoint / "offsets/3"
-    plan.write_text("")
-    table = written(checkpoint.with_name("table"), 3)
-    assert recovery.repair_checkpoint(checkpoint, (table,)) == plan
+    plan.local.write_text("")
+    table = StoragePath(written(checkpoint.local.with_name("table"), 3))
+    assert recovery.repair_checkpoint(checkpoint, (table,)) == StoragePath(plan)
     with pytest.raises(UsageError, match=r"offsets/3 is missing or corrupt\. .*refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=2)
 
 
-def test_a_corrupt_commit_is_removed(checkpoint: Path) -> None:
-    (checkpoint / "offsets/3").unlink()
-    (checkpoint / "commits/2").write_text("v1")
+def test_a_corrupt_commit_is_removed(checkpoint: StoragePath) -> None:
+    (checkpoint / "offsets/3").local.unlink()
+    (checkpoint / "commits/2").local.write_text("v1")
     assert recovery.repair_checkpoint(checkpoint, ()) is None
-    assert (checkpoints.last_planned(checkpoint), checkpoints.last_committed(checkpoint)) == (2, 1)
+    assert (
+        checkpoints.last_planned(checkpoint),
+        checkpoints.last_committed(checkpoint),
+    ) == (2, 1)
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=2)
 
 
 @pytest.mark.parametrize("part", ["offsets/2", "metadata"])
-def test_an_unrepairable_part_is_returned(checkpoint: Path, part: str) -> None:
-    (checkpoint / part).write_text("v1\n")
-    assert recovery.repair_checkpoint(checkpoint, ()) == checkpoint / part
+def test_an_unrepairable_part_is_returned(checkpoint: StoragePath, part: str) -> None:
+    (checkpoint / part).local.write_text("v1\n")
+    assert recovery.repair_checkpoint(checkpoint, ()) == StoragePath(checkpoint / part)
 
 
-def test_recorded_batches_that_the_checkpoint_lacks(checkpoint: Path) -> None:
+def test_recorded_batches_that_the_checkpoint_lacks(checkpoint: StoragePath) -> None:
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=3)
     with pytest.raises(UsageError, match=r"silver.a cannot continue.* medallion refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=4)
 
 
-def test_a_batch_is_unrecorded_once_it_has_written(checkpoint: Path) -> None:
-    table = checkpoint.with_name("table")
+def test_a_batch_is_unrecorded_once_it_has_written(checkpoint: StoragePath) -> None:
+    table = checkpoint.local.with_name("table")
 
     def found() -> list[bool]:
-        of = (table,)
+        of = (StoragePath(table),)
         return [recovery.has_unrecorded(checkpoint, of, recorded) for recorded in (1, 2, 3)]
 
     assert found() == [True, False, False]
     written(table, 3)
     assert found() == [True, True, False]
     shutil.rmtree(table)
-    (checkpoint / "offsets/3").write_text("v1")  # corrupt, so this is unknown
+    (checkpoint / "offsets/3").local.write_text("v1")  # corrupt, so this is unknown
     assert found() == [True, True, False]
 
 
-def test_a_batch_whose_rows_are_removed(checkpoint: Path) -> None:
+def test_a_batch_whose_rows_are_removed(checkpoint: StoragePath) -> None:
     """They were put together with others, and the record of their batch was lost."""
-    bronze = checkpoint.with_name("bronze")
+    bronze = StoragePath(checkpoint.local.with_name("bronze"))
     for batch in range(5):
-        written(bronze, batch)
+        written(bronze.local, batch)
     for number in range(4):
         plan = checkpoint / f"offsets/{number}"
-        plan.write_text(plan.read_text().replace(": 5", f": {number + 2}"))
-    files = [bronze / added(bronze, version)[0] for version in range(5)]
+        plan.local.write_text(plan.local.read_text().replace(": 5", f": {number + 2}"))
+    files = [bronze / added(bronze.local, version)[0] for version in range(5)]
     nobody: Any = None
     for number, gone in ((0, files[1]), (2, files[3])):
-        gone.unlink()
+        gone.local.unlink()
         with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
-            SilverTables(bronze, bronze, bronze, checkpoint).batch_rows(nobody, number)
+            SilverTables(
+                bronze,
+                StoragePath(bronze.local.with_name("a")),
+                bronze,
+                checkpoint,
+            ).batch_rows(nobody, number)
 
 
-def test_rows_without_their_checkpoint(checkpoint: Path) -> None:
-    table = written(checkpoint.with_name("table"), 2)
+def test_rows_without_their_checkpoint(checkpoint: StoragePath) -> None:
+    table = written(checkpoint.local.with_name("table"), 2)
     shutil.rmtree(checkpoint)
-    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table.with_name("none"),), recorded=-1)
+    recovery.refuse_lost_checkpoint(
+        "silver.a", checkpoint, (StoragePath(table.with_name("none")),), recorded=-1
+    )
     with pytest.raises(UsageError, match=r"medallion refresh silver\.a"):
-        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=-1)
+        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (StoragePath(table),), recorded=-1)
 
 
-def test_a_checkpoint_of_another_table(checkpoint: Path) -> None:
+def test_a_checkpoint_of_another_table(checkpoint: StoragePath) -> None:
     """The table was moved away, or an older copy of the checkpoint was put back."""
-    table = written(checkpoint.with_name("table"), 3)
+    table = StoragePath(written(checkpoint.local.with_name("table"), 3))
     assert recovery.find_mismatch(checkpoint, (table,)) is None
-    none = checkpoint.with_name("none")
+    none = checkpoint.local.with_name("none")
     with pytest.raises(UsageError, match=r"none is missing\. .*medallion refresh silver\.a"):
-        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table, none), recorded=3)
-    written(table, 4)
+        recovery.refuse_lost_checkpoint(
+            "silver.a", checkpoint, (table, StoragePath(none)), recorded=3
+        )
+    written(table.local, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=3)
-    foreign = written(checkpoint.with_name("nobody"), 9, query="another")
+    foreign = written(checkpoint.local.with_name("nobody"), 9, query="another")
     DeltaTable(foreign).delete()
-    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (foreign,), recorded=3)
-    of_another = written(checkpoint.with_name("another"), 9, query="another")
+    recovery.refuse_lost_checkpoint("silver.a", checkpoint, (StoragePath(foreign),), recorded=3)
+    of_another = written(checkpoint.local.with_name("another"), 9, query="another")
     with pytest.raises(UsageError, match="lacks the batches that have written its rows"):
-        recovery.refuse_lost_checkpoint("silver.a", checkpoint, (of_another,), recorded=3)
-    for name in ("definition", "settings"):
-        checkpoints.write_document(checkpoint, name, {"keys": ["a"]})
+        recovery.refuse_lost_checkpoint(
+            "silver.a", checkpoint, (StoragePath(of_another),), recorded=3
+        )
     assert "is older" in (recovery.find_mismatch(checkpoint, (table,)) or "")
-    recovery.drop_checkpoint(checkpoint)
-    assert [part.name for part in checkpoint.iterdir()] == ["definition.json"]
 
 
-def test_readers_report_a_corrupt_part(checkpoint: Path) -> None:
-    (checkpoint / "offsets/2").write_text("v1\n{")
-    with pytest.raises(
-        MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"
-    ):
+def test_drop_checkpoint_keeps_the_definition(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    (layout.checkpoint("gold.a") / "state").local.mkdir(parents=True)
+    for name in ("definition", "settings"):
+        checkpoints.write_document(layout.checkpoint("gold.a"), name, {"keys": ["a"]})
+    recovery.drop_checkpoint(layout, "gold.a")
+    checkpoint = layout.checkpoint("gold.a")
+    assert checkpoints.read_document(checkpoint, "definition") == {"keys": ["a"]}
+    assert checkpoints.read_document(checkpoint, "settings") is None
+    assert [path.name for path in checkpoint.parent.local.iterdir()] == ["1"]
+
+
+def test_readers_report_a_corrupt_part(checkpoint: StoragePath) -> None:
+    (checkpoint / "offsets/2").local.write_text("v1\n{")
+    with pytest.raises(MedallionError, match=r"offsets/2 is missing or corrupt: medallion nightly"):
         checkpoints.delta_offset(checkpoint, 2)

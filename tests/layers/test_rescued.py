@@ -22,6 +22,7 @@ from medallion.layers.silver import rules
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
 from medallion.state.runs import RescuedField, RescuedSummary, RunState
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
 
@@ -197,7 +198,7 @@ def test_the_named_types_hold_the_values(spark: SparkSession, tmp_path: Path) ->
     frame.write.format("delta").options(**once).save(str(tmp_path))
     silver = {name: name for name in ("quoted", "big", "small")}
     source = replace(load({}, PROJECT).sources["activity"], silver=silver, schema=None)
-    report = RescuedValues(spark, source, tmp_path, range(1)).report()
+    report = RescuedValues(spark, source, StoragePath(tmp_path), range(1)).report()
     (types,) = re.findall("set hints: {(.*?)}", str(report))
     assert sorted(types.split(", ")) == ["big: string", "quoted: string", "small: double"]
 

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from medallion.quality.gates import Gates, escaped_for_html
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 
 EVIL = "</pre></td><script>alert(1)</script><img src=x onerror=alert(2)>&amp;"
@@ -71,7 +72,7 @@ def test_data_docs_run_no_landed_scripts(spark: SparkSession, tmp_path: Path) ->
     ]
     suite = conf / "great_expectations/expectations/silver/evil.json"
     suite.write_text(json.dumps({"name": "silver.evil", "expectations": expectations}))
-    gates = Gates(conf, tmp_path / "results")
+    gates = Gates(conf, StoragePath(tmp_path / "results"))
     verdict = gates.validate("silver.evil", spark.createDataFrame([(EVIL,), ("good",)], [column]))
     assert verdict is not None
     assert len(verdict.failures) == 4

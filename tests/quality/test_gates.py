@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from medallion.errors import ConfigError
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, Verdict, suite_path
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 
 CONF = PROJECT / "conf"
@@ -63,7 +64,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def gates(conf: Path, results: Path) -> Gates:
-    return Gates(conf, results)
+    return Gates(conf, StoragePath(results))
 
 
 def validate(gates: Gates, table: str, batch: DataFrame) -> Verdict:
@@ -205,7 +206,7 @@ def test_gate_skips_known_unique_keys(
     path.write_text(json.dumps(suite))
     twice = spark.sql("SELECT 1 event_at, 2 device, 3 action, 4 _ingested_at").unionAll
     batch = twice(spark.sql("SELECT 1, 2, 3, 5"))
-    verdict = Gates(tmp_path, tmp_path / "results").validate("t", batch, key)
+    verdict = Gates(tmp_path, StoragePath(tmp_path / "results")).validate("t", batch, key)
     assert verdict is not None
     assert (verdict.rows, verdict.failures == ()) == (2, holds)
 
@@ -245,7 +246,7 @@ def test_gate_refuses_unknown_expectations(spark: SparkSession, tmp_path: Path) 
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
     path = suite_path(tmp_path, "gold.device_totals")
     path.write_text(path.read_text().replace("expect_column_values_to_be_between", "expect_magic"))
-    gates = Gates(tmp_path, tmp_path / "results")
+    gates = Gates(tmp_path, StoragePath(tmp_path / "results"))
     with pytest.raises(ConfigError, match="expect_magic"):
         gates.validate("gold.device_totals", spark.range(1))
     # As long as another thread imports it, it may not know yet what it will know.
@@ -286,7 +287,7 @@ def test_gate_of_table_expectations(
     ]
     suite = {"name": "gold.t", "expectations": expectations, "meta": {}}
     suite_path(tmp_path, "gold.t").write_text(json.dumps(suite))
-    verdict = validate(Gates(tmp_path, tmp_path / "results"), "gold.t", spark.range(3))
+    verdict = validate(Gates(tmp_path, StoragePath(tmp_path / "results")), "gold.t", spark.range(3))
     assert [f.expectation for f in verdict.failures] == ([] if holds else ["its columns"])
     (stored,) = (tmp_path / "results/validations/gold/t").rglob("*.json")
     validated = json.loads(stored.read_text())

@@ -113,10 +113,11 @@ def test_backfill_leaves_out_ignored_files(
 
 
 def test_backfill_refuses_folders_of_the_source(home: Home) -> None:
-    archived = home.layout.archive("activity")
+    archived = home.layout.archive("activity").local
     for folder in (archived, home.landing):
         folder.mkdir(parents=True)
-    for path in (home.layout.root.parent, home.layout.root, home.landing.parent, archived.parent):
+    root = home.layout.root.local
+    for path in (root.parent, root, home.landing.parent, archived.parent):
         with pytest.raises(UsageError, match="it contains"):
             run_backfill(home.config, "activity", path, lambda _: None)
     with pytest.raises(UsageError, match="archived files are in bronze already"):
@@ -201,19 +202,19 @@ def test_backfill_refuses_a_file_beside_the_pattern(
 def test_backfill_refuses_a_table(home: Home) -> None:
     """Its rows would come in once more, or its log wait for ever."""
     for name in ("bronze/activity", "_schemas"):
-        (home.layout.root / name).mkdir(parents=True, exist_ok=True)
+        (home.layout.root / name).local.mkdir(parents=True, exist_ok=True)
         with pytest.raises(UsageError, match="belongs to the lakehouse's own tables"):
-            run_backfill(home.config, "activity", home.layout.root / name, lambda _: None)
+            run_backfill(home.config, "activity", (home.layout.root / name).local, lambda _: None)
 
 
 def test_backfill_leaves_reason_files_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rejected files can be ingested again."""
     home.change(pattern="*")
     rejected = home.layout.rejected("activity") / "day"
-    rejected.mkdir(parents=True)
-    land(rejected, "a.json.reason.txt", "landing/activity/a.json: torn\n")
-    land(rejected, "a.json")
-    found = beside(home, monkeypatch, rejected.parent, lambda: take_in(home))
+    rejected.local.mkdir(parents=True)
+    land(rejected.local, "a.json.reason.txt", "landing/activity/a.json: torn\n")
+    land(rejected.local, "a.json")
+    found = beside(home, monkeypatch, rejected.parent.local, lambda: take_in(home))
     assert (found.files, found.new_files, found.is_good) == (1, 1, True)
     assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
 

@@ -21,6 +21,7 @@ from medallion.runtime.check import (
     run_check,
 )
 from medallion.spark import checkpoints
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 from tests.support.home import Home, tree
 from tests.support.sql import write
@@ -66,7 +67,7 @@ class Project:
     def learn(self, **columns: str) -> None:
         """Record a version of the schema, as a run does."""
         directory = self.folder / "data/lakehouse/_schemas/sales"
-        registry.add_version(directory, columns, "inferred")
+        registry.add_version(StoragePath(directory), columns, "inferred")
 
     def check(self) -> CheckResult:
         (self.folder / "conf/pipeline.yaml").write_text(
@@ -225,10 +226,10 @@ def test_all_that_is_wrong_is_refused_at_once(
 
 
 def test_root_without_write_permission_is_refused(nobodys: Home) -> None:
-    (nobodys.layout.root / "silver").mkdir(parents=True)
+    (nobodys.layout.root / "silver").local.mkdir(parents=True)
     config = replace(load({}, PROJECT), layout=nobodys.layout)
     refuse_invalid_project(config)
-    (nobodys.layout.root / "silver").chmod(0o555)
+    (nobodys.layout.root / "silver").local.chmod(0o555)
     with pytest.raises(InvalidProjectError, match=r"silver: this user may not write here"):
         refuse_invalid_project(config)
 
@@ -241,7 +242,7 @@ def test_changed_definitions_need_a_rebuild(
     definition = {"event_time": "at", "keys": ["at", "shop", "_time_digits"]}
     expressions = {"at as": "time", "shop as": "shop", "_time_digits as": "x"}
     checkpoint = project.folder / "data/lakehouse/_checkpoints/silver.sales"
-    checkpoints.write_document(checkpoint, "definition", definition | expressions)
+    checkpoints.write_document(StoragePath(checkpoint), "definition", definition | expressions)
     assert project.check().rebuilds == {}
     sales = project.document["sources"]["sales"]
     for silver, problem in (

@@ -144,7 +144,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     lakehouse.fill()
     rows = lakehouse.rows("gold.action_counts", "window_start", *measures)
     assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "1")]
-    log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").glob("*.json")
+    log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").local.glob("*.json")
     assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "created, and recreated"
     refuse_rows_changed_by_hand(lakehouse, line)
 
@@ -247,8 +247,8 @@ def test_a_failed_start_stops_no_other_query(
     lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze")
     notes = lakehouse.config.layout.checkpoint("silver.activity")
-    notes.mkdir(parents=True)
-    (notes / "rules.json").write_text("{")
+    notes.local.mkdir(parents=True)
+    (notes / "medallion.json").local.write_text("{")
     whole = Runs.write
 
     def write(runs: Runs, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -259,7 +259,7 @@ def test_a_failed_start_stops_no_other_query(
 
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "write", write)  # nor can it be recorded
-        expected = r"rules\.json is damaged\. .*silver\.activity continues.*; .*recorded: OSError"
+        expected = r"medallion\.json is damaged\. .*its query continues.*; .*recorded: OSError"
         with pytest.raises(MedallionError, match=expected):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
@@ -270,11 +270,11 @@ def test_a_failed_start_stops_no_other_query(
         with pytest.raises(KeyboardInterrupt):
             lakehouse.fill("silver")
     assert lakehouse.rows("ops.runs") == runs
-    (notes / "rules.json").unlink()
-    (notes / "rules.json").mkdir()  # a directory cannot be overwritten
+    (notes / "medallion.json").local.unlink()
+    (notes / "medallion.json").local.mkdir()  # a directory cannot be overwritten
     with pytest.raises(StreamError, match=r"silver\.activity cannot be started: IsADirectoryError"):
         lakehouse.fill("silver")
-    (notes / "rules.json").rmdir()
+    (notes / "medallion.json").local.rmdir()
     lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 1
 

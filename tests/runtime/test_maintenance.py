@@ -26,6 +26,7 @@ from medallion.runtime.maintenance import (
 from medallion.spark.checkpoints import last_planned
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 from tests.support.runs import record
@@ -53,12 +54,12 @@ def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     first = delta_tables.row_count(path)
     for n in range(first, first + times):
         records.append_records(path, spec, [{"n": n}])
-    return path
+    return path.local
 
 
 def read_until(config: Config, path: Path) -> None:
     """Bronze is recorded, and silver has read all of it."""
-    version = delta_tables.table_version(path)
+    version = delta_tables.table_version(StoragePath(path))
     record(config, BRONZE, table_version=version, last_batch=0)
     silver_has_read(config, version)
 
@@ -76,7 +77,7 @@ def silver_has_read(config: Config, last: int) -> None:
 
 def pass_retention(config: Config) -> None:
     """Let the retention pass: Delta's writer goes by the times of the log's files."""
-    for file in config.layout.root.glob("*/*/_delta_log/*"):
+    for file in config.layout.root.local.glob("*/*/_delta_log/*"):
         put_back(file, 2)
 
 
@@ -86,7 +87,7 @@ def maintain(config: Config, *layers: str) -> MaintenanceResult:
 
 
 def rows(path: Path) -> list[int]:
-    return [n for (n,) in delta_tables.select_rows(path, "n", "order by n")]
+    return [n for (n,) in delta_tables.select_rows(StoragePath(path), "n", "order by n")]
 
 
 def files(path: Path) -> set[str]:
@@ -127,7 +128,7 @@ def test_small_files_are_compacted_and_removed(config: Config) -> None:
 
 
 def test_compaction_adds_no_waiting_row(config: Config) -> None:
-    path = append(config)
+    path = StoragePath(append(config))
     version = delta_tables.table_version(path)
     assert maintenance.compact_small_files(path, config.maintain) == MANY
     assert delta_tables.rows_written(path, after=version) == 0
@@ -135,7 +136,7 @@ def test_compaction_adds_no_waiting_row(config: Config) -> None:
 
 
 def test_few_or_large_files_are_not_compacted(config: Config) -> None:
-    path = append(config, times=9)
+    path = StoragePath(append(config, times=9))
     assert maintenance.compact_small_files(path, config.maintain) == 0
     tiny = replace(config.maintain, target_file_size=1)  # so all of them are large
     append(config, times=9)
@@ -161,19 +162,19 @@ def test_files_that_a_stream_has_not_read_stay(config: Config) -> None:
 
 
 def test_old_commits_are_removed_unless_unread(config: Config) -> None:
-    path = append(config)
+    path = StoragePath(append(config))
     record(config, BRONZE, table_version=MANY, last_batch=0)
     silver_has_read(config, MANY - 1)
-    age(path, 60)
+    age(path.local, 60)
     maintain(config)
-    assert set(range(MANY + 1)) <= commits(path)
+    assert set(range(MANY + 1)) <= commits(path.local)
     silver_has_read(config, delta_tables.table_version(path))
     record(config, BRONZE, table_version=delta_tables.table_version(path), last_batch=1)
     done = maintain(config).tables[BRONZE]
     assert done.removed_commits >= 20  # those before the last checkpoint of the log
-    assert min(commits(path)) >= 20
-    assert rows(path) == list(range(MANY))
-    assert delta_tables.earliest_version(path) == min(commits(path))
+    assert min(commits(path.local)) >= 20
+    assert rows(path.local) == list(range(MANY))
+    assert delta_tables.earliest_version(path) == min(commits(path.local))
 
 
 def test_orphaned_files_are_removed_after_a_week(config: Config) -> None:
@@ -208,7 +209,7 @@ def test_checksums_of_removed_files_are_removed(config: Config) -> None:
 
 def changes_of(table: Path, version: int) -> Path:
     """Return the file of the change feed that a version names."""
-    lines = delta_log.commit_file(table, version).read_text().splitlines()
+    lines = delta_log.commit_file(StoragePath(table), version).local.read_text().splitlines()
     (path,) = (action["cdc"]["path"] for action in map(json.loads, lines) if "cdc" in action)
     return table / str(path)
 
@@ -220,13 +221,15 @@ def test_unpublished_changes_stay(config: Config) -> None:
     config = replace(config, gold={"device_totals": published})
     table = "gold.device_totals"
     path = append(config, times=1, table=table)  # versions 0 and 1
-    delta_tables.set_missing_properties(path, config.maintain.properties(config.spec(table)))
+    delta_tables.set_missing_properties(
+        StoragePath(path), config.maintain.properties(config.spec(table))
+    )
     updated = range(3, 8)
     for _ in updated:
         DeltaTable(path).update({"n": "n + 1"})
     for batch in range(2):
         checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
-    record(config, table, table_version=delta_tables.table_version(path), last_batch=0)
+    record(config, table, table_version=delta_tables.table_version(StoragePath(path)), last_batch=0)
     feed = {v: changes_of(path, v) for v in updated}
     age(path, 8 * DAY)
     for version, file in feed.items():
@@ -235,14 +238,14 @@ def test_unpublished_changes_stay(config: Config) -> None:
     left = set((path / "_change_data").iterdir())
     assert left == {feed[version] for version in (5, 6, 7)}
     # What a rebuilt table's commit took away is read from the files themselves.
-    assert all(file.exists() for file in delta_log.added_files(path, 4, 7))
+    assert all(file.local.exists() for file in delta_log.added_files(StoragePath(path), 4, 7))
     config = replace(config, gold={"device_totals": totals})  # they have no reader any more
     maintain(config)
     assert not list((path / "_change_data").iterdir())
 
 
 def test_missing_properties_are_set(config: Config) -> None:
-    path = append(config, times=1, table="gold.device_totals")
+    path = StoragePath(append(config, times=1, table="gold.device_totals"))
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
     wanted = table_specs.TableSpec().properties("2 days")
     delta_tables.set_missing_properties(path, wanted)
@@ -255,8 +258,8 @@ def test_missing_properties_are_set(config: Config) -> None:
 
 def test_a_running_query_keeps_its_properties(config: Config) -> None:
     """Another metadata commit would fail a running batch."""
-    path = append(config)
-    read_until(config, path)
+    path = StoragePath(append(config))
+    read_until(config, path.local)
     pass_retention(config)
     runs, version = Runs(config.layout), delta_tables.table_version(path)
     found = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
@@ -275,14 +278,14 @@ def test_a_running_query_keeps_its_properties(config: Config) -> None:
 def test_nothing_is_removed_during_a_refresh(config: Config) -> None:
     path = append(config)
     read_until(config, path)
-    (config.layout.root / "_refresh").mkdir()
+    (config.layout.root / "_refresh").local.mkdir()
     found = maintain(config, "bronze")
     assert found.tables == {}
     assert "refresh" in found.notes[0]
-    assert delta_tables.table_version(path) == MANY
+    assert delta_tables.table_version(StoragePath(path)) == MANY
     # With gold's lock held, this is known to be left by a failed refresh.
     assert maintenance.maintain_unlocked_layers(config).tables[BRONZE].compacted_files == MANY
-    assert not (config.layout.root / "_refresh").exists()
+    assert not (config.layout.root / "_refresh").local.exists()
 
 
 def test_removed_commits_are_no_obstacle(config: Config) -> None:
@@ -326,9 +329,9 @@ def test_a_commit_conflict_is_no_note_beside_a_stream(
     maintenance.apply_properties(config, ["bronze"])
     numbers, opened = iter(range(MANY)), delta_tables.open_for_write
 
-    def beaten(table: Path) -> DeltaTable:
+    def beaten(table: StoragePath) -> DeltaTable:
         found = opened(table)
-        if table == path:
+        if table.local == path:
             opened(table).delete(f"n = {next(numbers)}")
         return found
 
@@ -380,8 +383,8 @@ def test_layers_of_other_processes_are_left_out(config: Config) -> None:
 
 
 def test_blocked_rows_stay_readable(config: Config) -> None:
-    path = append(config)
-    read_until(config, path)
+    path = StoragePath(append(config))
+    read_until(config, path.local)
     gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
     runs = Runs(config.layout)
     runs.write([{**gate, "state": "passed", "table_version": 20}])
@@ -390,10 +393,10 @@ def test_blocked_rows_stay_readable(config: Config) -> None:
     maintain(config)
     assert delta_log.are_readable(path, range(21, MANY + 1))
     runs.write([{**gate, "state": "passed", "table_version": MANY}])
-    read_until(config, path)
+    read_until(config, path.local)
     maintain(config)
     assert not delta_log.are_readable(path, range(21, MANY + 1))
-    assert rows(path) == list(range(MANY))
+    assert rows(path.local) == list(range(MANY))
 
 
 def unread(home: Home, table: str) -> int | None:
@@ -455,12 +458,12 @@ def test_unread_of_an_intake(home: Home) -> None:
 def test_purge_leaves_the_newest_version(config: Config) -> None:
     """No older file, commit or statistic is left; a reader sees the same rows."""
     path = append(config, 3)
-    delta_tables.open_for_write(path).delete("n = 1")
-    assert delta_tables.select_rows(path, "n", "order by n") == [(0,), (2,)]
+    delta_tables.open_for_write(StoragePath(path)).delete("n = 1")
+    assert delta_tables.select_rows(StoragePath(path), "n", "order by n") == [(0,), (2,)]
     maintenance.purge(config.layout.table(BRONZE))
     newest = DeltaTable(path).version()
-    assert min(delta_log.commit_files(path)) == newest
-    assert sorted(n for (n,) in delta_tables.select_rows(path, "n")) == [0, 2]
+    assert min(delta_log.commit_files(StoragePath(path))) == newest
+    assert sorted(n for (n,) in delta_tables.select_rows(StoragePath(path), "n")) == [0, 2]
     assert len(list(path.glob("*.parquet"))) == len(DeltaTable(path).file_uris())
     append(config, 1)
-    assert delta_tables.row_count(path) == 3
+    assert delta_tables.row_count(StoragePath(path)) == 3

@@ -21,9 +21,9 @@ from tests.support.runs import record
 
 
 def reasons_of(home: Home) -> dict[str, set[WorkReason]]:
-    before = tree(home.layout.root)
+    before = tree(home.layout.root.local)
     plan = planner.plan_run(home.config, Runs(home.layout))
-    assert tree(home.layout.root) == before, "deciding writes nothing"
+    assert tree(home.layout.root.local) == before, "deciding writes nothing"
     return {query.query: set(query.reasons) for query in plan.queries}
 
 
@@ -45,8 +45,8 @@ def test_reasons_of_bronze(home: Home) -> None:
 
 def test_a_query_that_cannot_be_planned_hides_no_other(home: Home) -> None:
     table = home.layout.table("bronze.activity") / "_delta_log"
-    table.mkdir(parents=True)
-    (table / f"{0:020}.json").write_text("{")
+    table.local.mkdir(parents=True)
+    (table / f"{0:020}.json").local.write_text("{")
     plan = planner.plan_run(home.config, Runs(home.layout))
     assert [query.query for query in plan.queries] == ["bronze.activity", "silver.activity"]
     assert all(query.error for query in plan.queries)
@@ -89,6 +89,6 @@ def test_many_waiting_rows_or_gold_rows(home: Home, table: str, name: str) -> No
 
 def test_an_unknown_workload_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020}.json").write_text("{")
+    log.local.mkdir(parents=True)
+    (log / f"{0:020}.json").local.write_text("{")
     assert estimate_workload(home.config) == Workload.MUCH

@@ -20,10 +20,11 @@ from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh, swap
 from medallion.runtime.graph import Pipeline
+from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.storage import files
-from medallion.storage.paths import LAYERS
+from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.text import Reporter
 from tests.support.lakehouse import Lakehouse, otherwise
 from tests.support.lines import event
@@ -151,15 +152,12 @@ def test_a_swap_without_its_checkpoint_is_refused(
     filled.config = replace(filled.config, gold={})
     filled.land("event", "after.json", *AFTER)
     filled.fill("bronze")
-    whole = shutil.rmtree
 
-    def killed(path: Path, **how: Any) -> None:
-        if path == filled.config.layout.checkpoint("silver.event"):
-            raise Killed
-        whole(path, **how)
+    def killed(*_: Any) -> None:
+        raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", killed)
+        patch.setattr(checkpoints, "start_generation", killed)
         with pytest.raises(Killed):
             refresh.refresh_table(filled.pipeline(), "silver.event")
     shutil.rmtree(filled.config.layout.refresh_plan.parent)
@@ -180,7 +178,7 @@ def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None
 
     def write(file: Path, text: str) -> None:
         whole(file, text)
-        if file == lakehouse.config.layout.refresh_plan:
+        if StoragePath(file) == lakehouse.config.layout.refresh_plan:
             raise Killed
 
     patch.setattr(files, "write_atomic", write)
@@ -276,7 +274,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     gold = filled.rows("gold.action_counts")
     rule["meta"] = {"name": "no_device", "on_failure": "stop"}
     suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
-    filled.config.layout.refresh_plan.parent.mkdir()
+    filled.config.layout.refresh_plan.parent.local.mkdir()
     again = ("silver.event", "gold.action_counts")
     refresh_plan.write_plan(
         filled.config.layout, refresh_plan.RefreshPlan("silver.event", then=again)
@@ -348,7 +346,7 @@ def test_merged_rows_without_a_definition_are_refused(filled: Lakehouse) -> None
     gold = filled.config.gold
     hours = otherwise(gold["action_counts"], window=Duration.parse("1 hour"))
     other = replace(filled.config, gold={**gold, "action_counts": hours})
-    for ends in (checkpoint / "commits").iterdir():
+    for ends in (checkpoint / "commits").local.iterdir():
         ends.unlink()
     with pytest.raises(ConfigError, match=r"window was '10 minutes'.* refresh gold.action"):
         Pipeline(filled.spark, other, "test", print).run("gold")

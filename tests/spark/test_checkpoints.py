@@ -10,6 +10,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
+from medallion.storage import files
 from medallion.storage.paths import Layout
 from tests.support.checkpoints import done, planned
 
@@ -27,7 +28,7 @@ def test_a_query_that_has_never_run(layout: Layout) -> None:
     assert checkpoints.delta_offset(folder, -1) == DeltaOffset(0, -1)
     assert checkpoints.watermark(folder, -1) is None
     assert checkpoints.read_document(folder, "rules") is None
-    assert not folder.exists()
+    assert not folder.local.exists()
 
 
 def test_batches_are_ordered_by_number(layout: Layout) -> None:
@@ -35,8 +36,8 @@ def test_batches_are_ordered_by_number(layout: Layout) -> None:
     for batch in (2, 9, 10):
         done(layout, QUERY, batch, version=batch)
     planned(layout, QUERY, 11, version=11)
-    (folder / "commits" / ".12.crc").touch()  # Hadoop's checksum of one that is gone
-    (folder / "commits" / "13.tmp").touch()
+    (folder / "commits" / ".12.crc").local.touch()  # Hadoop's checksum of one that is gone
+    (folder / "commits" / "13.tmp").local.touch()
     assert (checkpoints.last_committed(folder), checkpoints.last_planned(folder)) == (10, 11)
 
 
@@ -48,9 +49,7 @@ def test_offset_and_watermark_of_a_batch(layout: Layout) -> None:
     assert checkpoints.delta_offset(folder, 1) == DeltaOffset(7, -1)
     assert checkpoints.watermark(folder, 0) is None
     assert checkpoints.watermark(folder, 1) == 1_519_984_953_000
-    with pytest.raises(
-        MedallionError, match=r"offsets/2 is missing or corrupt: medallion run silver"
-    ):
+    with pytest.raises(MedallionError, match=r"offsets/2 is missing or corrupt: medallion nightly"):
         checkpoints.delta_offset(folder, 2)
 
 
@@ -73,6 +72,50 @@ def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
 
 def test_query_id_is_sparks(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    folder.mkdir(parents=True)
-    (folder / "metadata").write_text(json.dumps({"id": "8d3c-1"}))
+    folder.local.mkdir(parents=True)
+    (folder / "metadata").local.write_text(json.dumps({"id": "8d3c-1"}))
     assert checkpoints.query_id(folder) == "8d3c-1"
+
+
+def test_start_generation_replaces_the_checkpoint(layout: Layout) -> None:
+    first = layout.checkpoint(QUERY)
+    done(layout, QUERY, 0, version=1)
+    for number in (1, 2):
+        new = checkpoints.next_generation(layout, QUERY)
+        (new / "offsets").local.mkdir(parents=True)
+        assert checkpoints.next_generation(layout, QUERY) == new
+        assert not new.local.exists(), "an interrupted process left it"
+        (new / "offsets").local.mkdir(parents=True)
+        checkpoints.start_generation(layout, QUERY)
+        assert layout.checkpoint(QUERY) == new == first / str(number)
+        assert first.children() == [new]
+    assert checkpoints.last_planned(new) == -1
+
+
+def test_start_generation_killed_before_the_removal(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(layout, QUERY, 0, version=1)
+    monkeypatch.setattr(files, "delete_tree", raise_full)
+    with pytest.raises(OSError, match="full"):
+        checkpoints.start_generation(layout, QUERY)
+    assert checkpoints.last_committed(layout.checkpoint(QUERY)) == -1
+
+
+def raise_full(_: Path) -> None:
+    raise OSError("full")
+
+
+def test_read_document_of_an_earlier_release(layout: Layout) -> None:
+    checkpoint = layout.checkpoint(QUERY)
+    checkpoint.local.mkdir(parents=True)
+    (checkpoint / "rules.json").local.write_text('{"a": 1}')
+    (checkpoint / "reading.json").local.write_text('{"files": []}')
+    checkpoints.write_document(checkpoint, "settings", {"of": "b"})
+    checkpoints.write_document(checkpoint, "reading", None)
+    assert checkpoints.read_document(checkpoint, "rules") == {"a": 1}
+    assert checkpoints.read_document(checkpoint, "settings") == {"of": "b"}
+    assert checkpoints.read_document(checkpoint, "reading") is None
+    (checkpoint / "medallion.json").local.write_text("{")
+    with pytest.raises(MedallionError, match=r"medallion\.json is damaged"):
+        checkpoints.read_document(checkpoint, "rules")

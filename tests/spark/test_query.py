@@ -21,6 +21,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
 from medallion.spark.query import Run, Sink, trigger_options
 from medallion.spark.watch import Watch, stop_after_batches
+from medallion.storage.paths import StoragePath
 
 # What PySpark leaves of an error of Java's, on the threads that call back from a stream.
 OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
@@ -67,7 +68,9 @@ class Query:
 
 def test_records_are_collected_once_each() -> None:
     query = Query()
-    run = Run("silver.event", cast(Any, query), Path("none"), 4)  # as its checkpoint was
+    run = Run(
+        "silver.event", cast(Any, query), StoragePath(Path("none")), 4
+    )  # as its checkpoint was
     expected: list[int] = []
     run.on_batch = lambda batch: expected.append(batch.id)
     run.collect()
@@ -84,7 +87,7 @@ def test_records_are_collected_once_each() -> None:
 def test_a_run_has_no_negative_duration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = Run("silver.event", cast(Any, Query()), Path("none"), 4)
+    run = Run("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4)
     monkeypatch.setattr(time, "time", lambda: 7.0)
     monkeypatch.setattr(time, "time_ns", lambda: 7_000_000_000)
     assert 0 <= run.seconds < 60
@@ -121,7 +124,7 @@ def test_a_run_reports_its_sinks_error() -> None:
     failed = Mock()
     failed._jsq.exception().get().cause().getCause.return_value = None
     failed._jsq.exception().get().cause().toString.return_value = "py4j.Py4JException: Traceback"
-    run = Run("publish.t.files", failed, Path("none"), 1, sink)
+    run = Run("publish.t.files", failed, StoragePath(Path("none")), 1, sink)
     assert run.error() == str(sink.failure)
 
 
@@ -130,7 +133,9 @@ def test_a_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None
 
     def started(some: DataFrame) -> Run:
         how, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
-        return query.start_query(some.writeStream, "rate.one", tmp_path / "checkpoint", how, sink)
+        return query.start_query(
+            some.writeStream, "rate.one", StoragePath(tmp_path / "checkpoint"), how, sink
+        )
 
     run = started(rows.where(OVERFLOWING))  # constant, so the query's own thread computes it
     with pytest.raises(
@@ -159,7 +164,9 @@ def test_a_query_stops_after_its_batch(spark: SparkSession, tmp_path: Path) -> N
 
     rows = spark.readStream.format("rate").load()
     how = trigger_options("1 second")
-    run = query.start_query(rows.writeStream, "rate.slow", tmp_path / "slow", how, Sink(write))
+    run = query.start_query(
+        rows.writeStream, "rate.slow", StoragePath(tmp_path / "slow"), how, Sink(write)
+    )
     try:
         in_time(lambda: run.is_processing)
         written.set()
@@ -192,7 +199,7 @@ def test_a_dead_thread_ends_the_run() -> None:
         stop=lambda: done.append("stopped"),
         _jsq=SimpleNamespace(streamingQuery=lambda: execution),
     )
-    run = Run("silver.event", dead, Path("none"), 4)
+    run = Run("silver.event", dead, StoragePath(Path("none")), 4)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
         Watch(print).await_all([run])

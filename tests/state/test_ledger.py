@@ -27,7 +27,7 @@ from medallion.state.ledger import (
     ReasonCode,
 )
 from medallion.storage import delta_log, delta_tables, records, table_specs
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support.home import tree
 
@@ -66,7 +66,7 @@ def test_ledger_before_the_first_file(layout: Layout) -> None:
     assert ledger.read_entries(layout, "a", PENDING) == []
     assert Ledger(layout, "a").newest("landing/a/1.json") is None
     Ledger(layout, "a").write([])
-    assert not layout.root.exists()
+    assert not layout.root.local.exists()
 
 
 @pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
@@ -181,10 +181,10 @@ def test_write_from_several_threads(layout: Layout) -> None:
 
 def test_read_writes_nothing(layout: Layout) -> None:
     Ledger(layout, "a").write([entry()])
-    before = tree(layout.root)
+    before = tree(layout.root.local)
     ledger.read_entries(layout, "a", PENDING)
     Ledger(layout, "a")
-    assert tree(layout.root) == before
+    assert tree(layout.root.local) == before
 
 
 def committed(table: Path, application: str, transaction: int) -> None:
@@ -197,16 +197,16 @@ def one_row() -> duckdb.DuckDBPyRelation:
 
 
 def test_committed_version(tmp_path: Path) -> None:
-    table = tmp_path / "table"
+    table = StoragePath(tmp_path / "table")
     assert delta_log.committed_version(table, "q", 0) is None
     schema = delta_tables.schema_json({"rows": "long"})
     delta_tables.create_table(table, schema, table_specs.TableSpec().properties())  # version 0
     assert delta_log.committed_version(table, "q", 0) is None
-    committed(table, "q", 0)  # 1
-    committed(table, "other", 5)  # 2
-    committed(table, "q", 1)  # 3
-    write_deltalake(table, one_row(), mode="append")  # 4
-    committed(table, "q", 4)  # 5
+    committed(table.local, "q", 0)  # 1
+    committed(table.local, "other", 5)  # 2
+    committed(table.local, "q", 1)  # 3
+    write_deltalake(table.local, one_row(), mode="append")  # 4
+    committed(table.local, "q", 4)  # 5
     found = [delta_log.committed_version(table, "q", batch) for batch in range(6)]
     assert found == [1, 3, None, None, 5, None]
     assert delta_log.committed_version(table, "other", 5) == 2
@@ -214,19 +214,21 @@ def test_committed_version(tmp_path: Path) -> None:
 
 
 def test_committed_version_of_similar_rows(tmp_path: Path) -> None:
-    table = tmp_path / "table"
+    table = StoragePath(tmp_path / "table")
     delta_tables.create_table(
-        table, delta_tables.schema_json({'"txn"': "long"}), table_specs.TableSpec().properties()
+        table,
+        delta_tables.schema_json({'"txn"': "long"}),
+        table_specs.TableSpec().properties(),
     )
     assert delta_log.committed_version(table, "q", 0) is None
-    lines = (table / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    lines = (table / "_delta_log" / f"{0:020}.json").local.read_text().splitlines()
     assert any("txn" in line for line in lines)
     assert not any("txn" in json.loads(line) for line in lines)
 
 
 def test_column_types(tmp_path: Path) -> None:
     Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
-    fields = delta_tables.open_table(tmp_path / "ops/files").schema().fields
+    fields = delta_tables.open_table(StoragePath(tmp_path / "ops/files")).schema().fields
     kinds = {field.name: str(field.type.type) for field in fields}
     assert list(kinds) == list(Entry.__dataclass_fields__)
     texts = {"source", "path", "state", "why", "moved_to", "reason_code"}

@@ -18,7 +18,7 @@ from medallion.runtime.recorder import flow_row
 from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, records, table_specs
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
 from tests.support.checkpoints import done
 
@@ -48,15 +48,15 @@ def write(home: Home, table: str, commits: int) -> Path:
         records.append_records(
             path, replace(table_specs.table_spec(table), columns={"n": "long"}), [{"n": 1}]
         )
-    return path
+    return path.local
 
 
 def is_refused(home: Home, query: str) -> bool:
     """Whether a query is, and a night gets that far."""
     runs = Runs(home.layout)
     checkpoint = home.layout.checkpoint(query)
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    (checkpoint / "metadata").write_text('{"id": "one"}')
+    checkpoint.local.mkdir(parents=True, exist_ok=True)
+    (checkpoint / "metadata").local.write_text('{"id": "one"}')
     reason = pending_work.older_table_reason(home.config, runs, query)
     reasons = set(pending_work.unfinished_reasons(home.config, runs, query))
     assert (pending_work.WorkReason.OUTDATED_TABLE in reasons) == (reason is not None)
@@ -78,7 +78,7 @@ def test_older_table_by_its_readers(home: Home) -> None:
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
     assert not is_refused(home, SILVER)
-    put_back(silver, copy)
+    put_back(silver.local, copy.local)
     assert is_refused(home, GOLD)
     assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
     assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
@@ -87,7 +87,7 @@ def test_older_table_by_its_readers(home: Home) -> None:
         "with medallion refresh gold.device_totals."
     )
     # What is torn its query repairs, or refuses.
-    (checkpoint / "offsets/0").write_text("v1\n{")
+    (checkpoint / "offsets/0").local.write_text("v1\n{")
     assert not pending_work.has_read_more(checkpoint, silver)
 
 
@@ -105,7 +105,7 @@ def test_older_table_by_the_record(home: Home) -> None:
     done(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
-    put_back(gold, copy)
+    put_back(gold, copy.local)
     assert is_refused(home, GOLD)
     often = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
     for _ in range(3):  # each of which would be a commit more
@@ -121,7 +121,10 @@ def test_older_table_by_the_record(home: Home) -> None:
     for rows in (1, 2):
         write(home, GOLD, rows)
         row = flow_row(home.config, Runs(home.layout), flow_of(GOLD), {})
-        assert (row["rows_out"], row["table_version"]) == (rows, delta_tables.table_version(gold))
+        assert (row["rows_out"], row["table_version"]) == (
+            rows,
+            delta_tables.table_version(StoragePath(gold)),
+        )
         Runs(home.layout).write([row])
 
 
@@ -142,7 +145,7 @@ def test_older_table_of_bronze(home: Home) -> None:
     Runs(home.layout).write([recorded(home, name)])
     done(home.layout, name, 0, 1)
     assert not is_refused(home, name)
-    put_back(bronze, copy)
+    put_back(bronze, copy.local)
     assert is_refused(home, name)
     assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
         "bronze.activity cannot start: bronze.activity is older than its records. Restore "

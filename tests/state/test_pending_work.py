@@ -33,7 +33,7 @@ def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
     )
     # And a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
-    newest = forget_commits(silver)
+    newest = forget_commits(silver.local)
     assert pending_work.has_input(config, query.name, silver) == (rows > 0)
     assert pending_work.unread_rows(config, query) == rows
     checkpoints.done(config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver))
@@ -50,7 +50,7 @@ def test_needs_validation_after_commits_were_removed(home: Home) -> None:
         if number == 1:
             runs.write([passed | {"started_at": clock.now_micros(), "table_version": number + 1}])
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
-    newest = forget_commits(silver)
+    newest = forget_commits(silver.local)
     assert pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
     runs.write([passed | {"started_at": clock.now_micros(), "table_version": newest}])
     assert not pending_work.needs_validation(home.config, runs.run_state, "silver.activity")

@@ -22,7 +22,7 @@ from tests.support.home import Home
 @pytest.fixture
 def home(home: Home) -> Home:
     """While something is built."""
-    home.layout.refresh_plan.parent.mkdir(parents=True)
+    home.layout.refresh_plan.parent.local.mkdir(parents=True)
     return home
 
 
@@ -37,36 +37,35 @@ def test_write_plan_until_nothing_is_left(home: Home) -> None:
     refresh_plan.write_plan(home.layout, HALF)
     beside = refresh_plan.StagingLayout(home.layout.root, HALF.built)
     table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
-    table.mkdir()
-    checkpoint.mkdir(parents=True)
+    table.local.mkdir()
+    checkpoint.local.mkdir(parents=True)
     refresh_plan.remove_unfinished(home.layout)
-    assert table.exists()
-    assert checkpoint.exists()
-    # It is to be renamed, and checkpoints may lie on a disk of their own.
-    assert checkpoint.parent == home.layout.checkpoint("silver.a").parent
+    assert table.local.exists()
+    assert checkpoint.local.exists()
+    assert checkpoint == home.layout.checkpoint("silver.a", ahead=1)
     assert refresh_plan.read_plan(home.layout) == HALF
     assert HALF.pending == ("silver.a", "gold.b")
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a", then=("gold.b",)))
     assert RefreshPlan("silver.a", then=("gold.b",)).pending == ("gold.b",)
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a"))
-    assert not home.layout.refresh_plan.parent.exists()
-    assert not checkpoint.exists()
+    assert not home.layout.refresh_plan.parent.local.exists()
+    assert not checkpoint.local.exists()
 
 
 @pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])
 def test_read_plan_damaged(home: Home, text: str) -> None:
     """It is not passed over either: what was half put in place would be gone on with."""
-    home.layout.refresh_plan.write_bytes(text.encode(errors="surrogateescape"))
+    home.layout.refresh_plan.local.write_bytes(text.encode(errors="surrogateescape"))
     for ask in (refresh_plan.pending_tables, refresh_plan.read_plan):
         with pytest.raises(MedallionError, match=r"plan\.json is damaged .* medallion refresh for"):
             ask(home.layout)
-    (home.layout.refresh_plan.parent / "gold.b").mkdir()
+    (home.layout.refresh_plan.parent / "gold.b").local.mkdir()
     refresh_plan.remove_unfinished(home.layout)
-    assert (home.layout.refresh_plan.parent / "gold.b").is_dir()
+    assert (home.layout.refresh_plan.parent / "gold.b").local.is_dir()
 
 
 def test_is_refreshing_with_a_damaged_plan(home: Home) -> None:
-    home.layout.refresh_plan.write_text("{")
+    home.layout.refresh_plan.local.write_text("{")
     pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
     bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
     silver: Any = SimpleNamespace(name="silver.activity", upstream=("bronze.activity",))
@@ -76,9 +75,9 @@ def test_is_refreshing_with_a_damaged_plan(home: Home) -> None:
 
 
 def test_remove_unfinished(home: Home) -> None:
-    (home.layout.refresh_plan.parent / "gold.b").mkdir()
+    (home.layout.refresh_plan.parent / "gold.b").local.mkdir()
     refresh_plan.remove_unfinished(home.layout)
-    assert not home.layout.refresh_plan.parent.exists()
+    assert not home.layout.refresh_plan.parent.local.exists()
 
 
 def test_resume_plan_after_a_failed_swap(home: Home) -> None:

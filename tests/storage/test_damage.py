@@ -10,6 +10,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, records
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support.home import Home
 
@@ -29,7 +30,7 @@ def gold(home: Home) -> Path:
     table = home.layout.table("gold.totals")
     for n in range(22):
         records.append_records(table, TableSpec({"n": "long"}), [{"n": n}])
-    return table
+    return table.local
 
 
 def zeros(file: Path) -> None:
@@ -45,7 +46,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
 }
 
 
-def rows(table: Path) -> object:
+def rows(table: StoragePath) -> object:
     return delta_tables.select_rows(table, "*")
 
 
@@ -53,11 +54,11 @@ def test_a_log_without_read_permission_is_named(nobodys: Home) -> None:
     table = nobodys.layout.table("gold.totals")
     records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
     newest = table / "_delta_log" / f"{1:020}.json"
-    newest.chmod(0)
+    newest.local.chmod(0)
     with pytest.raises(MedallionError) as raised:
         delta_tables.table_version(table)
     assert str(raised.value) == f"gold.totals: {newest}: Permission denied."
-    newest.parent.chmod(0)
+    newest.parent.local.chmod(0)
     with pytest.raises(PermissionError):
         delta_tables.table_exists(table)
 
@@ -73,7 +74,7 @@ def test_a_corrupt_log_names_the_file_and_the_command(gold: Path, damage_type: s
         rows,
     ):
         with pytest.raises(MedallionError) as raised:
-            read(gold)
+            read(StoragePath(gold))
         message = str(raised.value)
         assert message.startswith(f"gold.totals: {gold / name} is corrupt or truncated: restore ")
         assert message.endswith("away and run medallion refresh gold.totals.")
@@ -85,7 +86,7 @@ def test_a_commit_missing_in_the_middle(gold: Path) -> None:
     with pytest.raises(
         MedallionError, match=r"gold\.totals: .* cannot be read .*medallion refresh"
     ):
-        delta_tables.table_version(gold)
+        delta_tables.table_version(StoragePath(gold))
 
 
 def test_a_record_table_continues_without_a_truncated_commit(home: Home) -> None:
@@ -93,10 +94,10 @@ def test_a_record_table_continues_without_a_truncated_commit(home: Home) -> None
     for batch in range(3):
         runs.write([{"kind": "query", "query": "bronze.a", "last_batch": batch, "rows_in": 5}])
     newest = home.layout.table("ops.runs") / f"_delta_log/{3:020}.json"
-    truncate(newest, 200)
+    truncate(newest.local, 200)
     with pytest.raises(MedallionError, match=rf"ops\.runs: {newest} .* or move {newest} away"):
         Runs(home.layout).last_batch("bronze.a")
-    newest.unlink()
+    newest.local.unlink()
     assert Runs(home.layout).last_batch("bronze.a") == 1
     runs.write([{"kind": "query", "query": "bronze.a", "last_batch": 2, "rows_in": 5}])
     assert runs.run_state.sums["bronze.a"].rows_in == 15
@@ -104,7 +105,7 @@ def test_a_record_table_continues_without_a_truncated_commit(home: Home) -> None
 
 def test_missing_data_files_of_a_record_table(home: Home) -> None:
     Runs(home.layout).write([{"kind": "query", "query": "bronze.a", "rows_in": 5}])
-    (file,) = home.layout.table("ops.runs").glob("*.parquet")
+    (file,) = home.layout.table("ops.runs").local.glob("*.parquet")
     file.unlink()
     message = r"ops\.runs: .* cannot be read .*from a copy, or move .*/ops/runs away: the next run"
     with pytest.raises(MedallionError, match=message):
@@ -114,7 +115,7 @@ def test_missing_data_files_of_a_record_table(home: Home) -> None:
 def test_missing_data_files_of_bronze(home: Home) -> None:
     bronze = home.layout.table("bronze.a")
     records.append_records(bronze, TableSpec({"n": "long"}), [{"n": 1}])
-    (file,) = bronze.glob("*.parquet")
+    (file,) = bronze.local.glob("*.parquet")
     file.unlink()
     with pytest.raises(
         MedallionError, match=r"bronze\.a: .* restore the table's files from a copy\.$"

@@ -9,6 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from medallion.storage import delta_log
+from medallion.storage.paths import StoragePath
 
 
 def append(table: Path, rows: int, transaction: int | None = None) -> None:
@@ -31,36 +32,36 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_rows_added(table: Path) -> None:
-    assert delta_log.rows_added(table, 0, 4) == 4321
-    assert delta_log.rows_added(table, 1, 2) == 320
-    assert delta_log.rows_added(table, 3, 2) == 0
-    assert delta_log.rows_added(table, 4, 5) is None  # there is no version 5
+    assert delta_log.rows_added(StoragePath(table), 0, 4) == 4321
+    assert delta_log.rows_added(StoragePath(table), 1, 2) == 320
+    assert delta_log.rows_added(StoragePath(table), 3, 2) == 0
+    assert delta_log.rows_added(StoragePath(table), 4, 5) is None  # there is no version 5
 
 
 def test_added_files(table: Path) -> None:
-    files = delta_log.added_files(table, 1, 4)
+    files = delta_log.added_files(StoragePath(table), 1, 4)
     assert len(files) == 3
     assert duckdb.read_parquet([str(file) for file in files]).shape[0] == 4320
     with pytest.raises(FileNotFoundError):
-        delta_log.added_files(table, 4, 5)
+        delta_log.added_files(StoragePath(table), 4, 5)
 
 
 def test_first_readable_version(table: Path) -> None:
     """Files of a compaction add no rows, so they may be missing."""
-    assert delta_log.first_readable_version(table) == 0
-    delta_log.added_files(table, 1, 1)[0].unlink()
-    assert delta_log.first_readable_version(table) == 2
-    assert delta_log.are_readable(table, [0, 2, 3, 4])
+    assert delta_log.first_readable_version(StoragePath(table)) == 0
+    delta_log.added_files(StoragePath(table), 1, 1)[0].local.unlink()
+    assert delta_log.first_readable_version(StoragePath(table)) == 2
+    assert delta_log.are_readable(StoragePath(table), [0, 2, 3, 4])
     append(table, 1)
-    delta_log.commit_file(table, 3).unlink()
-    assert delta_log.first_readable_version(table) == 4
-    delta_log.added_files(table, 5, 5)[0].unlink()
-    assert delta_log.first_readable_version(table) == 6
-    assert delta_log.first_readable_version(table / "none") == 0
+    delta_log.commit_file(StoragePath(table), 3).local.unlink()
+    assert delta_log.first_readable_version(StoragePath(table)) == 4
+    delta_log.added_files(StoragePath(table), 5, 5)[0].local.unlink()
+    assert delta_log.first_readable_version(StoragePath(table)) == 6
+    assert delta_log.first_readable_version(StoragePath(table / "none")) == 0
 
 
 def test_rows_by_transaction(table: Path) -> None:
-    assert delta_log.rows_by_transaction(table, "query", 0) == {7: 20, 8: 4000}
-    assert delta_log.rows_by_transaction(table, "query", 8) == {8: 4000}
-    assert delta_log.rows_by_transaction(table, "other", 0) == {}
-    assert delta_log.rows_by_transaction(table / "none", "query", 0) == {}
+    assert delta_log.rows_by_transaction(StoragePath(table), "query", 0) == {7: 20, 8: 4000}
+    assert delta_log.rows_by_transaction(StoragePath(table), "query", 8) == {8: 4000}
+    assert delta_log.rows_by_transaction(StoragePath(table), "other", 0) == {}
+    assert delta_log.rows_by_transaction(StoragePath(table / "none"), "query", 0) == {}

@@ -66,7 +66,7 @@ def test_a_layer_has_one_writer(layout: Layout) -> None:
 def test_lock_layers_waits_for_a_process_that_asks(layout: Layout) -> None:
     with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
-    with layout.lock("silver").open() as file:
+    with layout.lock("silver").local.open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # as lock_holder does
         release = Timer(0.2, lambda: fcntl.flock(file, fcntl.LOCK_UN))
         release.start()
@@ -103,7 +103,7 @@ def test_lock_layers_after_the_holder_was_killed(layout: Layout) -> None:
 
 def test_lock_layers_after_a_clean_up_of_other_directories(layout: Layout) -> None:
     with other_process(layout):
-        for folder in layout.root.glob("_*"):
+        for folder in layout.root.local.glob("_*"):
             shutil.rmtree(folder)
         with (
             pytest.raises(UsageError, match="silver"),
@@ -119,7 +119,7 @@ def test_lock_file_deleted_between_open_and_lock(
 
     def deleted_first(file: IO[str], how: int) -> None:
         if not files:
-            layout.lock("silver").unlink()
+            layout.lock("silver").local.unlink()
         files.append(file)
         flock(file, how)
 

@@ -16,6 +16,7 @@ from medallion import streams
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import StreamError
+from medallion.storage.paths import StoragePath
 from medallion.streams import trigger
 from tests.support.doors import Doors
 
@@ -128,7 +129,7 @@ def test_write_reports_spark_s_reason_in_one_line(doors: Doors, tmp_path: Path) 
     ):
         with pytest.raises(UsageError, match=f"did not start: .*{message}"):
             streams.write(df, sink, name="another", **arguments)
-    assert checkpoints.read_document(tmp_path / "checkpoint", "sink") is None, (
+    assert checkpoints.read_document(StoragePath(tmp_path / "checkpoint"), "sink") is None, (
         "no stream has it yet"
     )
     query = streams.write(rate.load(), "delta", **delta, trigger="continuous")

@@ -12,11 +12,11 @@ def planned(
 ) -> None:
     """A batch that is to read a Delta table, of this id, up to the commits before `version`."""
     folder = layout.checkpoint(query) / "offsets"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.local.mkdir(parents=True, exist_ok=True)
     meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
     offset = {"reservoirVersion": version, "index": -1, "isStartingVersion": False}
     told = json.dumps({"reservoirId": of, **offset})
-    (folder / str(batch)).write_text(f"v1\n{meta}\n{told}")
+    (folder / str(batch)).local.write_text(f"v1\n{meta}\n{told}")
 
 
 def done(
@@ -25,5 +25,5 @@ def done(
     """Such a batch after its end."""
     planned(layout, query, batch, version, watermark, of)
     folder = layout.checkpoint(query) / "commits"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / str(batch)).write_text("v1\n{}")
+    folder.local.mkdir(parents=True, exist_ok=True)
+    (folder / str(batch)).local.write_text("v1\n{}")

@@ -7,13 +7,14 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from medallion.storage import delta_log
+from medallion.storage.paths import StoragePath
 
 
 def forget_commits(table: Path) -> int:
     """Remove all commits but the newest, whose version is returned, after a checkpoint of it."""
     DeltaTable(table).create_checkpoint()
-    newest = max(delta_log.commit_files(table))
-    for version, commit in delta_log.commit_files(table).items():
+    newest = max(delta_log.commit_files(StoragePath(table)))
+    for version, commit in delta_log.commit_files(StoragePath(table)).items():
         if version < newest:
-            commit.unlink()
+            commit.local.unlink()
     return newest

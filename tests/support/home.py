@@ -40,7 +40,7 @@ class Home:
 
     @property
     def landing(self) -> Path:
-        return self.layout.landing(self.source.name)
+        return self.layout.landing(self.source.name).local
 
     def change(self, **changes: Any) -> None:
         """Other settings from now on."""
@@ -67,12 +67,12 @@ class Home:
     def commits(self) -> list[list[tuple[str, int]]]:
         """Paths (below landing/<source>) and versions, a list for each commit, the oldest first."""
         table = self.layout.intake(self.source.name)
-        if not (table / "_delta_log").is_dir():
+        if not (table / "_delta_log").local.is_dir():
             return []
         found = []
         for version in range(1, DeltaTable(table).version() + 1):
-            (file,) = added(table, version)  # several files would be as many batches to Spark
-            rows = rows_of_parquet(table / file)
+            (file,) = added(table.local, version)  # several files would be as many batches to Spark
+            rows = rows_of_parquet((table / file).local)
             found.append([(self._short(row["path"]), row["version"]) for row in rows])
         return found
 

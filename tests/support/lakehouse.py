@@ -53,14 +53,14 @@ class Lakehouse:
     def land(self, source: str, name: str, *lines: str) -> Path:
         """One landing file of these lines."""
         file = self.config.layout.landing(source) / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return file
+        file.parent.local.mkdir(parents=True, exist_ok=True)
+        file.local.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return file.local
 
     def land_sample(self, source: str, *names: str) -> None:
         """Files of data/sample."""
         landing = self.config.layout.landing(source)
-        landing.mkdir(parents=True, exist_ok=True)
+        landing.local.mkdir(parents=True, exist_ok=True)
         for name in names:
             shutil.copy(SAMPLE / source / name, landing / name)
 
@@ -106,7 +106,7 @@ class Lakehouse:
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """A table's rows in order, times as text in UTC; read by DuckDB, which is not Spark."""
-        return rows_of(self.config.layout.table(table), *columns)
+        return rows_of(self.config.layout.table(table).local, *columns)
 
     def copy_of_conf(self, to: Path) -> Path:
         """A copy of conf/ that a test may change, used from now on."""

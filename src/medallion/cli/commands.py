@@ -19,6 +19,7 @@ from medallion.config.queries import layers_in_use, query_names
 from medallion.errors import UsageError
 from medallion.spark import signals
 from medallion.storage import clock
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def add(config: Config, options: argparse.Namespace) -> int:
     source = entry.inspect_files(options.name, inputs)
     entries = entry.new_entries(source, config)
     write = entry.prepare_write(config, source, entries)
-    landed: Sequence[Path] = ()
+    landed: Sequence[StoragePath] = ()
     if options.land and not options.dry_run:
         landed = files.copy_to_landing(inputs, config.layout.landing(source.name))
     if not options.dry_run:

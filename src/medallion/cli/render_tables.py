@@ -9,12 +9,12 @@ import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from medallion.cli.terminal import aligned_table, cell_text, iso_utc, json_value
 from medallion.storage import clock
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted, printable
 
 if TYPE_CHECKING:  # each command imports what it needs
@@ -157,7 +157,7 @@ def landed_text(landed: Mapping[str, Landed]) -> str:
     return "\n".join(aligned_table(("figure", *landed), rows))
 
 
-def sample_text(root: Path, files: Mapping[str, int], is_read: bool) -> str:
+def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:
     """Return how many sample files landed by source, or why none did.
 
     Args:

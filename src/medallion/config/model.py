@@ -280,7 +280,8 @@ class SourceConfig:
 
     def folders_in(self, layout: Layout) -> tuple[Path, ...]:
         """Return the source's folder in landing, then the others that its configuration names."""
-        return (layout.landing(self.name), *(without_dotdot(layout.root / f) for f in self.folders))
+        landing = layout.landing(self.name).local
+        return (landing, *(without_dotdot((layout.root / f).local) for f in self.folders))
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _unpacked_start(path: Path, codec: str, size: int) -> bytes:
     return b""
 
 
-def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[StoragePath]:
+def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[StoragePath]:
     """Copy files into a landing directory, and return their new paths.
 
     A compressed file gets the suffix of its compression, which sources need to read it.
@@ -112,8 +112,8 @@ def copy_to_landing(files: Iterable[InputFile], directory: Path) -> list[Storage
     for file in files:
         codec = read_sample(file.path, 1).codec
         suffix = "" if file.path.suffix.lower() == codec else codec
-        targets[file.path] = StoragePath(directory / f"{file.target}{suffix}")
-    if existing := [target for target in targets.values() if target.exists()]:
+        targets[file.path] = directory / f"{file.target}{suffix}"
+    if existing := [target for target in targets.values() if target.is_stored()]:
         raise UsageError(f"{existing[0]} already exists: no file was copied.")
     if len(set(targets.values())) < len(targets):
         raise UsageError(

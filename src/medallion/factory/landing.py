@@ -101,7 +101,7 @@ class DataFactory:
             lines, figures = file_lines(file)
             path = self._landing / source / file.name
             # An interrupted run has landed the first files, which may be archived since.
-            if file.number > progress.files and not path.exists():
+            if file.number > progress.files and not path.is_stored():
                 state.save(source, replace(progress, started=plan, files=file.number - 1))
                 path.write_atomic("\n".join(lines) + "\n")
             landed += figures
@@ -114,7 +114,7 @@ class DataFactory:
         else:
             plan = done.following(seed=self.seed, dirty=self.dirty, rows=rows, files=files)
         path = self._landing / source / batch_files(plan, None)[0].name
-        if path.exists():
+        if path.is_stored():
             raise UsageError(
                 f"{path} already exists, but is not in the data factory's state: restore "
                 "the state, or land on a new root."
@@ -125,4 +125,4 @@ class DataFactory:
     def _landing(self) -> StoragePath:
         if "://" in os.fspath(self.landing):
             raise UsageError(f"the data factory lands in local folders only, not {self.landing}.")
-        return StoragePath(self.landing).absolute()
+        return StoragePath(Path(self.landing).absolute())

@@ -63,13 +63,13 @@ def land_given(
         UsageError: the landing zone has another file of that name.
     """
     state, landed = StateFile(landing.parent), dict[str, Landed]()
-    if not any(path.is_file() for path in landing.parent.rglob("*")):
+    if not any(path.is_file() for path in landing.parent.local.rglob("*")):
         (state.directory / _MARK).write_atomic("")
     for source, given in files.items():
         left = [file for file in given if file.name not in state.load(source).given]
         for file in left if everything else left[:1]:
             content, path = file.read_bytes(), landing / source / file.name
-            if path.exists() and path.read_bytes() != content:
+            if path.is_stored() and path.read() != content:
                 raise UsageError(
                     f"{path} already exists, and was not landed from {file.parent}: move it away, "
                     "or land on a new root."
@@ -90,9 +90,9 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
     """
     layout = Layout(landing.parent)
     state = StateFile(layout.root)
-    if not landing.exists() and not layout.internal_directories():
+    if not landing.is_stored() and not layout.internal_directories():
         return CleanedUp()
-    if not (state.directory / _MARK).exists():
+    if not (state.directory / _MARK).is_stored():
         raise UsageError(
             f"{layout.root} had files before the first load() of a data factory, so it does not "
             "belong to a lesson: clean_up() deletes nothing there."
@@ -109,26 +109,26 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
         directories.sort(key=lambda directory: directory == state.directory)
         for directory in directories:
             directory.delete_prefix()
-    if not any(layout.root.iterdir()):
+    if not layout.root.children():
         layout.root.delete_prefix()
-    return CleanedUp(stopped, tuple(directories))
+    return CleanedUp(stopped, tuple(each.local for each in directories))
 
 
-def _other_files(zones: Iterable[Path], state: StateFile) -> Iterator[Path]:
+def _other_files(zones: Iterable[StoragePath], state: StateFile) -> Iterator[Path]:
     """Yield files that no factory landed."""
     for zone in zones:
-        for file in (path for path in zone.rglob("*") if path.is_file()):
+        for file in (path for path in zone.local.rglob("*") if path.is_file()):
             name = file.name.removeprefix(".").removesuffix(".tmp").removesuffix(REASON_SUFFIX)
             if not _GENERATED.fullmatch(name) and name not in state.load(file.parent.name).given:
                 yield file
 
 
-def _stop_streams(root: Path, timeout: float) -> tuple[str, ...]:
+def _stop_streams(root: StoragePath, timeout: float) -> tuple[str, ...]:
     if "pyspark" not in sys.modules:  # then no stream can be running here
         return ()
     from medallion.streams.control import stop_below
 
-    streams = stop_below(root, timeout)
+    streams = stop_below(root.local, timeout)
     if running := [stream.name for stream in streams if not stream.is_stopped]:
         raise UsageError(
             f"{', '.join(running)} did not stop within {timeout:g} seconds, and reads or writes "

@@ -202,9 +202,9 @@ class StateFile:
         self.path.write_atomic(json.dumps(document, indent=1) + "\n")
 
     def _read(self) -> dict[str, Any]:
-        if not self.path.exists():
+        if not self.path.is_stored():
             return {}
-        document = json.loads(self.path.read_text(encoding="utf-8"))
+        document = json.loads(self.path.read())
         if document["generator"] != GENERATOR:
             raise ValueError(f"generator {document['generator']}, not {GENERATOR}")
         return dict(document["sources"])

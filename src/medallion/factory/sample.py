@@ -10,6 +10,7 @@ from medallion.config.values import matches_pattern
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, batch_files
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 
 if TYPE_CHECKING:
     from medallion.config.model import Config, SourceConfig
@@ -26,7 +27,7 @@ def land(config: Config) -> dict[str, int]:
     files = {config.layout.landing(s) / f.name: f for s, fs in read_by(config).items() for f in fs}
     if _has_other_files(config, files):
         return {}
-    missing = [path for path in files if not path.exists()]
+    missing = [path for path in files if not path.is_stored()]
     for path in missing:
         path.write_atomic(files[path].read_bytes())
     names = [path.parent.name for path in missing]
@@ -58,11 +59,11 @@ def _is_read(sources: Mapping[str, SourceConfig], name: str, file: str) -> bool:
     return matches_pattern(file, source.pattern)
 
 
-def _has_other_files(config: Config, sample: Container[Path]) -> bool:
+def _has_other_files(config: Config, sample: Container[StoragePath]) -> bool:
     """Return True if files other than the sample's landed, or any file was ever ingested."""
     layout = config.layout
     return delta_tables.row_count(layout.table("ops.files")) > 0 or any(
-        file.is_file() and not file.name.startswith(".") and file not in sample
+        file.is_file() and not file.name.startswith(".") and StoragePath(file) not in sample
         for source in config.sources.values()
         for directory in source.folders_in(layout)
         for file in directory.rglob("*")

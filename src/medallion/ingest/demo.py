@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -12,6 +10,7 @@ from medallion.ingest.schema.evolution import Schema
 from medallion.ingest.source import SparkBatch
 from medallion.spark import checkpoints
 from medallion.storage import delta_log
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
 
@@ -63,12 +62,12 @@ class DemoSource:
     def interrupted_batch(self, number: int) -> DemoBatch:
         return DemoBatch(None)
 
-    def can_resume(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether this is a checkpoint of `rate`: a socket starts from 0 each time."""
-        is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").exists()
-        return is_rate or not checkpoint.exists()
+        is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").is_stored()
+        return is_rate or not checkpoint.is_stored()
 
-    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Write a checkpoint that only continues the numbering of batches."""
         checkpoints.write_start(self._spark, checkpoint, max(last, 0), None)
 

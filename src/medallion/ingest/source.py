@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from medallion.errors import UsageError
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ class Source(Protocol):
     def rows_in_ledger(self) -> int:
         """The number of rows in bronze according to the ledger; call only if there is one."""
 
-    def can_resume(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the query can start with this checkpoint, which may not exist."""
 
-    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Write a new checkpoint that skips all input that is already ingested.
 
         Args:

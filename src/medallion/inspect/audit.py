@@ -226,7 +226,7 @@ def _interrupted_swap(config: Config) -> list[str]:
 def _interrupted_erasure(config: Config) -> list[str]:
     """Return a finding if an erasure was interrupted."""
     is_running = locks.lock_holder(config.layout, "bronze") is not None
-    if is_running or not config.layout.erasure_plan.is_file():
+    if is_running or not config.layout.erasure_plan.is_stored():
         return []
     return ["an erasure was interrupted: `medallion erase`, without arguments, completes it."]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
@@ -16,6 +15,7 @@ from medallion.layers import recovery
 from medallion.state import erasures, pending_work
 from medallion.state.runs import Runs, RunState
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted
 
 BALANCED_LAYERS = ("bronze", "silver")
@@ -138,7 +138,7 @@ def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balan
     )
 
 
-def _row_count(table: Path) -> int:
+def _row_count(table: StoragePath) -> int:
     """Return the row count of a table; raise MedallionError if a data file is missing."""
     if not delta_tables.table_exists(table):
         return 0

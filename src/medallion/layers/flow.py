@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +14,7 @@ from medallion.ingest.schema import registry
 from medallion.layers.definition import DefinitionPart
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 # Settings that Spark takes from a query's checkpoint, whatever the session has.
@@ -43,7 +43,6 @@ class Flow(ABC):
         upstream: tables that it reads, one per source; empty for bronze. `upstream_paths`: their
             paths.
         targets: tables that it writes: its own, then its quarantine. `target_paths`: their paths.
-        checkpoint: path of its checkpoint.
         run: the started query; None before `start`.
     """
 
@@ -53,10 +52,14 @@ class Flow(ABC):
         self.name, self.upstream, self.targets = query.name, query.upstream, query.targets
         self.upstream_paths = tuple(map(config.layout.table, query.upstream))
         self.target_paths = tuple(map(config.layout.table, query.targets))
-        self.checkpoint = config.layout.checkpoint(query.name)
         self.sources = [config.sources[name] for name in query.sources]
         self.source = self.sources[0]
         self.run: Run | None = None
+
+    @property
+    def checkpoint(self) -> StoragePath:
+        """The path of its checkpoint, which `start` may replace."""
+        return self.config.layout.checkpoint(self.name)
 
     @property
     def source_names(self) -> frozenset[str]:
@@ -94,7 +97,7 @@ class Flow(ABC):
         """Return the parts of its SQL, each by itself, to find one that is invalid."""
         return ()
 
-    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
+    def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the rows that a gate validates.
 
         Args:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import Layout, StoragePath
 
-_BATCH_LOGS = ("offsets", "commits")
 
-
-def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
+def repair_checkpoint(
+    checkpoint: StoragePath, targets: Sequence[StoragePath]
+) -> StoragePath | None:
     """Remove corrupt files of a checkpoint's last batch if Spark can safely write them again.
 
     A batch without its commit runs again, and its number shows what it has written already. A batch
@@ -32,22 +31,22 @@ def repair_checkpoint(checkpoint: Path, targets: Sequence[Path]) -> Path | None:
         is_commit = part == checkpoint / "commits" / str(batch)
         is_offsets = part == checkpoint / "offsets" / str(batch)
         is_committed = checkpoints.last_committed(checkpoint) >= batch
-        if not part.is_file() or not (is_commit or (is_offsets and not is_committed)):
+        if not part.is_stored() or not (is_commit or (is_offsets and not is_committed)):
             return part
         if is_offsets and has_written(checkpoint, targets, batch):
             return part
-        part.unlink()
+        part.delete()
         checkpoints.remove_remnants(checkpoint)
     return None
 
 
-def has_written(checkpoint: Path, targets: Iterable[Path], batch: int) -> bool:
+def has_written(checkpoint: StoragePath, targets: Iterable[StoragePath], batch: int) -> bool:
     """Return whether a batch of a query has written to any of the query's tables."""
     query = checkpoints.query_id(checkpoint)
     return any(delta_log.committed_version(table, query, batch) is not None for table in targets)
 
 
-def has_started_writing(checkpoint: Path, targets: Iterable[Path]) -> bool:
+def has_started_writing(checkpoint: StoragePath, targets: Iterable[StoragePath]) -> bool:
     """Return whether the last planned batch has written to any of its query's tables."""
     batch = checkpoints.last_planned(checkpoint)
     if batch < 0 or checkpoints.corrupt_part(checkpoint):  # refused elsewhere
@@ -55,7 +54,7 @@ def has_started_writing(checkpoint: Path, targets: Iterable[Path]) -> bool:
     return has_written(checkpoint, targets, batch)
 
 
-def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> bool:
+def has_unrecorded(checkpoint: StoragePath, targets: Iterable[StoragePath], recorded: int) -> bool:
     """Return whether a batch after the last recorded one is committed or has written rows.
 
     A batch that was interrupted before its first write starts again. If the checkpoint is corrupt,
@@ -76,7 +75,7 @@ def has_unrecorded(checkpoint: Path, targets: Iterable[Path], recorded: int) -> 
     )
 
 
-def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
+def find_mismatch(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> str | None:
     """Repair a checkpoint, and return the reason if it does not match its tables, else None.
 
     If the checkpoint is older than the table, the table has the numbers of the next batches
@@ -99,7 +98,7 @@ def find_mismatch(checkpoint: Path, targets: Sequence[Path]) -> str | None:
 
 
 def refuse_lost_checkpoint(
-    name: str, checkpoint: Path, targets: Sequence[Path], recorded: int
+    name: str, checkpoint: StoragePath, targets: Sequence[StoragePath], recorded: int
 ) -> None:
     """Raise UsageError if a table has rows of batches that its checkpoint does not have.
 
@@ -123,21 +122,17 @@ def refuse_lost_checkpoint(
         )
 
 
-def _is_written_by_another(checkpoint: Path, targets: Sequence[Path]) -> bool:
+def _is_written_by_another(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> bool:
     """Return whether a query with another checkpoint wrote the first table last."""
     writers = set(map(delta_log.newest_application, targets[:1])) - {None}
     return bool(writers - {checkpoints.query_id(checkpoint)})
 
 
-def drop_checkpoint(checkpoint: Path) -> None:
-    """Remove a checkpoint, so that its query starts again.
+def drop_checkpoint(layout: Layout, query: str) -> None:
+    """Remove a query's checkpoint, so that it starts again.
 
-    The recorded definition stays, because the process may die before the query has started. The
-    metadata is removed first: without it, a later run finds the rest corrupt and removes it.
+    The recorded definition stays, because the process may die before the query has started.
     """
-    (checkpoint / "metadata").unlink(missing_ok=True)
-    for part in sorted(checkpoint.iterdir(), key=lambda each: each.name in _BATCH_LOGS):
-        if part.is_dir():
-            shutil.rmtree(part)
-        elif part.name != "definition.json":
-            part.unlink()
+    definition = checkpoints.read_document(layout.checkpoint(query), "definition")
+    checkpoints.write_document(checkpoints.next_generation(layout, query), "definition", definition)
+    checkpoints.start_generation(layout, query)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +18,7 @@ from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns
 
 FieldPath = tuple[str, ...]
@@ -117,7 +117,7 @@ class RescuedValues:
         self,
         spark: SparkSession,
         source: SourceConfig,
-        table: Path,
+        table: StoragePath,
         batches: range,
         conditions: Sequence[str] = (),
         names: Mapping[str, str] | None = None,
@@ -221,7 +221,7 @@ _NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType
 _FRACTION = re.compile(r"-?[0-9]+\.[0-9]+([eE][+-]?[0-9]+)?")
 
 
-def _files_of(table: Path, batches: range) -> list[Path]:
+def _files_of(table: StoragePath, batches: range) -> list[StoragePath]:
     """Return the data files that batches added, as far as they still exist."""
     numbers = delta_log.transactions_after(table, batches.start - 1)
     versions = sorted(version for version, batch in numbers if batch in batches)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import importlib
 import logging
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from medallion.quality.suites import (
     suite_path,
 )
 from medallion.spark.errors import SPARK_ERRORS
+from medallion.storage.paths import StoragePath, resolved_path
 
 if TYPE_CHECKING:
     from great_expectations.core import (
@@ -76,9 +76,9 @@ class Gates:
     result. Only the suites are read from `conf_dir`, and nothing is written to it.
     """
 
-    def __init__(self, conf_dir: Path, results_dir: Path) -> None:
+    def __init__(self, conf_dir: Path, results_dir: StoragePath) -> None:
         self._conf_dir = conf_dir.resolve()
-        self._results_dir = results_dir.resolve()
+        self._results_dir = StoragePath(resolved_path(results_dir))
         self._stored: list[ValidationResultIdentifier] = []
 
     def has_suite(self, table: str) -> bool:
@@ -133,7 +133,7 @@ class Gates:
             return None
         suites: list[Any] = [key.expectation_suite_identifier for key in self._stored]
         for suite in suites:
-            shutil.rmtree(self._directory("data_docs/validations", suite), ignore_errors=True)
+            self._directory("data_docs/validations", suite).delete_prefix()
         (url,) = self._context.build_data_docs(resource_identifiers=suites + self._stored).values()
         self._stored = []
         return Path(unquote(urlparse(url).path))
@@ -219,12 +219,12 @@ class Gates:
         escape_results(suite_result)
         configurations: list[Any] = [result.expectation_config for result in results]
         self._context.suites.add_or_update(ExpectationSuite(table, configurations))
-        shutil.rmtree(self._directory("validations", suite), ignore_errors=True)
+        self._directory("validations", suite).delete_prefix()
         self._context.validation_results_store.store_validation_results(suite_result, key, suite)
         self._stored = [k for k in self._stored if k.expectation_suite_identifier != suite] + [key]
 
-    def _directory(self, below: str, suite: ExpectationSuiteIdentifier) -> Path:
-        return self._results_dir.joinpath(below, *suite.name.split("."))
+    def _directory(self, below: str, suite: ExpectationSuiteIdentifier) -> StoragePath:
+        return self._results_dir / f"{below}/{suite.name.replace('.', '/')}"
 
 
 def open_project(config: Config) -> EphemeralDataContext:
@@ -235,7 +235,7 @@ def open_project(config: Config) -> EphemeralDataContext:
     return gx.get_context(mode="ephemeral", project_config=project)
 
 
-def _project_config(results_dir: Path, suites_dir: Path | None = None) -> DataContextConfig:
+def _project_config(results_dir: StoragePath, suites_dir: Path | None = None) -> DataContextConfig:
     """Return a Great Expectations project that keeps results and Data Docs below a directory.
 
     Without `suites_dir` the suites are kept in memory, so that nothing is written to it.
@@ -246,7 +246,7 @@ def _project_config(results_dir: Path, suites_dir: Path | None = None) -> DataCo
         ProgressBarsConfig,
     )
 
-    def files(path: Path) -> dict[str, Any]:
+    def files(path: Path | StoragePath) -> dict[str, Any]:
         return {
             "class_name": "TupleFilesystemStoreBackend",
             "base_directory": str(path),

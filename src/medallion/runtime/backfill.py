@@ -116,10 +116,10 @@ def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder.")
     path = canonical_path(config.layout, source, path)
-    layout, archived = config.layout, config.layout.archive(source.name)
+    layout, archived = config.layout, config.layout.archive(source.name).local
     if layout.is_table_path(path):
         raise UsageError(f"{path}: this folder belongs to the lakehouse's own tables.")
-    for folder in (*source.folders_in(layout), archived, layout.root):
+    for folder in (*source.folders_in(layout), archived, layout.root.local):
         if folder != path and resolved_path(folder).is_relative_to(resolved_path(path)):
             raise UsageError(f"{path}: it contains {folder}. Backfill the other folders in it.")
     if path.is_relative_to(archived):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -136,7 +135,7 @@ def apply_properties(config: Config, layers: Sequence[str]) -> None:
                     )
 
 
-def compact_small_files(table: Path, policy: Maintenance) -> int:
+def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     """Compact the small files of a table if there are enough; return their number."""
     adds = delta_tables.open_table(table).get_add_actions(flatten=True)
     sizes = adds.column("size_bytes").to_pylist()
@@ -179,7 +178,7 @@ def _unread_by_reader(config: Config, run_state: RunState) -> Iterator[tuple[str
 
 
 def _next_read_version(
-    config: Config, query: str, recorded: int | None, table: Path | None = None
+    config: Config, query: str, recorded: int | None, table: StoragePath | None = None
 ) -> int | None:
     """Return the version that a query reads first when it restarts; None before its first batch.
 
@@ -245,7 +244,7 @@ def _maintain(
 
 
 def _remove_old_files(
-    table: Path, policy: Maintenance, unread: int | None, is_idle: bool
+    table: StoragePath, policy: Maintenance, unread: int | None, is_idle: bool
 ) -> tuple[int, int]:
     """Remove files and commits that are older than the retention and the first unread version.
 
@@ -270,11 +269,16 @@ def _remove_old_files(
     commits = delta_log.commit_files(table)
     if keep <= policy.retention.seconds:  # it uses the retention in the table's properties
         delta_tables.open_for_write(table).cleanup_metadata()
-    changes = (table / "_change_data").glob("*.parquet")  # vacuum ignores them
-    old_changes = [file for file in changes if file.stat().st_mtime < now - keep - _DAY]
+    changes = table / "_change_data"  # vacuum ignores them
+    latest = (now - keep - _DAY) * 1_000_000
+    old_changes = [
+        changes / name
+        for name, info in changes.list_files()
+        if name.endswith(".parquet") and info.modified_at < latest
+    ]
     for file in old_changes:
-        file.unlink()
-    old_commits = [file for file in commits.values() if not file.exists()]
+        file.delete()
+    old_commits = [file for file in commits.values() if not file.is_stored()]
     _remove_checksums((*old_changes, *old_commits))
     return removed + len(old_changes), len(old_commits)
 
@@ -295,7 +299,7 @@ def purge(table: StoragePath) -> None:
     delta_log.remove_older_commits(table, delta.version())
 
 
-def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
+def _vacuum(table: StoragePath, seconds: float, orphans: bool) -> int:
     """Remove replaced files, or orphans, of a minimum age; return their number.
 
     Args:
@@ -307,14 +311,14 @@ def _vacuum(table: Path, seconds: float, orphans: bool) -> int:
     options: dict[str, Any] = {"enforce_retention_duration": False, "full": orphans}
     removable = delta_tables.open_table(table).vacuum(hours, **options)
     # The log also names files that an earlier run removed: commit nothing for those.
-    files = [file for name in removable if (file := table / unquote(name)).exists()]
+    files = [file for name in removable if (file := table / unquote(name)).is_stored()]
     if files:
         delta_tables.open_for_write(table).vacuum(hours, dry_run=False, **options)
         _remove_checksums(files)
     return len(files)
 
 
-def _remove_checksums(files: Iterable[Path]) -> None:
+def _remove_checksums(files: Iterable[StoragePath]) -> None:
     """Remove the checksums of removed files: Hadoop writes one beside each file."""
     for file in files:
-        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        (file.parent / f".{file.name}.crc").delete()

@@ -83,7 +83,7 @@ def plan_run(config: Config, runs: Runs) -> Plan:
             plans.append(plan_query(config, runs, query, settings))
         except Exception as error:  # the other queries are planned
             plans.append(QueryPlan(query.name, error=error))
-    return Plan(tuple(plans), config.layout.refresh_plan.is_file())
+    return Plan(tuple(plans), config.layout.refresh_plan.is_stored())
 
 
 def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> QueryPlan:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names, readers
@@ -28,7 +27,7 @@ from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
 from medallion.state.runs import REFRESHED
 from medallion.storage import clock, delta_tables
-from medallion.storage.paths import PUBLISH, layer_of
+from medallion.storage.paths import PUBLISH, StoragePath, layer_of
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import counted
 
@@ -128,7 +127,7 @@ def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:
     pipeline.runs.write([row | {"table_version": version}])
 
 
-def _count_rescued(table: Path) -> tuple[int, int]:
+def _count_rescued(table: StoragePath) -> tuple[int, int]:
     """Return the numbers of rows of a bronze table, and of those with rescued values."""
     (counts,) = delta_tables.select_rows(table, f"count(*), count({RESCUED})")
     return int(counts[0]), int(counts[1])

@@ -6,7 +6,6 @@ checkpoint follows. If the process dies in between, the next one repeats all ste
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
@@ -79,11 +78,10 @@ def swap_tables(
         delta_tables.set_missing_properties(layout.table(name), properties)
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.options(**options).save(str(layout.table(name)))
+    if staged.checkpoint(table).is_stored():
+        checkpoints.start_generation(layout, table)
     checkpoint = layout.checkpoint(table)
-    if staged.checkpoint(table).is_dir():
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        staged.checkpoint(table).rename(checkpoint)
-    elif not (checkpoint / "metadata").is_file() or checkpoints.query_id(checkpoint) != plan.query:
+    if not (checkpoint / "metadata").is_stored() or checkpoints.query_id(checkpoint) != plan.query:
         raise MedallionError(f"{staged.checkpoint(table)} is missing, which the refresh had built")
     # The next record counts the rows of later versions.
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
@@ -98,4 +96,4 @@ def swap_tables(
 def remove_staged(staged: refresh_plan.StagingLayout, table: str) -> None:
     """Remove the staged tables and their checkpoint."""
     for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
-        shutil.rmtree(leftover, ignore_errors=True)
+        leftover.delete_prefix()

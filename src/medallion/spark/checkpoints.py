@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
+import threading
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medallion.errors import MedallionError
-from medallion.storage import delta_tables, files
+from medallion.storage import delta_tables
+from medallion.storage.paths import Layout, StoragePath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _VERSION = re.compile(r"v\d+")
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _NOT_READ = "-"  # the offset of a source that had no data yet
+_DOCUMENTS = "medallion.json"  # in the checkpoint, and replaced with it
+_writing = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -45,34 +47,35 @@ class DeltaOffset:
         return self.index < 0
 
 
-def query_id(checkpoint: Path) -> str:
+def query_id(checkpoint: StoragePath) -> str:
     """Return the id of the query; a new checkpoint has a new id."""
-    return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
+    return str(json.loads((checkpoint / "metadata").read())["id"])
 
 
-def last_committed(checkpoint: Path) -> int:
+def last_committed(checkpoint: StoragePath) -> int:
     """Return the last committed batch, or -1."""
     return _last(checkpoint / "commits")
 
 
-def last_planned(checkpoint: Path) -> int:
+def last_planned(checkpoint: StoragePath) -> int:
     """Return the last planned batch, completed or not; or -1."""
     return _last(checkpoint / "offsets")
 
 
-def _last(log: Path) -> int:
-    entries = log.iterdir() if log.is_dir() else ()
-    return max((int(file.name) for file in entries if file.name.isdigit()), default=-1)
+def _last(log: StoragePath) -> int:
+    return max((int(file.name) for file in log.children() if file.name.isdigit()), default=-1)
 
 
-def watermark(checkpoint: Path, batch: int) -> int | None:
+def watermark(checkpoint: StoragePath, batch: int) -> int | None:
     """Return the watermark of a batch in milliseconds since 1970; None if it had none."""
     lines = _lines(checkpoint, batch)
     value = int(json.loads(lines[1])["batchWatermarkMs"]) if lines else 0
     return value or None
 
 
-def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> DeltaOffset:
+def delta_offset(
+    checkpoint: StoragePath, batch: int, table: StoragePath | None = None
+) -> DeltaOffset:
     """Return the position in a Delta table after a batch; version 0 before the first batch.
 
     Args:
@@ -92,7 +95,7 @@ def delta_offset(checkpoint: Path, batch: int, table: Path | None = None) -> Del
     )
 
 
-def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
+def reads_other_table(checkpoint: StoragePath, batch: int, table: StoragePath) -> bool:
     """Return whether the only Delta table that a batch read has been replaced since.
 
     Args:
@@ -104,7 +107,7 @@ def reads_other_table(checkpoint: Path, batch: int, table: Path) -> bool:
     return len(offsets) == 1 and offsets[0]["reservoirId"] != delta_tables.table_id(table)
 
 
-def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
+def source_offsets(checkpoint: StoragePath, batch: int) -> list[Any]:
     """Return the position in each source after a batch; empty before the first batch.
 
     Raises:
@@ -113,16 +116,16 @@ def source_offsets(checkpoint: Path, batch: int) -> list[Any]:
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
-def pinned_settings(checkpoint: Path) -> dict[str, str]:
+def pinned_settings(checkpoint: StoragePath) -> dict[str, str]:
     """Return the settings that Spark pins to the state; empty if there is no state yet."""
-    if not (checkpoint / "state").is_dir():
+    if not (checkpoint / "state").is_stored():
         return {}
     lines = _lines(checkpoint, last_planned(checkpoint))
     return dict(json.loads(lines[1])["conf"]) if lines else {}
 
 
 def first_definition(
-    checkpoint: Path, definition: dict[str, Any], has_written: bool
+    checkpoint: StoragePath, definition: dict[str, Any], has_written: bool
 ) -> dict[str, Any]:
     """Return the definition of a query at its first batch; before that, record the current one.
 
@@ -140,47 +143,69 @@ def first_definition(
     return recorded
 
 
-def write_document(checkpoint: Path, name: str, document: dict[str, Any]) -> None:
-    """Write a JSON document into a checkpoint, unless it is unchanged.
+def write_document(checkpoint: StoragePath, name: str, document: dict[str, Any] | None) -> None:
+    """Write one of a checkpoint's documents, which are in one file, unless it is unchanged.
 
     Args:
         checkpoint: the checkpoint of a query.
         name: the name of the document.
-        document: its contents, as JSON.
+        document: its contents, as JSON; None to delete it.
     """
-    file, text = checkpoint / f"{name}.json", json.dumps(document, indent=2)
-    if not file.is_file() or file.read_bytes() != text.encode():
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(file, text)
+    with _writing:  # a query's thread and the main thread write
+        if read_document(checkpoint, name) != document:
+            documents = {**_read_documents(checkpoint), name: document}
+            (checkpoint / _DOCUMENTS).write_atomic(json.dumps(documents, indent=2))
 
 
-def delete_document(checkpoint: Path, name: str) -> None:
-    """Delete a document of a checkpoint."""
-    (checkpoint / f"{name}.json").unlink(missing_ok=True)
-
-
-def read_document(checkpoint: Path, name: str) -> dict[str, Any] | None:
+def read_document(checkpoint: StoragePath, name: str) -> dict[str, Any] | None:
     """Return a document of a checkpoint; None if there is none.
 
     Raises:
         MedallionError: it is not valid JSON, although it is written atomically.
     """
-    file = checkpoint / f"{name}.json"
-    if not file.is_file():
-        return None
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise MedallionError(
-            f"{file} is damaged. Restore it from a backup, or delete it: then {checkpoint.name} "
-            "continues with the current configuration."
-        )
-    return document
+    return _read_documents(checkpoint).get(name)
 
 
-def corrupt_part(checkpoint: Path) -> Path | None:
+def _read_documents(checkpoint: StoragePath) -> dict[str, dict[str, Any] | None]:
+    """Return all documents by name. An earlier release wrote each to a file `<name>.json`."""
+    documents: dict[str, dict[str, Any] | None] = {}
+    stored = [file for file in checkpoint.children() if file.name.endswith(".json")]
+    for file in sorted(stored, key=lambda each: each.name == _DOCUMENTS):
+        try:
+            document = json.loads(file.read())
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise MedallionError(
+                f"{file} is damaged. Restore it from a backup, or delete it: then its query "
+                "continues with the current configuration."
+            )
+        name = file.name.removesuffix(".json")
+        documents |= document if file.name == _DOCUMENTS else {name: document}
+    return documents
+
+
+def next_generation(layout: Layout, query: str) -> StoragePath:
+    """Remove what an interrupted process left of the next generation, and return its path."""
+    path = layout.checkpoint(query, ahead=1)
+    path.delete_prefix()
+    return path
+
+
+def start_generation(layout: Layout, query: str) -> None:
+    """Replace a query's checkpoint by its next generation in one atomic write; remove the old one.
+
+    If the next generation was not prepared, the query starts with an empty checkpoint.
+    """
+    new = layout.checkpoint(query, ahead=1)
+    pointer = json.dumps({"generation": int(new.name)})
+    layout.checkpoint_pointer(query).write_atomic(pointer)
+    for other in new.parent.children():
+        if other.name != new.name:
+            other.delete_prefix()
+
+
+def corrupt_part(checkpoint: StoragePath) -> StoragePath | None:
     """Return a missing or corrupt file that Spark needs to resume; None if all are complete."""
     planned, committed = last_planned(checkpoint), last_committed(checkpoint)
     if max(planned, committed) < 0:
@@ -192,7 +217,7 @@ def corrupt_part(checkpoint: Path) -> Path | None:
     return next((part for part in parts if not _is_complete(part)), None)
 
 
-def remove_remnants(checkpoint: Path) -> None:
+def remove_remnants(checkpoint: StoragePath) -> None:
     """Remove checksums and partial writes of offsets and commits that do not exist.
 
     Also remove the state of a query that has not planned a batch, and its id if that is corrupt.
@@ -201,14 +226,15 @@ def remove_remnants(checkpoint: Path) -> None:
     (spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart).
     """
     for log in ("offsets", "commits"):
-        for hidden in (checkpoint / log).glob(".*"):  # half-written, or a checksum
-            number = hidden.name[1 : -len(".crc")]
-            if not (number.isdigit() and hidden.with_name(number).exists()):
-                hidden.unlink(missing_ok=True)
+        for file in (checkpoint / log).children():
+            number = file.name[1 : -len(".crc")]
+            is_kept = number.isdigit() and (checkpoint / log / number).is_stored()
+            if file.name.startswith(".") and not is_kept:  # half-written, or a checksum
+                file.delete()
     if max(last_planned(checkpoint), last_committed(checkpoint)) < 0:
-        shutil.rmtree(checkpoint / "state", ignore_errors=True)
+        (checkpoint / "state").delete_prefix()
         if not _is_complete(checkpoint / "metadata"):
-            (checkpoint / "metadata").unlink(missing_ok=True)
+            (checkpoint / "metadata").delete()
 
 
 def delta_start_offset(table_id: str, version: int) -> dict[str, Any]:
@@ -222,7 +248,7 @@ def delta_start_offset(table_id: str, version: int) -> dict[str, Any]:
     }
 
 
-def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) -> None:
+def write_start(spark: SparkSession, checkpoint: StoragePath, batch: int, offset: Any) -> None:
     """Write a checkpoint for a query without state, whose next batch starts at an offset.
 
     Args:
@@ -236,17 +262,16 @@ def write_start(spark: SparkSession, checkpoint: Path, batch: int, offset: Any) 
     times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
     logs = {"offsets": (times, offset), "commits": ({"nextBatchWatermarkMs": 0},)}
     for log, documents in logs.items():
-        (checkpoint / log).mkdir(parents=True)
         for number in range(max(batch - 1, 0), batch + 1):  # Spark reads the last two
             lines = ["v1", *(_NOT_READ if d is None else json.dumps(d) for d in documents)]
-            files.write_atomic(checkpoint / log / str(number), "\n".join(lines))
-    files.write_atomic(checkpoint / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+            (checkpoint / log / str(number)).write_atomic("\n".join(lines))
+    (checkpoint / "metadata").write_atomic(json.dumps({"id": str(uuid.uuid4())}))
 
 
-def _is_complete(part: Path) -> bool:
+def _is_complete(part: StoragePath) -> bool:
     """Return whether a file of a checkpoint exists, and each line but its version is JSON."""
     try:
-        lines = part.read_text(encoding="utf-8").splitlines()
+        lines = part.read().decode().splitlines()
         bodies = (line for line in lines if not _VERSION.fullmatch(line))
         documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
     except (OSError, ValueError):
@@ -255,13 +280,12 @@ def _is_complete(part: Path) -> bool:
     return len(documents) >= minimum
 
 
-def _lines(checkpoint: Path, batch: int) -> list[str]:
+def _lines(checkpoint: StoragePath, batch: int) -> list[str]:
     if batch < 0:
         return []
     part = checkpoint / "offsets" / str(batch)
     if not _is_complete(part):
         raise MedallionError(
-            f"{part} is missing or corrupt: medallion run {checkpoint.name.partition('.')[0]} "
-            "repairs it, or reports what to do."
+            f"{part} is missing or corrupt: medallion nightly repairs it, or reports what to do."
         )
-    return part.read_text(encoding="utf-8").splitlines()
+    return part.read().decode().splitlines()

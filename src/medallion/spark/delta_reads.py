@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
 
 
-def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataFrame:
+def added_rows(spark: SparkSession, table: StoragePath, first: int, last: int) -> DataFrame:
     """Return the rows that versions `first` to `last` of a table added, with its columns.
 
     Delta's change feed would convert times to `java.sql.Timestamp`, which overflow far from today,
@@ -31,7 +32,7 @@ def added_rows(spark: SparkSession, table: Path, first: int, last: int) -> DataF
     return rows_of(spark, table, delta_log.added_files(table, first, last))
 
 
-def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> DataFrame:
+def rows_at(spark: SparkSession, table: StoragePath, version: int | None = None) -> DataFrame:
     """Return all rows of a version of a table, with its current columns.
 
     Delta would list the files in a Spark job, which on a small table takes as long as the query.
@@ -44,7 +45,7 @@ def rows_at(spark: SparkSession, table: Path, version: int | None = None) -> Dat
     return rows_of(spark, table, delta_tables.data_files(table, version))
 
 
-def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFrame:
+def rows_of(spark: SparkSession, table: StoragePath, files: Sequence[StoragePath]) -> DataFrame:
     """Return the rows of data files, with the table's columns.
 
     Args:
@@ -58,6 +59,6 @@ def rows_of(spark: SparkSession, table: Path, files: Sequence[Path]) -> DataFram
     return spark.read.schema(current.schema).parquet(*map(escape_path, files))
 
 
-def escape_path(file: Path | str) -> str:
+def escape_path(file: str | os.PathLike[str]) -> str:
     """Return a path with its glob characters escaped for Spark."""
     return _PATTERN.sub(r"\\\g<0>", str(file))

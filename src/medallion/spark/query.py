@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -21,6 +20,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, errors, jvm
 from medallion.spark.errors import SPARK_ERRORS, Failure, FailureCode, describe_error
 from medallion.storage import clock
+from medallion.storage.paths import StoragePath
 
 
 class Sink:
@@ -148,7 +148,7 @@ class Run:
 
     name: str
     query: StreamingQuery
-    checkpoint: Path
+    checkpoint: StoragePath
     last_batch: int
     sink: Sink | None = None
     started_at: int = field(default_factory=clock.now_micros)
@@ -284,9 +284,9 @@ class Run:
 def start_query(
     writer: DataStreamWriter,
     name: str,
-    checkpoint: Path,
+    checkpoint: StoragePath,
     trigger: Mapping[str, Any],
-    sink: Sink | Path,
+    sink: Sink | StoragePath,
 ) -> Run:
     """Start a query whose batches are written by a function, or by Spark to a Delta table.
 
@@ -299,7 +299,7 @@ def start_query(
     """
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
-    if isinstance(sink, Path):
+    if isinstance(sink, StoragePath):
         return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
     return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 

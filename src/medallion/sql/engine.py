@@ -19,7 +19,7 @@ from medallion.sql import guard
 from medallion.sql.mistakes import describe
 from medallion.sql.result import Names, Result, batch_rows
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, unsupported_path_reason
+from medallion.storage.paths import Layout, StoragePath, unsupported_path_reason
 
 if TYPE_CHECKING:
     from arro3.core import RecordBatch, RecordBatchReader, Schema
@@ -151,7 +151,7 @@ def _quoted(name: str) -> str:
 
 
 def _open_engine(
-    names: AbstractSet[str], tables: Mapping[str, Path], as_of: AsOf | None
+    names: AbstractSet[str], tables: Mapping[str, StoragePath], as_of: AsOf | None
 ) -> QueryBuilder:
     """Return an engine with those tables of `names` that exist.
 

@@ -97,7 +97,7 @@ def read_plan(layout: Layout) -> ErasurePlan | None:
     """
     file = layout.erasure_plan
     try:
-        text = files.read_if_exists(file)
+        text = files.read_if_exists(file.local)
         if text is None:
             return None
         plan = json.loads(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 
 from medallion import __version__
 from medallion.config.model import Config
@@ -20,7 +19,7 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, Runs, RunState
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import LAYERS, PUBLISH, layer_of
+from medallion.storage.paths import LAYERS, PUBLISH, StoragePath, layer_of
 
 
 class WorkReason(StrEnum):
@@ -127,7 +126,7 @@ def lacks_entries(config: Config, source: str, rows_in_ledger: int) -> bool:
     return rows_in_ledger < delta_tables.row_count(config.layout.table(f"bronze.{source}"))
 
 
-def has_read_more(checkpoint: Path, table: Path) -> bool:
+def has_read_more(checkpoint: StoragePath, table: StoragePath) -> bool:
     """Return whether a query has read a higher version of a table than the table has."""
     if not delta_tables.table_exists(table):
         return False
@@ -139,7 +138,7 @@ def has_read_more(checkpoint: Path, table: Path) -> bool:
     return read > delta_tables.table_version(table)
 
 
-def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
+def _last_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int:
     """Return the last version of a table that a batch has read, or -1."""
     if checkpoints.reads_other_table(checkpoint, batch, table):
         return -1
@@ -147,7 +146,7 @@ def _last_read(checkpoint: Path, batch: int, table: Path) -> int:
     return read.version - read.is_between_versions
 
 
-def has_input(config: Config, query: str, upstream: Path) -> bool:
+def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
     """Return whether a table has unread rows, or a change that the query has to report.
 
     Args:
@@ -165,7 +164,7 @@ def has_input(config: Config, query: str, upstream: Path) -> bool:
     return not read.is_between_versions or unread_rows_in(read, upstream) > 0
 
 
-def _was_recreated(config: Config, query: str, upstream: Path) -> bool:
+def _was_recreated(config: Config, query: str, upstream: StoragePath) -> bool:
     """Return whether the table was recreated since the query last read it."""
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
@@ -175,7 +174,7 @@ def _was_recreated(config: Config, query: str, upstream: Path) -> bool:
     )
 
 
-def read_up_to(config: Config, query: str, upstream: Path) -> DeltaOffset:
+def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset:
     """Return how far a query has read a table with its last batch.
 
     The offset of a change stream stays at the last file of a version until the next version.
@@ -200,7 +199,7 @@ def unread_rows(config: Config, query: Query) -> int | None:
     return sum(unread_rows_in(read_up_to(config, query.name, table), table) for table in upstream)
 
 
-def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
+def version_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int | None:
     """Return a table's newest version if a query has read all of its rows by a batch, else None."""
     read, now = (
         checkpoints.delta_offset(checkpoint, batch, table),
@@ -209,7 +208,7 @@ def version_read(checkpoint: Path, batch: int, table: Path) -> int | None:
     return None if delta_tables.rows_written(table, after=read.version - 1, until=now) else now
 
 
-def unread_rows_in(read: DeltaOffset, table: Path) -> int:
+def unread_rows_in(read: DeltaOffset, table: StoragePath) -> int:
     """Return the number of unread rows of a table, even if its first commits are gone."""
     if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)
@@ -295,7 +294,7 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
     )
 
 
-def validated_version(run_state: RunState, table: str, path: Path) -> int:
+def validated_version(run_state: RunState, table: str, path: StoragePath) -> int:
     """Return the version up to which a table has passed its gate; -1 if it was recreated since."""
     version = run_state.passed.get(table, 0)
     is_older = version > delta_tables.table_version(path)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from medallion.errors import MedallionError
-from medallion.storage import files
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.text import printable
-
-_STAGED = ".refresh."
 
 
 @dataclass(frozen=True)
@@ -52,13 +48,9 @@ class StagingLayout(Layout):
         """Return the path of a table, in `_refresh/` if it is being built."""
         return super().table(name) if name not in self.names else self.refresh_plan.parent / name
 
-    def checkpoint(self, query: str) -> StoragePath:
-        """Return the path of a checkpoint.
-
-        A staging path is beside the others, so that a rename can replace the old checkpoint on any
-        disk.
-        """
-        return super().checkpoint(f"{_STAGED}{query}" if query in self.names else query)
+    def checkpoint(self, query: str, ahead: int = 0) -> StoragePath:
+        """Return the path of a checkpoint, the next generation if its table is being built."""
+        return super().checkpoint(query, ahead + (query in self.names))
 
 
 def read_plan(layout: Layout) -> RefreshPlan | None:
@@ -68,10 +60,10 @@ def read_plan(layout: Layout) -> RefreshPlan | None:
         MedallionError: it is damaged.
     """
     file = layout.refresh_plan
-    if not file.is_file():
+    if not file.is_stored():
         return None
     try:
-        plan = json.loads(file.read_text(encoding="utf-8"))
+        plan = json.loads(file.read())
         return RefreshPlan(**{**plan, "built": tuple(plan["built"]), "then": tuple(plan["then"])})
     except (ValueError, LookupError, TypeError) as error:
         raise MedallionError(
@@ -95,7 +87,7 @@ def is_refreshing(layout: Layout, layers: Sequence[str]) -> bool:
         layers: the layers whose locks the caller holds; a refresh holds gold's.
     """
     if "gold" not in layers:
-        return layout.refresh_plan.parent.exists()
+        return layout.refresh_plan.parent.is_stored()
     plan = read_plan(layout)
     return bool(plan and plan.built)
 
@@ -115,10 +107,9 @@ def write_plan(layout: Layout, plan: RefreshPlan) -> None:
     """Write the plan atomically; if nothing remains to do, delete it and the staged tables."""
     file = layout.refresh_plan
     if plan.built or plan.then:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(file, json.dumps(asdict(plan)))
+        file.write_atomic(json.dumps(asdict(plan)))
     else:
-        file.unlink(missing_ok=True)
+        file.delete()
         remove_unfinished(layout)
 
 
@@ -127,7 +118,8 @@ def remove_unfinished(layout: Layout) -> None:
 
     The caller holds the lock of gold, without which nothing is rebuilt.
     """
-    if not layout.refresh_plan.is_file():
-        staged = layout.checkpoint(f"{_STAGED}*")
-        for directory in (layout.refresh_plan.parent, *staged.parent.glob(staged.name)):
-            shutil.rmtree(directory, ignore_errors=True)
+    if not layout.refresh_plan.is_stored():
+        staged = layout.refresh_plan.parent
+        for table in staged.children():
+            layout.checkpoint(table.name, ahead=1).delete_prefix()
+        staged.delete_prefix()

@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from medallion.storage import delta_tables, records
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import (
     Columns,
     TableSpec,
@@ -275,7 +274,7 @@ class Runs:
         return last is not None and last.state == FAILED
 
 
-def _read_run_state(table: Path) -> RunState:
+def _read_run_state(table: StoragePath) -> RunState:
     """Read the run state in one SQL query: each further one would open all files again."""
     missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
     added = "".join(f", {typed_null_sql(RUNS, name)} as {name}" for name in missing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from math import inf
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ Actions = list[dict[str, Any]]
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 
-def committed_version(table: Path, application: str, transaction: int) -> int | None:
+def committed_version(table: StoragePath, application: str, transaction: int) -> int | None:
     """Return the version that committed an application's transaction; None if there is none."""
     for version, number, _ in _transactions(table, application):
         if number <= transaction:
@@ -27,7 +27,7 @@ def committed_version(table: Path, application: str, transaction: int) -> int | 
     return None
 
 
-def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int]]:
+def transactions_after(table: StoragePath, transaction: int) -> Iterator[tuple[int, int]]:
     """Yield version and number of each transaction above `transaction`, newest first."""
     for version, number, _ in _transactions(table):
         if number <= transaction:
@@ -35,7 +35,7 @@ def transactions_after(table: Path, transaction: int) -> Iterator[tuple[int, int
         yield version, number
 
 
-def rows_by_transaction(table: Path, application: str | None, first: int) -> dict[int, int]:
+def rows_by_transaction(table: StoragePath, application: str | None, first: int) -> dict[int, int]:
     """Return the number of added rows by transaction.
 
     Args:
@@ -51,19 +51,19 @@ def rows_by_transaction(table: Path, application: str | None, first: int) -> dic
     return rows
 
 
-def newest_transaction(table: Path, application: str | None = None) -> int:
+def newest_transaction(table: StoragePath, application: str | None = None) -> int:
     """Return the last transaction, of one application or of any; -1 if there is none."""
     return next((number for _, number, _ in _transactions(table, application)), -1)
 
 
-def newest_application(table: Path) -> str | None:
+def newest_application(table: StoragePath) -> str | None:
     """Return the application of the last transaction in the log; None if there is none."""
     for _, _, actions in _transactions(table):
         return next(str(action["txn"]["appId"]) for action in actions if "txn" in action)
     return None
 
 
-def rows_added(table: Path, first: int, last: int) -> int | None:
+def rows_added(table: StoragePath, first: int, last: int) -> int | None:
     """Return how many rows versions `first` to `last` added; None if the log lacks one."""
     try:
         return sum(_row_count(_read_actions(table, version)) for version in range(first, last + 1))
@@ -71,7 +71,7 @@ def rows_added(table: Path, first: int, last: int) -> int | None:
         return None
 
 
-def added_files(table: Path, first: int, last: int) -> list[Path]:
+def added_files(table: StoragePath, first: int, last: int) -> list[StoragePath]:
     """Return the data files of new rows that versions `first` to `last` added."""
     versions = range(first, last + 1)
     return [
@@ -81,15 +81,15 @@ def added_files(table: Path, first: int, last: int) -> list[Path]:
     ]
 
 
-def are_readable(table: Path, versions: Iterable[int]) -> bool:
+def are_readable(table: StoragePath, versions: Iterable[int]) -> bool:
     """Return True if the log and the files of the rows that these versions added still exist."""
     try:
-        return all(file.exists() for v in versions for file in added_files(table, v, v))
+        return all(file.is_stored() for v in versions for file in added_files(table, v, v))
     except FileNotFoundError:
         return False
 
 
-def first_readable_version(table: Path) -> int:
+def first_readable_version(table: StoragePath) -> int:
     """Return the oldest version from which a stream can read all versions up to the newest.
 
     It is the version after the newest if even the newest cannot be read. A commit stays in the log
@@ -101,15 +101,21 @@ def first_readable_version(table: Path) -> int:
     return first
 
 
-def commit_time(table: Path, version: int) -> float:
+def commit_time(table: StoragePath, version: int) -> float:
     """Return when a version was committed, in seconds since 1970."""
     file = commit_file(table, version)
-    infos = (a["commitInfo"] for a in _parse_actions(file.read_text("utf-8")) if "commitInfo" in a)
+    infos = (a["commitInfo"] for a in _parse_actions(file.read().decode()) if "commitInfo" in a)
     # A copied log has newer file times.
-    return min((file.stat().st_mtime, *(float(info["timestamp"]) / 1000 for info in infos)))
+    info = file.info()
+    return min(
+        (
+            info.modified_at / 1_000_000 if info else inf,
+            *(float(info["timestamp"]) / 1000 for info in infos),
+        )
+    )
 
 
-def has_changes(table: Path, first: int) -> bool:
+def has_changes(table: StoragePath, first: int) -> bool:
     """Return True if a version from `first` on changed rows, or is no longer in the log."""
     try:
         return any(
@@ -120,7 +126,7 @@ def has_changes(table: Path, first: int) -> bool:
         return True
 
 
-def has_complete_change_feed(table: Path, first: int) -> bool:
+def has_complete_change_feed(table: StoragePath, first: int) -> bool:
     """Return True if the changes of all versions from `first` on can still be read."""
     try:
         for version in range(first, _newest_version(table) + 1):
@@ -132,14 +138,14 @@ def has_complete_change_feed(table: Path, first: int) -> bool:
             ]
             if any(feed != "true" for feed in feeds):
                 return False
-            if not all((table / unquote(path)).exists() for path in _changed_files(actions)):
+            if not all((table / unquote(path)).is_stored() for path in _changed_files(actions)):
                 return False
     except FileNotFoundError:
         return False
     return True
 
 
-def has_more_changes(table: Path, version: int, files: int) -> bool:
+def has_more_changes(table: StoragePath, version: int, files: int) -> bool:
     """Return True if a version has more than `files` files of changes.
 
     These are the files of its change data feed or, without one, the files that it adds or removes
@@ -160,13 +166,14 @@ def remove_older_commits(table: StoragePath, version: int) -> None:
     (table / "_change_data").delete_prefix()
 
 
-def commit_files(table: Path) -> dict[int, Path]:
+def commit_files(table: StoragePath) -> dict[int, StoragePath]:
     """Return the commit files in a table's log by version."""
-    files = (table / "_delta_log").glob("*.json")
-    return {int(file.stem): file for file in files if file.stem.isdigit()}
+    log = table / "_delta_log"
+    names = (file.name.removesuffix(".json") for file in log.children())
+    return {int(name): log / f"{name}.json" for name in names if name.isdigit()}
 
 
-def commit_file(table: Path, version: int) -> Path:
+def commit_file(table: StoragePath, version: int) -> StoragePath:
     """Return the path of a version's commit file."""
     return table / "_delta_log" / f"{version:020}.json"
 
@@ -179,12 +186,12 @@ def _changed_files(actions: Actions) -> list[str]:
 
 
 def _transactions(
-    table: Path, application: str | None = None
+    table: StoragePath, application: str | None = None
 ) -> Iterator[tuple[int, int, Actions]]:
     """Yield version, number and actions of each transaction, newest first."""
     for version in range(_newest_version(table), -1, -1):
         try:
-            content = commit_file(table, version).read_text(encoding="utf-8")
+            content = commit_file(table, version).read().decode()
         except FileNotFoundError:
             return
         if '"txn"' in content:
@@ -194,12 +201,12 @@ def _transactions(
                     yield version, int(txn["version"]), actions
 
 
-def _newest_version(table: Path) -> int:
+def _newest_version(table: StoragePath) -> int:
     return max(commit_files(table), default=-1)
 
 
-def _read_actions(table: Path, version: int) -> Actions:
-    return _parse_actions(commit_file(table, version).read_text(encoding="utf-8"))
+def _read_actions(table: StoragePath, version: int) -> Actions:
+    return _parse_actions(commit_file(table, version).read().decode())
 
 
 def _parse_actions(content: str) -> Actions:

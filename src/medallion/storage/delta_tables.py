@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from medallion.errors import MedallionError, UsageError, error_message
 from medallion.storage import delta_log
-from medallion.storage.files import file_info
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns
 from medallion.storage.text import counted
 
@@ -31,7 +31,7 @@ _INSERTED_METRICS = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
 _UPDATED_METRIC = "numTargetRowsUpdated"
 
 
-def create_table(table: Path, schema_json: str, properties: Mapping[str, str]) -> None:
+def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, str]) -> None:
     """Create an empty table if there is none, so that it can be queried before its first row.
 
     Args:
@@ -47,7 +47,7 @@ def create_table(table: Path, schema_json: str, properties: Mapping[str, str]) -
     for field in fields["fields"]:
         field["nullable"] = True  # Spark declares a count as not null
     schema = Schema.from_json(json.dumps(fields))
-    DeltaTable.create(table, schema, "ignore", configuration={**properties})
+    DeltaTable.create(str(table), schema, "ignore", configuration={**properties})
 
 
 def schema_json(columns: Columns) -> str:
@@ -59,18 +59,19 @@ def schema_json(columns: Columns) -> str:
     return json.dumps({"type": "struct", "fields": fields})
 
 
-def table_exists(table: Path) -> bool:
+def table_exists(table: StoragePath) -> bool:
     """Return True if a table has a first commit: an interrupted creation leaves an empty log.
 
     Raises:
         PermissionError: the log cannot be listed.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
-        return any(f.suffix in (".json", ".parquet") for f in (table / "_delta_log").iterdir())
+        log = Path(table, "_delta_log").iterdir()
+        return any(file.suffix in (".json", ".parquet") for file in log)
     return False
 
 
-def open_table(table: Path) -> DeltaTable:
+def open_table(table: StoragePath) -> DeltaTable:
     """Return a table at its newest version, to read; the object is cached until its log changes.
 
     Raises:
@@ -80,11 +81,11 @@ def open_table(table: Path) -> DeltaTable:
 
 
 @lru_cache(maxsize=64)  # a nightly run opens each table ten times, for 5 ms each
-def _cached_table(table: Path, _: frozenset[Hashable]) -> DeltaTable:
+def _cached_table(table: StoragePath, _: frozenset[Hashable]) -> DeltaTable:
     return open_for_write(table)
 
 
-def _log_files(table: Path) -> Iterator[Hashable]:
+def _log_files(table: StoragePath) -> Iterator[Hashable]:
     """Yield the identity of each file in a table's log; any commit changes the set."""
     with suppress(FileNotFoundError), os.scandir(table / "_delta_log") as files:
         for file in files:
@@ -93,7 +94,7 @@ def _log_files(table: Path) -> Iterator[Hashable]:
                 yield file.name, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def open_for_write(table: Path) -> DeltaTable:
+def open_for_write(table: StoragePath) -> DeltaTable:
     """Return an uncached table object, which a writer's commits update.
 
     Raises:
@@ -110,7 +111,7 @@ def open_for_write(table: Path) -> DeltaTable:
         raise _unreadable_table_error(table, error) from error
 
 
-def open_table_at(table: Path, at: int | datetime) -> DeltaTable:
+def open_table_at(table: StoragePath, at: int | datetime) -> DeltaTable:
     """Return a table at a version, or at its newest version at a time.
 
     Raises:
@@ -133,16 +134,16 @@ def open_table_at(table: Path, at: int | datetime) -> DeltaTable:
     return delta
 
 
-def data_files(table: Path, at: int | None = None) -> list[Path]:
+def data_files(table: StoragePath, at: int | None = None) -> list[StoragePath]:
     """Return a table's data files, at its newest or at an older version.
 
     Raises:
         MedallionError: the log cannot be read, or no longer has that version.
     """
-    return [Path(unquote(file)) for file in _open_version(table, at).file_uris()]
+    return [StoragePath(unquote(file)) for file in _open_version(table, at).file_uris()]
 
 
-def _open_version(table: Path, at: int | None) -> DeltaTable:
+def _open_version(table: StoragePath, at: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError
 
     if at is None:
@@ -155,33 +156,33 @@ def _open_version(table: Path, at: int | None) -> DeltaTable:
     return delta
 
 
-def table_version(table: Path) -> int:
+def table_version(table: StoragePath) -> int:
     """Return the newest version of a table; -1 if there is no table."""
     return int(open_table(table).version()) if table_exists(table) else -1
 
 
-def earliest_version(table: Path) -> int:
+def earliest_version(table: StoragePath) -> int:
     """Return the oldest version whose commit is still in the log."""
     return min(delta_log.commit_files(table), default=0)
 
 
-def table_id(table: Path) -> str:
+def table_id(table: StoragePath) -> str:
     """Return the id that Delta gave a table when it was created."""
     return str(open_table(table).metadata().id)
 
 
-def created_at(table: Path) -> int:
+def created_at(table: StoragePath) -> int:
     """Return when a table was created, in microseconds since 1970."""
     return int(open_table(table).metadata().created_time or 0) * 1000
 
 
 def select_rows(
-    table: Path,
+    table: StoragePath,
     what: str,
     rest: str = "",
     source: str = "rows",
     *,
-    files: Sequence[Path] = (),
+    files: Sequence[StoragePath] = (),
     columns: str = "*",
     version: int | None = None,
 ) -> list[tuple[Any, ...]]:
@@ -211,7 +212,7 @@ def select_rows(
 
 
 def select_added_rows(
-    table: Path, version: int | None, what: str, rest: str = ""
+    table: StoragePath, version: int | None, what: str, rest: str = ""
 ) -> list[tuple[Any, ...]]:
     """Run SQL over the rows that one version added; return no rows if the version is None.
 
@@ -228,12 +229,12 @@ def select_added_rows(
     return select_rows(table, what, rest, "added", files=files) if files else []
 
 
-def _statements(files: Sequence[Path], columns: str, sql: str) -> list[str]:
+def _statements(files: Sequence[StoragePath], columns: str, sql: str) -> list[str]:
     """Return a query, after statements that create the tables of the files that it reads."""
     if not files:
         return [sql]
     # As URIs: in a path, a * would be a pattern.
-    named = {f"part{number}": file.absolute().as_uri() for number, file in enumerate(files)}
+    named = {f"part{number}": file.uri for number, file in enumerate(files)}
     options = "options (coerce_int96 'us')"
     tables = [
         f"create external table {name} stored as parquet location '{file}' {options}"
@@ -244,7 +245,7 @@ def _statements(files: Sequence[Path], columns: str, sql: str) -> list[str]:
     return [*tables, f"with added as ({rows}) {sql}"]
 
 
-def _execute(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tuple[Any, ...]]:
+def _execute(engine: QueryBuilder, sql: Iterable[str], table: StoragePath) -> list[tuple[Any, ...]]:
     """Return the rows of all statements."""
     rows: list[tuple[Any, ...]] = []
     try:
@@ -255,23 +256,23 @@ def _execute(engine: QueryBuilder, sql: Iterable[str], table: Path) -> list[tupl
     return rows
 
 
-def drop_empty_table(table: Path, schema: str) -> None:
+def drop_empty_table(table: StoragePath, schema: str) -> None:
     """Delete a table without rows whose columns are not those of the schema."""
     is_empty = table_exists(table) and not row_count(table)
     if is_empty and _column_types(open_table(table).schema().to_json()) != _column_types(schema):
-        shutil.rmtree(table)
+        table.delete_prefix()
 
 
 def _column_types(schema: str) -> dict[str, Any]:
     return {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
 
 
-def row_count(table: Path, at: int | None = None) -> int:
+def row_count(table: StoragePath, at: int | None = None) -> int:
     """Return the number of rows of a table, or of an older version; 0 if there is no table."""
     return opened_row_count(table, _open_version(table, at)) if table_exists(table) else 0
 
 
-def opened_row_count(table: Path, delta: DeltaTable) -> int:
+def opened_row_count(table: StoragePath, delta: DeltaTable) -> int:
     """Return the number of rows of an open table.
 
     The log has it, unless another writer left counts out or used deletion vectors.
@@ -295,7 +296,7 @@ class TableSize:
     changed_at: int | None
 
 
-def table_size(table: Path) -> TableSize:
+def table_size(table: StoragePath) -> TableSize:
     """Return the size of a table; zeros if its first commit is not complete."""
     if not table_exists(table):
         return TableSize(0, 0, 0, None)
@@ -306,14 +307,14 @@ def table_size(table: Path) -> TableSize:
     return TableSize(rows, len(sizes), sum(sizes), changed_at)
 
 
-def column_names(table: Path) -> set[str]:
+def column_names(table: StoragePath) -> set[str]:
     """Return the names of a table's columns; none if there is no table."""
     if not table_exists(table):
         return set()
     return {field.name for field in open_table(table).schema().fields}
 
 
-def rows_written(table: Path, after: int, until: int | None = None) -> int:
+def rows_written(table: StoragePath, after: int, until: int | None = None) -> int:
     """Return how many rows commits added or updated, by their metrics.
 
     Args:
@@ -333,36 +334,36 @@ def rows_written(table: Path, after: int, until: int | None = None) -> int:
     return total
 
 
-def set_missing_properties(table: Path, properties: Mapping[str, str]) -> None:
+def set_missing_properties(table: StoragePath, properties: Mapping[str, str]) -> None:
     """Set the properties that a table lacks or has with another value."""
     if missing := properties_to_set(table, properties):
         open_for_write(table).alter.set_table_properties(missing)
 
 
-def properties_to_set(table: Path, properties: Mapping[str, str]) -> dict[str, str]:
+def properties_to_set(table: StoragePath, properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties that a table lacks or has with another value."""
     current = open_table(table).metadata().configuration
     return {key: value for key, value in properties.items() if current.get(key) != value}
 
 
-def require_data_files(table: Path, delta: DeltaTable) -> None:
+def require_data_files(table: StoragePath, delta: DeltaTable) -> None:
     """Raise MedallionError if a data file is missing, or has another size than in the log."""
     adds = delta.get_add_actions()
     sizes = dict(zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True))
-    infos = {path: file_info(table / unquote(path)) for path in sizes}
+    infos = {path: (table / unquote(path)).info() for path in sizes}
     lost = [path for path, info in infos.items() if not info or info.size != sizes[path]]
     if lost:
         missing = f"{counted(len(lost), 'data file')} missing or truncated, such as {min(lost)}"
         raise _unreadable_table_error(table, OSError(missing))
 
 
-def _has_empty_commit(table: Path) -> bool:
+def _has_empty_commit(table: StoragePath) -> bool:
     """Return True if the newest commit is empty: no writer leaves one, and readers ignore it."""
     commits = delta_log.commit_files(table)
-    return bool(commits) and not commits[max(commits)].stat().st_size
+    return bool(commits) and not getattr(commits[max(commits)].info(), "size", 0)
 
 
-def _unreadable_table_error(table: Path, error: Exception | None = None) -> MedallionError:
+def _unreadable_table_error(table: StoragePath, error: Exception | None = None) -> MedallionError:
     """Return the error to raise for a table whose log or data cannot be read.
 
     Args:
@@ -388,16 +389,16 @@ def _unreadable_table_error(table: Path, error: Exception | None = None) -> Meda
     )
 
 
-def _corrupt_log_files(table: Path) -> Iterator[Path]:
+def _corrupt_log_files(table: StoragePath) -> Iterator[StoragePath]:
     """Yield the corrupt files of a table's log, newest commits first."""
     for _, commit in sorted(delta_log.commit_files(table).items(), reverse=True):
-        content = commit.read_bytes()
+        content = commit.read()
         try:
             is_complete = all(json.loads(line) for line in content.split(b"\n") if line)
         except ValueError:
             is_complete = False
         if not content or not is_complete:
             yield commit
-    for checkpoint in (table / "_delta_log").glob("*.checkpoint*.parquet"):
-        if not checkpoint.read_bytes().endswith(b"PAR1"):  # the last bytes of a Parquet file
-            yield checkpoint
+    for file in (table / "_delta_log").children():
+        if fnmatchcase(file.name, "*.checkpoint*.parquet") and not file.read().endswith(b"PAR1"):
+            yield file  # a Parquet file ends with these bytes

@@ -9,7 +9,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
+from enum import Enum
+from itertools import count, takewhile
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 from tempfile import TemporaryDirectory
@@ -49,6 +51,38 @@ def file_info(path: Path) -> FileInfo | None:
 def info_from_stat(status: os.stat_result) -> FileInfo:
     """Return the state that a stat call reported."""
     return FileInfo(status.st_size, status.st_mtime_ns // 1_000_000 * 1000)
+
+
+class EntryType(Enum):
+    """What an entry of a directory is, other than a regular file."""
+
+    DIRECTORY = "directory"
+    LINK = "link"
+    LINK_TO_DIRECTORY = "link to a directory"
+    OTHER = "other"
+
+
+def list_directory(directory: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a directory in the order of names, for `entry_state`."""
+    with os.scandir(directory) as entries:
+        return sorted(entries, key=attrgetter("name"))
+
+
+def entry_state(entry: os.DirEntry[str]) -> FileInfo | EntryType:
+    """Return the state of a regular file, or what else an entry is. Links are not followed."""
+    if entry.is_symlink():
+        is_directory = os.path.isdir(entry)  # noqa: PTH112 - false for a link to itself
+        return EntryType.LINK_TO_DIRECTORY if is_directory else EntryType.LINK
+    if entry.is_dir(follow_symlinks=False):
+        return EntryType.DIRECTORY
+    return info_from_stat(entry.stat(follow_symlinks=False)) if entry.is_file() else EntryType.OTHER
+
+
+def walk(top: Path, is_skipped: Callable[[Path], bool]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each directory at and below `top` with its file names, except skipped directories."""
+    for path, below, names in os.walk(top):
+        below[:] = [name for name in below if not is_skipped(Path(path, name))]
+        yield Path(path), names
 
 
 def temporary_path(file: Path) -> Path:
@@ -124,7 +158,47 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def have_same_bytes(one: Path, other: Path) -> bool:
+def sync_tree(path: Path) -> None:
+    """Sync a file or a directory with all that is in it, and two directories above."""
+    for directory, below, names in os.walk(path):
+        for name in (*names, *below):
+            sync(Path(directory, name))
+    for file in (path, path.parent, path.parent.parent):
+        sync(file)
+
+
+def sync_all() -> None:
+    """Wait until everything that was written is on disk."""
+    os.sync()
+
+
+def path_exists(path: str | os.PathLike[str]) -> bool:
+    """Return True if something is stored at a path, even a broken link."""
+    return os.path.lexists(path)
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Return True if a path is a directory, or a link to one."""
+    return Path(path).is_dir()
+
+
+def file_size(path: str) -> int | None:
+    """Return the size of a file; None if it cannot be inspected.
+
+    A `Path` would take longer than the system call.
+    """
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return None
+
+
+def check_readable(path: str | os.PathLike[str]) -> None:
+    """Open a file without waiting for a writer; raise OSError if it cannot be opened."""
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+
+
+def have_same_bytes(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     """Return True if two files have the same content.
 
     Raises:
@@ -132,6 +206,12 @@ def have_same_bytes(one: Path, other: Path) -> bool:
     """
     filecmp.clear_cache()  # which compares sizes and times only
     return filecmp.cmp(one, other, shallow=False)
+
+
+def find_moved(path: Path, expected: FileInfo) -> Path | None:
+    """Return the numbered path to which a file in this state was moved before, if any."""
+    used = takewhile(os.path.lexists, numbered_paths(path))
+    return next((each for each in used if file_info(each) == expected), None)
 
 
 def numbered_paths(path: Path) -> Iterator[Path]:

@@ -8,20 +8,19 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO
 
 from medallion.errors import UsageError
 from medallion.storage import clock
 from medallion.storage.files import is_same_file, try_flock
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 
 ERASE = "erase"
 """The command that completes an interrupted erasure; others refuse to write until then."""
 
 _TRIES, _PAUSE = 50, 0.01  # seconds
 _SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
-_held: set[Path] = set()  # the lock files that this process holds
+_held: set[StoragePath] = set()  # the lock files that this process holds
 
 
 @contextmanager
@@ -42,7 +41,7 @@ def lock_layers(layout: Layout, layers: Iterable[str], command: str) -> Iterator
 
 def refuse_unfinished_erasure(layout: Layout) -> None:
     """Raise UsageError if an erasure was interrupted: tables, files and records may differ."""
-    if layout.erasure_plan.is_file():
+    if layout.erasure_plan.is_stored():
         raise UsageError(
             f"An erasure in {layout.root} was interrupted: medallion erase, without arguments, "
             "completes it."
@@ -76,15 +75,15 @@ def is_held_here(layout: Layout, layer: str) -> bool:
 
 
 @contextmanager
-def _locked_file(path: Path) -> Iterator[IO[str] | None]:
+def _locked_file(path: StoragePath) -> Iterator[IO[str] | None]:
     """Yield the locked file, or None if another process holds it for half a second.
 
     A single attempt could fail because `lock_holder` locks the file for a moment.
     """
     for _ in range(_TRIES):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+", encoding="utf-8") as file:
-            if try_flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB) and is_same_file(file, path):
+        path.parent.create_directory()
+        with path.local.open("a+", encoding="utf-8") as file:
+            if try_flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB) and is_same_file(file, path.local):
                 yield file
                 return
         time.sleep(_PAUSE)
@@ -98,7 +97,7 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
     """
     path = layout.lock(layer)
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.local.open(encoding="utf-8") as file:
             if try_flock(file, _SHARED):
                 return None
         return _holder(path)[0]
@@ -106,10 +105,10 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
         return None
 
 
-def _holder(path: Path) -> tuple[str, str]:
+def _holder(path: StoragePath) -> tuple[str, str]:
     """Return the command and pid that a lock file names, and the command's start."""
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
+        holder = json.loads(path.read())
     except ValueError:  # locked, but not written yet
         return "medallion", ""
     return f"medallion {holder['command']}, pid {holder['pid']}", f", started {holder['started']}"

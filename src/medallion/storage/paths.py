@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PosixPath
+from pathlib import Path
 
 from medallion.errors import UsageError
 from medallion.storage import files
@@ -33,14 +34,55 @@ REASON_SUFFIX = ".reason.txt"
 _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
-class StoragePath(PosixPath):
+@dataclass(frozen=True, order=True, init=False)
+class StoragePath(os.PathLike[str]):
     """A file or directory below the root, with the operations that an object store also offers.
 
-    New code uses only the methods defined here. All paths are local today, so other methods of
-    `Path` still work.
+    It is not a `Path`, so that no other operation can be used by mistake.
+
+    Attributes:
+        address: the path as Spark and delta-rs take it.
     """
 
-    __slots__ = ()
+    address: str
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        object.__setattr__(self, "address", str(Path(path)))
+
+    def __str__(self) -> str:
+        return self.address
+
+    def __fspath__(self) -> str:
+        return self.address
+
+    def __truediv__(self, key: str | os.PathLike[str]) -> StoragePath:
+        return StoragePath(self.local / key)
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.local.name
+
+    @property
+    def parent(self) -> StoragePath:
+        """The directory that contains this one."""
+        return StoragePath(self.local.parent)
+
+    @property
+    def local(self) -> Path:
+        """This path on a disk, for libraries that read files, and for users' directories."""
+        return Path(self.address)
+
+    @property
+    def uri(self) -> str:
+        """This path as a URI, in which no character is a pattern."""
+        return self.local.absolute().as_uri()
+
+    def children(self) -> list[StoragePath]:
+        """Return the files and directories in this directory, in the order of names."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return [self / name for name in sorted(each.name for each in self.local.iterdir())]
+        return []
 
     def list_files(self, after: str = "") -> Iterator[tuple[str, FileInfo]]:
         """Yield name and state of the regular files in this directory, in the order of names.
@@ -49,13 +91,12 @@ class StoragePath(PosixPath):
             after: only names that sort after this one.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            with os.scandir(self) as entries:
-                names = sorted((e for e in entries if e.name > after), key=lambda e: e.name)
-            for entry in names:
+            for entry in files.list_directory(self.address):
                 # A file can be deleted between the listing and the call of stat.
                 with suppress(FileNotFoundError):
-                    if entry.is_file(follow_symlinks=False):
-                        yield entry.name, files.info_from_stat(entry.stat(follow_symlinks=False))
+                    state = files.entry_state(entry)
+                    if entry.name > after and isinstance(state, FileInfo):
+                        yield entry.name, state
 
     def free_bytes(self) -> int | None:
         """Return the free space for this directory in bytes; None if it is unknown."""
@@ -66,13 +107,41 @@ class StoragePath(PosixPath):
 
     def is_writable(self) -> bool:
         """Return whether this process may write here; if absent, whether it may create this."""
-        existing = next(path for path in (self, *self.parents) if os.path.lexists(path))
+        existing = next(path for path in (self.local, *self.local.parents) if os.path.lexists(path))
         return os.access(existing, os.W_OK | os.X_OK, effective_ids=True)
+
+    def is_stored(self) -> bool:
+        """Return True if this file exists, or a directory of this name; links are followed."""
+        return self.local.exists()
+
+    def info(self) -> FileInfo | None:
+        """Return the state of this regular file, or None if there is none; links are not followed.
+
+        Raises:
+            OSError: the path cannot be inspected.
+        """
+        return files.file_info(self.local)
+
+    def read(self) -> bytes:
+        """Return the content of this file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        return self.local.read_bytes()
+
+    def create_directory(self) -> None:
+        """Create this directory and those above it, for users who put files in it."""
+        self.local.mkdir(parents=True, exist_ok=True)
+
+    def sync(self) -> None:
+        """Wait until this file, or all files at and below this directory, are on disk."""
+        files.sync_tree(self.local)
 
     def write_atomic(self, data: str | bytes) -> None:
         """Write this file atomically and durably; its directory is created."""
-        self.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(self, data)
+        self.parent.create_directory()
+        files.write_atomic(self.local, data)
 
     def delete(self, if_unchanged: FileInfo | None = None) -> bool:
         """Delete this file, if it is there.
@@ -84,15 +153,16 @@ class StoragePath(PosixPath):
             False if another file had replaced it, which stays.
         """
         if if_unchanged is not None:
-            return files.delete_unchanged(self, if_unchanged)
-        self.unlink(missing_ok=True)
+            return files.delete_unchanged(self.local, if_unchanged)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.local.unlink()
         return True
 
     def delete_prefix(self) -> None:
         """Delete everything at and below this path; of a link, only the link."""
-        files.delete_tree(self)
+        files.delete_tree(self.local)
 
-    def move_to(self, target: Path, if_unchanged: FileInfo) -> bool:
+    def move_to(self, target: StoragePath, if_unchanged: FileInfo) -> bool:
         """Move this file to a path at which nothing is stored, if it is in this state.
 
         Returns:
@@ -101,7 +171,7 @@ class StoragePath(PosixPath):
         Raises:
             OSError: it cannot be moved, and stays; FileExistsError if the target exists.
         """
-        return files.move_file(self, target, if_unchanged)
+        return files.move_file(self.local, target.local, if_unchanged)
 
 
 def layer_of(name: str) -> str:
@@ -114,7 +184,7 @@ def without_dotdot(path: Path) -> Path:
     return resolved_path(path) if ".." in path.parts else path.absolute()
 
 
-def resolved_path(path: str | Path) -> Path:
+def resolved_path(path: str | os.PathLike[str]) -> Path:
     """Return a path without links. A link to itself stays, while `Path.resolve` would fail."""
     return Path(os.path.realpath(path))
 
@@ -131,7 +201,7 @@ def directory_identity(directory: Path) -> DirectoryIdentity:
     return status.st_dev, status.st_ino
 
 
-def unsupported_path_reason(path: str | Path) -> str | None:
+def unsupported_path_reason(path: str | os.PathLike[str]) -> str | None:
     """Return why no Delta table can be stored at or below a path; None if one can be."""
     if not _UNSUPPORTED.search(str(path)) and not _UNSUPPORTED.search(os.path.realpath(path)):
         return None
@@ -147,12 +217,12 @@ class Layout:
 
     root: StoragePath
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: str | os.PathLike[str]) -> None:
         object.__setattr__(self, "root", StoragePath(root))
 
     def require_root(self) -> None:
         """Raise UsageError if the root does not exist: its name may be misspelled."""
-        if not self.root.is_dir():
+        if not self.root.local.is_dir():
             raise UsageError(
                 f"there is no lakehouse at {self.root}: medallion nightly creates it, and "
                 "MEDALLION_HOME names another one."
@@ -170,9 +240,11 @@ class Layout:
         """Return the directory of a source's files that cannot be read, with their reasons."""
         return self.root / "rejected" / source
 
-    def is_reason_file(self, path: str | Path) -> bool:
+    def is_reason_file(self, path: str | os.PathLike[str]) -> bool:
         """Return True if a file has the reason why another one was rejected."""
-        return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(self.rejected(""))
+        return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(
+            self.rejected("").local
+        )
 
     def intake(self, source: str) -> StoragePath:
         """Return the table of paths that bronze's stream of a source reads."""
@@ -186,13 +258,13 @@ class Layout:
         """Return the directory of the versions of a source's schema."""
         return self.root / "_schemas" / source
 
-    def relative(self, path: str | Path) -> str:
+    def relative(self, path: str | os.PathLike[str]) -> str:
         """Return a path as tables store it: relative to the root if it is below it."""
         return str(path).removeprefix(f"{self.root}/")
 
     def normalize(self, name: str) -> str:
         """Normalize a path or glob to root-relative form, even if links lead below the root."""
-        path, root = without_dotdot(self.root / name), directory_identity(self.root)
+        path, root = without_dotdot((self.root / name).local), directory_identity(self.root.local)
         above = next((each for each in path.parents if directory_identity(each) == root), None)
         return str(path.relative_to(above)) if above else name
 
@@ -202,24 +274,41 @@ class Layout:
 
     def tables(self) -> dict[str, StoragePath]:
         """Return the directories of the tables that exist, by name `layer.table`."""
-        logs = (log for schema in SCHEMAS for log in self.root.glob(f"{schema}/*/_delta_log"))
-        return {f"{log.parts[-3]}.{log.parts[-2]}": log.parent for log in logs}
+        root = self.root.local
+        logs = (log for schema in SCHEMAS for log in root.glob(f"{schema}/*/_delta_log"))
+        return {f"{log.parts[-3]}.{log.parts[-2]}": StoragePath(log.parent) for log in logs}
 
     def published(self, table: str) -> StoragePath:
         """Return the directory of a table's published changes, with one directory per batch."""
         return self.root / PUBLISH / table
 
-    def checkpoint(self, query: str) -> StoragePath:
-        """Return the checkpoint of one streaming query, which no other query shares."""
-        return self.root / "_checkpoints" / query
+    def checkpoint(self, query: str, ahead: int = 0) -> StoragePath:
+        """Return the checkpoint of a query: the directory of its current generation.
+
+        Without a pointer that is generation 0, the directory of the query itself.
+
+        Args:
+            query: its name.
+            ahead: 1 for the next generation, which replaces this one when the pointer moves.
+        """
+        pointer, generation = self.checkpoint_pointer(query), ahead
+        with suppress(FileNotFoundError):
+            generation += int(json.loads(pointer.read())["generation"])
+        directory = pointer.parent / query
+        return directory / str(generation) if generation else directory
+
+    def checkpoint_pointer(self, query: str) -> StoragePath:
+        """Return the file that has the number of a checkpoint's current generation."""
+        return self.root / "_checkpoints" / f"{query}.json"
 
     def internal_directories(self) -> list[StoragePath]:
         """Return the directories below the root into which only medallion writes."""
-        return [path for path in self.root.glob("*") if _is_internal(path.name)]
+        return [path for path in self.root.children() if _is_internal(path.name)]
 
     def is_table_path(self, path: Path) -> bool:
         """Return True if a path is below a directory of tables or of their metadata."""
-        below = path.relative_to(self.root).parts if path.is_relative_to(self.root) else ()
+        root = self.root.local
+        below = path.relative_to(root).parts if path.is_relative_to(root) else ()
         return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
 
     def is_internal(self, directory: str) -> bool:

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medallion.storage import delta_tables, locks
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:
@@ -47,7 +46,9 @@ def record_columns(row_type: type[DataclassInstance]) -> Columns:
     }
 
 
-def read_records(table: Path, columns: Columns, row_type: type[_Row], rest: str = "") -> list[_Row]:
+def read_records(
+    table: StoragePath, columns: Columns, row_type: type[_Row], rest: str = ""
+) -> list[_Row]:
     """Return rows as objects of a dataclass; times are microseconds since 1970.
 
     Args:
@@ -62,7 +63,10 @@ def read_records(table: Path, columns: Columns, row_type: type[_Row], rest: str 
 
 
 def append_records(
-    table: Path, spec: TableSpec, rows: Iterable[Mapping[str, Any]], numbered: str | None = None
+    table: StoragePath,
+    spec: TableSpec,
+    rows: Iterable[Mapping[str, Any]],
+    numbered: str | None = None,
 ) -> None:
     """Append rows in one commit, and create the table if there is none.
 
@@ -94,7 +98,7 @@ def append_records(
 
 
 def upsert_records(
-    table: Path, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
+    table: StoragePath, spec: TableSpec, rows: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> None:
     """Replace the rows with the same keys, or add them, in one commit.
 
@@ -125,7 +129,7 @@ def upsert_records(
     _commit(table, spec, write)
 
 
-def clear_columns(table: Path, columns: Iterable[str], where: str) -> None:
+def clear_columns(table: StoragePath, columns: Iterable[str], where: str) -> None:
     """Set string columns of some rows to null; the caller holds the locks of all layers."""
     updates = dict.fromkeys(columns, "cast(null as string)")
     with PROCESS_LOCK:
@@ -133,7 +137,9 @@ def clear_columns(table: Path, columns: Iterable[str], where: str) -> None:
 
 
 def _commit(
-    table: Path, spec: TableSpec, write: Callable[[DeltaTable, CommitProperties], None] | None
+    table: StoragePath,
+    spec: TableSpec,
+    write: Callable[[DeltaTable, CommitProperties], None] | None,
 ) -> None:
     """Create the table if there is none, then write; retry if another process committed first.
 
@@ -162,7 +168,7 @@ def _commit(
             _compact(table, delta)
 
 
-def _compact(table: Path, written: DeltaTable) -> None:
+def _compact(table: StoragePath, written: DeltaTable) -> None:
     """Compact a table of many small files, because each reader opens all of them.
 
     Errors, such as a full disk, are ignored: the next write tries again.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars, one_line
+from medallion.storage.paths import StoragePath
 from medallion.streams.control import keep
 
 _TRIGGERS: Mapping[str, Mapping[str, Any]] = {
@@ -89,7 +91,7 @@ def write(
         raise UsageError("foreachBatch needs `to`, a function of a DataFrame and a batch id.")
     checkpoint_path = None
     if sink in _LASTING_SINKS or checkpoint:
-        checkpoint_path = Path(_absolute(sink, "checkpoint", checkpoint))
+        checkpoint_path = StoragePath(_absolute(sink, "checkpoint", checkpoint))
         _refuse_other_sink(checkpoint_path, sink, to, name)
     try:
         writer = df.writeStream.outputMode(output_mode).trigger(**trigger_arguments)
@@ -109,7 +111,7 @@ def write(
 
 def _absolute(sink: str, argument: str, path: Any) -> str:
     """Return an absolute path, which does not depend on the working directory; or a URI."""
-    if not isinstance(path, (str, Path)) or not str(path).strip():
+    if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
         raise UsageError(f"The sink {sink} needs `{argument}`, a directory.")
     if ":/" not in str(path):
         return str(Path(path).absolute())
@@ -124,7 +126,7 @@ def _sink_identity(sink: str, to: Any, name: str | None) -> dict[str, Any]:
     return {"sink": sink, **target}
 
 
-def _refuse_other_sink(checkpoint: Path, sink: str, to: Any, name: str | None) -> None:
+def _refuse_other_sink(checkpoint: StoragePath, sink: str, to: Any, name: str | None) -> None:
     recorded = checkpoints.read_document(checkpoint, "sink") or {}
     for key, current in _sink_identity(sink, to, name).items():
         if recorded.get(key, current) != current:

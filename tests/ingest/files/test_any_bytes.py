@@ -150,13 +150,13 @@ def test_every_file_is_rows_or_is_told(lakehouse: Lakehouse) -> None:
     event = replace(lakehouse.config.sources["event"], max_line_bytes=LIMIT)
     lakehouse.config = replace(lakehouse.config, sources={"event": event}, gold={})
     landing = lakehouse.config.layout.landing("event")
-    landing.mkdir(parents=True, exist_ok=True)
+    landing.local.mkdir(parents=True, exist_ok=True)
     landed: dict[str, AnyFile] = {}
     files = drawn()
     for some in (files[: FILES // 2], files[FILES // 2 :]):
         for file in some:
             path = landing / f"{file.name}{file.ending}"
-            path.write_bytes(file.content)
+            path.local.write_bytes(file.content)
             landed[f"landing/event/{path.name}"] = file
         lakehouse.fill("bronze")
     entries = {entry.path: entry for entry in ledger.read_entries(lakehouse.config.layout)}

@@ -38,8 +38,8 @@ def test_archive_keeps_the_path_below_the_folder(home: Home) -> None:
     entry = home.ledger()["sub/a.json", 1]
     assert (entry.state, entry.moved_to) == (ARCHIVED, "archive/activity/sub/a.json")
     moved = home.layout.root / "archive/activity/sub/a.json"
-    assert moved.read_text() == "{}\n{}\n"
-    assert moved.stat().st_mtime_ns == modified
+    assert moved.local.read_text() == "{}\n{}\n"
+    assert moved.local.stat().st_mtime_ns == modified
     assert (entry.rows, entry.batch, entry.size) == (1, 0, 6)
     clean(home)
     assert home.ledger()["sub/a.json", 1] == entry
@@ -67,7 +67,7 @@ def test_archive_deletes(home: Home) -> None:
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.moved_to) == (ARCHIVED, None)
     assert "deleted" in (entry.why or "")
-    assert not home.layout.archive("activity").exists()
+    assert not home.layout.archive("activity").local.exists()
 
 
 def test_archive_off(home: Home) -> None:
@@ -124,7 +124,7 @@ def test_archive_numbers_equal_names(home: Home) -> None:
         clean(home, batch=number)
     places = [home.ledger()["a.json", number].moved_to for number in (1, 2, 3)]
     assert places == [f"archive/activity/{name}" for name in ("a.json", "2~a.json", "3~a.json")]
-    texts = [(home.layout.root / str(place)).read_text() for place in places]
+    texts = [(home.layout.root / str(place)).local.read_text() for place in places]
     assert texts == ["{}\n", "{}\n" * 2, "{}\n" * 3]
 
 
@@ -195,7 +195,7 @@ def test_archive_interrupted_after_the_move(
     clean(home)
     entry = home.ledger()["a.json", namesakes + 1]
     assert entry.state == ARCHIVED
-    assert (home.layout.root / str(entry.moved_to)).read_text() == "last"
+    assert (home.layout.root / str(entry.moved_to)).local.read_text() == "last"
 
 
 def test_archive_interrupted_after_the_deletion(
@@ -215,8 +215,8 @@ def test_archive_of_a_file_that_is_gone(home: Home) -> None:
 
 
 def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home.layout.archive("activity")).mkdir(parents=True)
-    (home.layout.archive("activity") / "sub").symlink_to("/proc")  # nobody writes there
+    (home.layout.archive("activity")).local.mkdir(parents=True)
+    (home.layout.archive("activity") / "sub").local.symlink_to("/proc")  # nobody writes there
     stuck = taken(home, "sub/a.json")
     taken(home, "b.json")
     clean(home)
@@ -229,7 +229,7 @@ def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.Monkey
     assert home.said == [said]
     clean(home)
     assert home.said == [said]
-    (home.layout.archive("activity") / "sub").unlink()
+    (home.layout.archive("activity") / "sub").local.unlink()
     clean(home)
     entry = home.ledger()["sub/a.json", 1]
     assert (entry.state, entry.why) == (ARCHIVED, None)

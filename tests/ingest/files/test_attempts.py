@@ -19,6 +19,7 @@ from medallion.ingest.files.source import FileSource
 from medallion.ingest.files.trial import Groups, TrialResult
 from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
+from medallion.spark import checkpoints
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import PENDING, REJECTED
 from tests.support.home import Home
@@ -82,8 +83,9 @@ def engine(home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> 
     return Engine(home, spark, monkeypatch)
 
 
-def mark(home: Home) -> Path:
-    return home.layout.checkpoint("bronze.activity") / "reading.json"
+def is_marked(home: Home) -> bool:
+    checkpoint = home.layout.checkpoint("bronze.activity")
+    return checkpoints.read_document(checkpoint, "reading") is not None
 
 
 def test_file_that_kills_the_engine_is_rejected(home: Home, engine: Engine) -> None:
@@ -97,7 +99,7 @@ def test_file_that_kills_the_engine_is_rejected(home: Home, engine: Engine) -> N
     assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/deadly.json")
     assert entry.why == trial.CRASH_REASON
     assert any("a child reads them first" in said for said in home.said)
-    assert not mark(home).exists()
+    assert not is_marked(home)
     assert engine.run() == names
 
 
@@ -118,7 +120,7 @@ def test_no_number_of_kills_costs_a_file(home: Home, engine: Engine, names: list
     engine.is_killed = False
     assert engine.run() == names
     assert set(home.states().values()) == {PENDING}
-    assert not mark(home).exists()
+    assert not is_marked(home)
 
 
 def test_file_that_was_changed_since_is_no_suspect(home: Home, engine: Engine) -> None:
@@ -140,12 +142,12 @@ def test_work_that_fails_of_itself_leaves_no_mark(
     files.poll()
 
     def fails(_: DataFrame) -> None:
-        assert mark(home).exists()
+        assert is_marked(home)
         raise MedallionError("new fields")
 
     with pytest.raises(MedallionError, match="new fields"):
         files.sample_batch().read(fails, "a test")
-    assert not mark(home).exists()
+    assert not is_marked(home)
 
 
 @contextmanager
@@ -203,7 +205,7 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
         read()
     assert home.states() == {(name, 1): PENDING for name in THREE}
     assert found == []
-    assert not home.layout.rejected("activity").exists()
+    assert not home.layout.rejected("activity").local.exists()
     read()
     assert found == [3]
 
@@ -219,7 +221,7 @@ def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
         home.fill("bronze")
     states = {key: entry.state for key, entry in book(home).items()}
     assert states == {(name, 1): PENDING for name in THREE}
-    assert not home.config.layout.rejected("activity").exists()
+    assert not home.config.layout.rejected("activity").local.exists()
     monkeypatch.setattr(
         BatchContext, "trial_process", lambda _: lambda groups: TrialResult(len(groups), False)
     )

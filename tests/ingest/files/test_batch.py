@@ -35,7 +35,7 @@ def states(home: Lakehouse) -> dict[str, str]:
 
 
 def rejected(home: Lakehouse) -> list[str]:
-    found = home.config.layout.rejected("activity").rglob("*")
+    found = home.config.layout.rejected("activity").local.rglob("*")
     return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
 
 

@@ -66,7 +66,7 @@ def test_same_file_as_an_archived_one(either: Home, later: int) -> None:
     (line,) = home.said
     assert home.path("a.json") in line
     assert file.is_file()  # so that no writer sends it once more
-    assert not home.layout.rejected("activity").exists()
+    assert not home.layout.rejected("activity").local.exists()
 
 
 def test_other_content_than_an_archived_one(either: Home) -> None:
@@ -89,7 +89,7 @@ def test_same_size_and_time_as_a_deleted_one(either: Home, way: str) -> None:
     home = either
     home.change(clean_source="delete" if way == "delete" else "archive")
     file, at = land_archived(home, "a.json", '{"x": 1}\n')
-    (home.layout.archive("activity") / "a.json").unlink(missing_ok=True)
+    (home.layout.archive("activity") / "a.json").local.unlink(missing_ok=True)
     land_again(file, '{"x": 2}\n', at)
     assert [home.poll(), home.poll()] == [0, 0]
     assert newest(home).reason_code == ReasonCode.SAME_FILE
@@ -154,7 +154,7 @@ def test_rejected_file_that_is_put_back(home: Home) -> None:
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
     assert home.poll() == 0
-    (home.layout.root / moved).rename(file)  # with the same time
+    (home.layout.root / moved).local.rename(file)  # with the same time
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 

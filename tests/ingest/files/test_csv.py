@@ -44,7 +44,7 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
     land(home, CSV)
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(PATTERNS)})
     two = {"one": b"Index,Device\n20,x\n21,y,z\n", "two": b"Device\nm\n"}
-    zip_archive(home.config.layout.landing("activity") / "a.zip", **two)
+    zip_archive((home.config.layout.landing("activity") / "a.zip").local, **two)
     home.fill("bronze")
     return home
 

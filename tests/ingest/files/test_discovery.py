@@ -72,7 +72,7 @@ def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     home.change(folders=("extra", str(elsewhere), "not there"))
     home.land("a.json", age=3)
-    for folder, age in ((home.layout.root / "extra", 2), (elsewhere, 1)):
+    for folder, age in ((home.layout.root.local / "extra", 2), (elsewhere, 1)):
         folder.mkdir()
         (folder / "b.json").write_text("{}\n")
         aged(folder / "b.json", age)
@@ -186,7 +186,7 @@ def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
     home.poll()
     home.land("b.json")
     assert home.poll() == 1
-    (home.layout.intake("activity") / f"_delta_log/{2:020}.json").unlink()
+    (home.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
     assert home.handed() == [("a.json", 1)]
     assert home.poll() == 0
     table = home.layout.intake("activity")
@@ -212,7 +212,7 @@ def test_scan_while_the_queue_is_behind(home: Home) -> None:
     assert home.handed() == [("a.json", 1), ("b.json", 1)]
     checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
     for version in (1, 2):
-        (table / f"_delta_log/{version:020}.json").unlink()
+        (table / f"_delta_log/{version:020}.json").local.unlink()
     home.land("c.json")
     scan = SOURCE_TYPES["json"].scan(home.config, home.source)
     assert scan.has_work
@@ -305,7 +305,7 @@ def test_backfill_request_that_is_done_meanwhile(home: Home, tmp_path: Path) -> 
     (tmp_path / "old").mkdir()
     discovery.request_backfill(home.layout, "activity", tmp_path / "old")
     gone = home.layout.requests("activity") / "0.json"
-    gone.symlink_to(tmp_path / "gone.json")  # listed, and not readable
+    gone.local.symlink_to(tmp_path / "gone.json")  # listed, and not readable
     (request,) = discovery.pending_backfills(home.layout, "activity")
     assert request.path == tmp_path / "old"
 
@@ -313,7 +313,7 @@ def test_backfill_request_that_is_done_meanwhile(home: Home, tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
 def test_backfill_request_that_is_invalid(home: Home, text: str) -> None:
     file = home.layout.requests("activity") / "a.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(text)
+    file.parent.local.mkdir(parents=True)
+    file.local.write_text(text)
     with pytest.raises(MedallionError, match=r"a\.json is not a backfill request"):
         home.poll()

@@ -77,7 +77,7 @@ def test_lost_checkpoint_after_maintenance(home: Lakehouse) -> None:
 def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     """The log does not have all that it lacks: nothing is ingested until the root is restored."""
     table = home.config.layout.table("ops.files")
-    newest = table.rename(home.root / "newest")
+    newest = table.local.rename(home.root / "newest")
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
     assert SOURCE_TYPES[source.format].scan(home.config, source).has_work

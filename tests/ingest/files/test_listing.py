@@ -158,8 +158,8 @@ def test_paths_stay_when_the_root_becomes_a_link(home: Home, tmp_path: Path, kin
     home.take_in("sub/a.json")
     moved = tmp_path / "moved"
     path = {"root": home.layout.root, "landing": home.layout.root / "landing"}[kind]
-    path.rename(moved)
-    path.symlink_to(moved)
+    path.local.rename(moved)
+    path.local.symlink_to(moved)
     assert home.poll() == 0
     home.land("b.json")
     assert home.poll() == 1
@@ -168,9 +168,9 @@ def test_paths_stay_when_the_root_becomes_a_link(home: Home, tmp_path: Path, kin
 
 def test_backfill_by_another_path_to_the_root(home: Home, tmp_path: Path) -> None:
     file = home.layout.root / "inbox" / "a.json"
-    file.parent.mkdir(parents=True)
-    file.write_text("{}\n", encoding="utf-8")
-    discovery.request_backfill(home.layout, "activity", file.parent)
+    file.parent.local.mkdir(parents=True)
+    file.local.write_text("{}\n", encoding="utf-8")
+    discovery.request_backfill(home.layout, "activity", file.parent.local)
     assert home.poll() == 1
     (tmp_path / "link").symlink_to(home.layout.root)
     discovery.request_backfill(home.layout, "activity", tmp_path / "link" / "inbox")
@@ -352,8 +352,8 @@ def test_unread_file_warnings_other_folders(home: Home) -> None:
     landing = home.layout.landing("")
     files = ("activity/a.json", "event/deep/b.json", "evnt/c.json", "evnt/deep/d.json", "e.json")
     for name in (*files, "evnt/.being-written", "evnt/f.json.part"):
-        (landing / name).parent.mkdir(parents=True, exist_ok=True)
-        (landing / name).touch()
+        (landing / name).parent.local.mkdir(parents=True, exist_ok=True)
+        (landing / name).local.touch()
     assert unread_file_warnings(config) == [
         "landing: 1 file that no source of pipeline.yaml reads",
         "landing/evnt: 2 files that no source of pipeline.yaml reads",
@@ -376,7 +376,7 @@ def test_unread_file_warnings_patterns(home: Home, tmp_path: Path) -> None:
     event = replace(config.sources["event"], pattern="*.json", folders=(str(elsewhere),))
     activity = replace(config.sources["activity"], pattern="*.log", folders=("landing/event",))
     config = replace(config, sources={"event": event, "activity": activity})
-    landing = home.layout.landing("")
+    landing = home.layout.landing("").local
     read = ("event/a.json", "event/a.log", "event/deep/c.json")
     ignored = ("event/_SUCCESS", "event/.c.txt", "event/d.csv._COPYING_", "event/.tmp/e.csv")
     others = ("event/f.JSON", "event/deep/g.csv", "activity/h.json")

@@ -78,8 +78,8 @@ def test_move_out_of_a_read_only_folder(home: Home, fails: Fails) -> None:
     assert (entry.state, entry.moved_to) == (UNREADABLE, None)
     assert entry.why == "torn; it could not be moved at once: Permission denied"
     assert file.is_file()
-    assert found(home.layout.root / "archive") == []
-    assert found(home.layout.root / "rejected") == []
+    assert found((home.layout.root / "archive").local) == []
+    assert found((home.layout.root / "rejected").local) == []
 
 
 def test_move_to_another_disk_without_deletion(home: Home, fails: Fails) -> None:
@@ -91,8 +91,8 @@ def test_move_to_another_disk_without_deletion(home: Home, fails: Fails) -> None
     assert (entry.state, entry.why) == (INGESTED, "cannot be moved: Read-only file system")
     assert reject(home).moved_to is None
     assert file.is_file()
-    assert found(home.layout.root / "archive") == []
-    assert found(home.layout.root / "rejected") == []
+    assert found((home.layout.root / "archive").local) == []
+    assert found((home.layout.root / "rejected").local) == []
 
 
 @pytest.mark.parametrize("way", [archive, reject])
@@ -103,9 +103,9 @@ def test_move_to_another_disk(home: Home, fails: Fails, way: Any) -> None:
     entry = way(home)
     assert not file.exists()
     moved = home.layout.root / str(entry.moved_to)
-    assert moved.read_text() == "{}\n" * 7
-    assert moved.stat().st_mtime_ns == before.st_mtime_ns
-    assert {p.name for p in moved.parent.iterdir()} <= {"a.json", "a.json.reason.txt"}
+    assert moved.local.read_text() == "{}\n" * 7
+    assert moved.local.stat().st_mtime_ns == before.st_mtime_ns
+    assert {p.name for p in moved.parent.local.iterdir()} <= {"a.json", "a.json.reason.txt"}
 
 
 @pytest.mark.parametrize("way", [archive, reject])
@@ -124,8 +124,8 @@ def test_move_to_a_full_disk(
     assert entry.moved_to is None
     assert "No space left" in (entry.why or "")
     assert file.read_text() == "{}\n"
-    assert found(home.layout.root / "archive") == []
-    assert found(home.layout.root / "rejected") == []
+    assert found((home.layout.root / "archive").local) == []
+    assert found((home.layout.root / "rejected").local) == []
 
 
 def test_move_of_a_file_that_grows(
@@ -144,7 +144,7 @@ def test_move_of_a_file_that_grows(
     entry = reject(home)
     assert entry.moved_to is None
     assert file.read_text() == "{}\n" * 2
-    assert found(home.layout.root / "rejected") == []
+    assert found((home.layout.root / "rejected").local) == []
 
 
 def replaced_after_a_look(home: Home, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -178,7 +178,7 @@ def test_move_of_a_file_replaced_before_the_move(
     assert file.read_text() == "{}\n{}\n"
     assert home.poll() == 1
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
-    assert found(home.layout.root / "archive") == []
+    assert found((home.layout.root / "archive").local) == []
     assert found(home.landing) == ["a.json"]
 
 
@@ -190,7 +190,7 @@ def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     refused = replace(entry, state=UNREADABLE, why="torn")
     cleaning.reject_files(home.layout, home.source, home.discovery().ledger, [refused])
     assert file.read_text() == "{}\n{}\n"
-    assert found(home.layout.root / "rejected") == []
+    assert found((home.layout.root / "rejected").local) == []
     assert home.poll() == 1
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
@@ -208,6 +208,6 @@ def test_move_back_beside_a_third_file(home: Home, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Path, "rename", then_another)
     expected = info_from_stat(seen)
-    assert not move_file(first, home.layout.root / "archive/a.json", expected)
+    assert not move_file(first, (home.layout.root / "archive/a.json").local, expected)
     assert (home.landing / "a.json").read_text() == "third\n"
     assert (home.landing / "2~a.json").read_text() == "second\n"

@@ -73,7 +73,7 @@ def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
     land_parquet(home, **PLAIN, **ODD_NAMES)
     home.fill("bronze")
     land_parquet(home, good=ONE, torn=ONE)
-    whole = (home.config.layout.landing("activity") / "torn.parquet").read_bytes()
+    whole = (home.config.layout.landing("activity") / "torn.parquet").local.read_bytes()
     land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
     land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
     home.fill("bronze")

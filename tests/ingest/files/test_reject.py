@@ -31,7 +31,7 @@ def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entr
 def kept(home: Home) -> dict[str, str]:
     """What lies in rejected/, by name."""
     below = home.layout.rejected("activity")
-    files = (path for path in below.rglob("*") if path.is_file())
+    files = (path for path in below.local.rglob("*") if path.is_file())
     return {str(path.relative_to(below)): path.read_text() for path in files}
 
 
@@ -52,8 +52,10 @@ def test_reject_numbers_equal_names(home: Home, tmp_path: Path) -> None:
     for file in files:
         place = entries[str(file)].moved_to
         assert place
-        assert (home.layout.root / place).read_text() == str(file)
-        assert (home.layout.root / f"{place}.reason.txt").read_text() == f"{file}: no reason\n"
+        assert (home.layout.root / place).local.read_text() == str(file)
+        assert (
+            home.layout.root / f"{place}.reason.txt"
+        ).local.read_text() == f"{file}: no reason\n"
     assert len(kept(home)) == 4
 
 
@@ -79,12 +81,12 @@ def test_reject_numbers_the_longest_names(home: Home, tmp_path: Path) -> None:
 def test_reject_never_replaces_a_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when somebody puts a file there just now."""
     other = home.layout.rejected("activity") / "a.json"
-    other.parent.mkdir(parents=True)
-    other.write_text("another one")
+    other.parent.local.mkdir(parents=True)
+    other.local.write_text("another one")
     file = home.land("a.json", "mine")
     monkeypatch.setattr(archive, "free_path", lambda path, *_: path)
     entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
-    assert (other.read_text(), file.read_text()) == ("another one", "mine")
+    assert (other.local.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
     assert "could not be moved at once" in (entry.why or "")
 
@@ -93,8 +95,8 @@ def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
     """A file that cannot be moved for now, for rejected/activity is no folder."""
     file = home.land(name, "torn\n", age=9)
     home.poll()
-    home.layout.rejected("").mkdir(exist_ok=True)
-    home.layout.rejected("activity").touch()
+    home.layout.rejected("").local.mkdir(exist_ok=True)
+    home.layout.rejected("activity").local.touch()
     entry = put_aside(home, home.path(name), why=why)[home.path(name)]
     assert (entry.state, entry.moved_to, file.read_text()) == (UNREADABLE, None, "torn\n")
     return file
@@ -114,12 +116,12 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     waits = [look_again(home) for _ in range(3)]
     assert {entry.state for entry in waits} == {UNREADABLE}
     assert file.is_file()
-    home.layout.rejected("activity").unlink()
+    home.layout.rejected("activity").local.unlink()
     entry = look_again(home)
     assert (entry.state, entry.version, entry.rows) == (REJECTED, 1, None)
     assert entry.moved_to == "rejected/activity/sub/a.json"
-    assert (home.layout.root / entry.moved_to).read_text() == "torn\n"
-    reason = (home.layout.root / f"{entry.moved_to}.reason.txt").read_text()
+    assert (home.layout.root / entry.moved_to).local.read_text() == "torn\n"
+    reason = (home.layout.root / f"{entry.moved_to}.reason.txt").local.read_text()
     why = "torn; it could not be moved at once: Not a directory"
     assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
     assert not file.exists()
@@ -131,7 +133,7 @@ def test_reject_another_file_in_its_place(home: Home, overwrites: bool) -> None:
     """Nothing of the first one was taken in: the other one is no namesake that is refused."""
     home.change(allow_overwrites=overwrites)
     file = stuck(home)
-    home.layout.rejected("activity").unlink()
+    home.layout.rejected("activity").local.unlink()
     home.land("a.json", "{}\n{}\n", age=4)
     assert look_again(home).state == PENDING
     assert file.read_text() == "{}\n{}\n"
@@ -142,7 +144,7 @@ def test_reject_another_file_in_its_place(home: Home, overwrites: bool) -> None:
 def test_reject_file_that_is_gone(home: Home) -> None:
     """It is not called moved, and comes again under its name as any other."""
     file = stuck(home)
-    home.layout.rejected("activity").unlink()
+    home.layout.rejected("activity").local.unlink()
     file.rename(home.layout.root / "mine")
     assert look_again(home).state == UNREADABLE
     home.land("a.json", "{}\n{}\n", age=4)
@@ -180,7 +182,7 @@ def test_reject_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch, after: 
     assert verify_files(home.config, home.source).findings == []
     entry = look_again(home)
     assert (entry.state, entry.version, entry.why) == (REJECTED, 1, "torn")
-    assert (home.layout.root / str(entry.moved_to)).read_text() == "torn\n"
+    assert (home.layout.root / str(entry.moved_to)).local.read_text() == "torn\n"
     assert kept(home)["a.json.reason.txt"] == f"{entry.path}: torn\n"
     assert home.handed() == [("a.json", 1)]
 

@@ -102,7 +102,7 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
     # The new checkpoint begins with what was handed over first, in which batches 2 and 3 find
     # nothing new; or it is batch 2 alone.
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
-    (other.config.layout.intake("activity") / f"_delta_log/{2:020}.json").unlink()
+    (other.config.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
     for each, last in ((home, 4), (other, 3)):
         each.land("activity", "c.json", row(5))
         each.fill("bronze")
@@ -229,14 +229,14 @@ def test_truncated_file_that_is_repaired(
     home.land("activity", "a.json", row(2))
     good = home.land("activity", "good.json.gz")
     good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
-    home.config.layout.rejected("").mkdir()
-    home.config.layout.rejected("activity").touch()  # it cannot be moved at once
+    home.config.layout.rejected("").local.mkdir()
+    home.config.layout.rejected("activity").local.touch()  # it cannot be moved at once
     home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
     assert counts(home)["torn.json.gz", 1][0] == UNREADABLE
     assert torn.exists()
     assert run_audit(home.config, everything=True).findings == ()
-    home.config.layout.rejected("activity").unlink()
+    home.config.layout.rejected("activity").local.unlink()
     source = home.config.sources["activity"]
     scan = SOURCE_TYPES["json"].scan(home.config, source)
     assert not scan.has_work, "it is not read again"
@@ -246,7 +246,7 @@ def test_truncated_file_that_is_repaired(
     assert not torn.exists()
     moved = home.config.layout.root / str(entry.moved_to)
     reason = Path(f"{moved}.reason.txt").read_text()
-    assert moved.read_bytes() == whole[: len(whole) // 2]
+    assert moved.local.read_bytes() == whole[: len(whole) // 2]
     assert "torn" in reason
     assert entry.path in reason
     assert run_audit(home.config, everything=True).findings == ()

@@ -130,7 +130,7 @@ def test_files_replaced_before_they_are_opened(
         ("again.json", 1): (REPLACED, 0, 2),
         ("again.json", 2): (INGESTED, 1, 3),
     }
-    now = (home.config.layout.landing("activity") / "a.json").stat()
+    now = (home.config.layout.landing("activity") / "a.json").local.stat()
     assert book(home)["a.json", 1].size == now.st_size
     assert is_whole(home)
 

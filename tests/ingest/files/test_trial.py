@@ -171,7 +171,7 @@ def test_file_that_kills_a_real_engine_is_rejected(
     assert (entry.state, entry.why) == ("rejected", trial.CRASH_REASON)
     assert entry.moved_to == "rejected/activity/vast.json.gz"
     assert home.states()["healthy.json", 1] == "pending"
-    assert not child._folder.exists()
+    assert not child._folder.local.exists()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -84,7 +84,7 @@ def test_a_ledger_that_is_short_is_held_against_no_topic(
     assert [each.next_offset for each in found.values()] == [3, 0], "it is no first run"
 
 
-def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
+def test_skip_lost_leaves_the_ledger_if_the_checkpoint_stays(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark would go on behind the offset that the checkpoint has, also in another topic."""
@@ -93,16 +93,17 @@ def test_a_checkpoint_that_cannot_be_removed_leaves_the_ledger_as_it_was(
     topics.write_progress(config.layout, [before])
     monkeypatch.setattr(broker, "list_partitions", lambda *_: {("a", 0): Partition("other", 0, 9)})
     checkpoint = config.layout.checkpoint("bronze.event")
-    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets").local.mkdir(parents=True)
 
-    def refused(path: str, **_: object) -> None:
+    def refused(path: str, *_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rmdir", refused)
+        patch.setattr(os, "replace", refused)
         with pytest.raises(PermissionError):
             source_type.skip_lost(config, config.sources["event"], "a")
     assert topics.read_progress(config.layout, "event") == {("a", 0): before}
     assert source_type.skip_lost(config, config.sources["event"], "a") is None
     assert topics.read_progress(config.layout, "event")["a", 0].next_offset == 0
-    assert not checkpoint.exists()
+    assert config.layout.checkpoint("bronze.event") == checkpoint / "1"
+    assert not (checkpoint / "offsets").local.exists()

@@ -167,7 +167,7 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
     }
     # An older copy of the versions is made whole; another spelling of a type is none.
     schemas = home.config.layout.schemas("activity")
-    (schemas / "2.json").unlink()
+    (schemas / "2.json").local.unlink()
     declare(home, battery="BIGINT")
     assert Schema(home.config, home.config.sources["activity"]).columns["Alt"] == "double"
     assert [v.why for v in registry.read_versions(schemas)][1:] == ["as bronze's table has it"]
@@ -279,7 +279,7 @@ def test_what_no_table_can_have_is_refused_by_name(
     home.land("activity", "1.json", "{}")
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
         home.fill("bronze")
-    assert not list(home.config.layout.schemas("activity").glob("*"))
+    assert not list(home.config.layout.schemas("activity").local.glob("*"))
 
 
 def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
@@ -305,7 +305,7 @@ def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
     def say(text: str) -> None:
         told.append(text)
         if "new columns" in text:  # then somebody spoils the folder of the versions
-            notes.write_text("{}")
+            notes.local.write_text("{}")
 
     replace(home.pipeline(), report=say).run("bronze")
     assert [text for text in told if "batch 1" in text and str(notes) in text]

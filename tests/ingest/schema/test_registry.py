@@ -18,18 +18,19 @@ from medallion.ingest.schema.registry import (
     declare_columns,
     read_versions,
 )
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 
 A = {"Device": "string", "x": "double"}
 
 
 def test_no_version_yet(tmp_path: Path) -> None:
-    assert read_versions(tmp_path / "not there") == []
+    assert read_versions(StoragePath(tmp_path / "not there")) == []
 
 
 def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
     for _ in range(2):
-        version = declare_columns(tmp_path / "s", "a", A)
+        version = declare_columns(StoragePath(tmp_path / "s"), "a", A)
         assert (version.version, version.columns) == (1, A)
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["1.json"]
     document = json.loads((tmp_path / "s" / "1.json").read_text())
@@ -38,40 +39,45 @@ def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
 
 
 def test_nothing_declared_is_a_version_too(tmp_path: Path) -> None:
-    assert declare_columns(tmp_path, "a", {}).version == 1
-    assert declare_columns(tmp_path, "a", {}).version == 1
+    root = StoragePath(tmp_path)
+    assert declare_columns(root, "a", {}).version == 1
+    assert declare_columns(root, "a", {}).version == 1
 
 
 def test_new_columns_come_after_the_known_ones(tmp_path: Path) -> None:
-    declare_columns(tmp_path, "a", A)
-    add_version(tmp_path, {"battery": "long"}, "new fields in batch 4")
-    third = declare_columns(tmp_path, "a", {"first": "string", **A})
+    root = StoragePath(tmp_path)
+    declare_columns(root, "a", A)
+    add_version(root, {"battery": "long"}, "new fields in batch 4")
+    third = declare_columns(root, "a", {"first": "string", **A})
     assert list(third.columns) == ["Device", "x", "battery", "first"]
-    assert [version.version for version in read_versions(tmp_path)] == [1, 2, 3]
-    assert [version.why for version in read_versions(tmp_path)][1] == "new fields in batch 4"
-    times = [datetime.fromisoformat(version.created_at) for version in read_versions(tmp_path)]
+    assert [version.version for version in read_versions(root)] == [1, 2, 3]
+    assert [version.why for version in read_versions(root)][1] == "new fields in batch 4"
+    times = [datetime.fromisoformat(version.created_at) for version in read_versions(root)]
     assert [time.tzinfo for time in times] == [UTC] * 3
     assert times == sorted(times)
 
 
 def test_a_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:
-    declare_columns(tmp_path, "a", A)
-    assert declare_columns(tmp_path, "a", {"x": "double"}).columns == A
+    root = StoragePath(tmp_path)
+    declare_columns(root, "a", A)
+    assert declare_columns(root, "a", {"x": "double"}).columns == A
 
 
 def test_versions_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    root = StoragePath(tmp_path)
     for number in range(12):
-        add_version(tmp_path, {f"c{number}": "long"}, "test")
-    assert [version.version for version in read_versions(tmp_path)] == list(range(1, 13))
-    assert len(read_versions(tmp_path)[-1].columns) == 12
+        add_version(root, {f"c{number}": "long"}, "test")
+    assert [version.version for version in read_versions(root)] == list(range(1, 13))
+    assert len(read_versions(root)[-1].columns) == 12
 
 
 def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
+    root = StoragePath(tmp_path)
     for number in range(3):
-        add_version(tmp_path, {f"c{number}": "long"}, "test")
+        add_version(root, {f"c{number}": "long"}, "test")
     (tmp_path / "1.json").unlink()  # somebody tidied up
     kept = (tmp_path / "3.json").read_text()
-    assert add_version(tmp_path, {"new": "long"}, "test").version == 4
+    assert add_version(root, {"new": "long"}, "test").version == 4
     assert (tmp_path / "3.json").read_text() == kept
 
 
@@ -88,22 +94,24 @@ def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
 def test_another_type_is_refused(
     tmp_path: Path, first: Mapping[str, str], then: Mapping[str, str]
 ) -> None:
-    declare_columns(tmp_path, "a", first)
+    root = StoragePath(tmp_path)
+    declare_columns(root, "a", first)
     with pytest.raises(ConfigError) as refused:
-        declare_columns(tmp_path, "a", then)
+        declare_columns(root, "a", then)
     assert "sources.a.schema.x" in str(refused.value)
     assert first["x"] in str(refused.value)
-    assert len(read_versions(tmp_path)) == 1
+    assert len(read_versions(root)) == 1
 
 
 def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
     """Delta's columns are the same whatever their case: the table could not have both."""
-    add_version(tmp_path, {"battery": "double"}, "new fields in batch 1")
+    root = StoragePath(tmp_path)
+    add_version(root, {"battery": "double"}, "new fields in batch 1")
     with pytest.raises(ConfigError) as refused:
-        declare_columns(tmp_path, "a", {"Battery": "double"})
+        declare_columns(root, "a", {"Battery": "double"})
     assert "sources.a.schema.Battery" in str(refused.value)
     assert "battery" in str(refused.value)
-    assert len(read_versions(tmp_path)) == 1
+    assert len(read_versions(root)) == 1
 
 
 SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
@@ -197,31 +205,29 @@ def test_a_file_that_is_no_version_is_told_by_its_name(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(MedallionError) as told:
-        read_versions(tmp_path)
+        read_versions(StoragePath(tmp_path))
     assert str(tmp_path / name) in str(told.value)
 
 
 def test_a_version_that_was_being_written_is_none(tmp_path: Path) -> None:
-    add_version(tmp_path, A, "test")
+    root = StoragePath(tmp_path)
+    add_version(root, A, "test")
     (tmp_path / ".2.tmp").write_text('{"version"')
-    assert len(read_versions(tmp_path)) == 1
-    assert add_version(tmp_path, {"b": "long"}, "test").version == 2
-    assert [version.version for version in read_versions(tmp_path)] == [1, 2]
+    assert len(read_versions(root)) == 1
+    assert add_version(root, {"b": "long"}, "test").version == 2
+    assert [version.version for version in read_versions(root)] == [1, 2]
 
 
 @pytest.mark.usefixtures("spark")  # whose parser reads types
 def test_declared_struct_that_has_grown(tmp_path: Path) -> None:
     """A hint of a struct must not conflict with fields that were learned since."""
-    registry.add_version(
-        tmp_path, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred"
-    )
-    found = registry.declare_columns(tmp_path, "s", {"user": "struct<name:string>"}, "hints")
+    root = StoragePath(tmp_path)
+    registry.add_version(root, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred")
+    found = registry.declare_columns(root, "s", {"user": "struct<name:string>"}, "hints")
     assert found.version == 1
-    found = registry.declare_columns(
-        tmp_path, "s", {"user": "struct<age:long,name:string>"}, "hints"
-    )
+    found = registry.declare_columns(root, "s", {"user": "struct<age:long,name:string>"}, "hints")
     assert found.columns["user"] == "struct<name:string,plan:long,age:long>"
     with pytest.raises(ConfigError, match=r"hints\.user is struct<plan:string>, but"):
-        registry.declare_columns(tmp_path, "s", {"user": "struct<plan:string>"}, "hints")
-    found = registry.declare_columns(tmp_path, "s", {"user": "struct<plan:string>"}, "hints", True)
+        registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints")
+    found = registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints", True)
     assert found.columns["user"] == "struct<plan:string,name:string,age:long>"

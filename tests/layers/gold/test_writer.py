@@ -53,7 +53,7 @@ def write(lakehouse: Lakehouse, rows: list[tuple[str, str | None, str]]) -> None
         *(arrow.Array(column, arrow.DataType.string()) for column in texts),
     ]
     table = arrow.Table.from_arrays(columns, names=["event_at", "device", "action"])
-    write_deltalake(lakehouse.config.layout.table("silver.event"), table, mode="append")
+    write_deltalake(lakehouse.config.layout.table("silver.event").local, table, mode="append")
 
 
 def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Path) -> None:

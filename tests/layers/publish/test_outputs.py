@@ -20,6 +20,7 @@ from medallion.ingest.kafka import broker
 from medallion.layers.publish import outputs
 from medallion.layers.publish.outputs import MANIFEST, FilesOutput, TopicOutput, change_messages
 from medallion.storage import files
+from medallion.storage.paths import StoragePath
 
 AT = "2018-03-02T10:00:00.000001Z"
 # A row inserted, deleted, and inserted again in the same version; and one without a device.
@@ -39,7 +40,7 @@ def changes(spark: SparkSession) -> DataFrame:
 
 
 def files_output(tmp_path: Path, format_: str) -> FilesOutput:
-    return FilesOutput("publish.t.files", tmp_path / "publish/t", ToFiles(format_))
+    return FilesOutput("publish.t.files", StoragePath(tmp_path / "publish/t"), ToFiles(format_))
 
 
 def fail(*_: Any) -> bool:

@@ -18,6 +18,7 @@ from medallion.runtime.graph import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse
 
@@ -188,17 +189,17 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     frame = spark.createDataFrame(list(rows), "at string, copies string")
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
-    last = delta_tables.table_version(table)
-    new = delta_reads.added_rows(spark, table, last, last)
+    last = delta_tables.table_version(StoragePath(table))
+    new = delta_reads.added_rows(spark, StoragePath(table), last, last)
     whole = spark.read.format("delta").load(str(table))
-    files = delta_log.added_files(table, last, last)
-    are_one = keys.has_unique_keys(table, files, KEYS, "at")
+    files = delta_log.added_files(StoragePath(table), last, last)
+    are_one = keys.has_unique_keys(StoragePath(table), files, KEYS, "at")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keys, "_KEYS_AT_ONCE", 1)
-        assert keys.has_unique_keys(table, files, KEYS, "at") == are_one
+        assert keys.has_unique_keys(StoragePath(table), files, KEYS, "at") == are_one
         patched.setattr(keys, "_MAX_FILES", 0)
-        whole_is = keys.has_unique_keys(table, files, KEYS, "at")
-        assert whole_is == keys.has_unique_keys(table, None, KEYS, "at") == are_one
+        whole_is = keys.has_unique_keys(StoragePath(table), files, KEYS, "at")
+        assert whole_is == keys.has_unique_keys(StoragePath(table), None, KEYS, "at") == are_one
     found = new if are_one else keys.with_rows_of_same_key(new, whole, KEYS)
     return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
 

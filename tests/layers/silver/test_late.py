@@ -18,6 +18,7 @@ from medallion.runtime.graph import Pipeline
 from medallion.runtime.recorder import record_flows
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
+from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start
 from tests.support.lines import event
 
@@ -112,7 +113,7 @@ def test_late_rows_are_inserted_beside_a_stream_batch(
 
     def beside_another(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
         passed_on = F.udf(commit_meanwhile, "string", useArrow=False)
-        append_rows(rows.withColumn("action", passed_on("action")), table, options)
+        append_rows(rows.withColumn("action", passed_on("action")), StoragePath(table), options)
 
     monkeypatch.setattr("medallion.layers.silver.late.append_rows", beside_another)
     after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))

@@ -24,6 +24,7 @@ from medallion.layers.silver.lookup import open_lookup_table
 from medallion.runtime.stream import Stream
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
+from medallion.storage.paths import StoragePath
 from tests.support import sql
 from tests.support.lakehouse import Lakehouse, otherwise, start
 from tests.support.lines import recording
@@ -86,7 +87,7 @@ def test_lookup_join_through_all_runs(
     # The batch has been in silver: it ends with what it began with, whatever became of that, and
     # the next one, without data, asks for it in vain. Nor is it put on record: a later run does so.
     copies = lakehouse.config.layout.checkpoint("silver.activity") / "reference"
-    away = copies.rename(lakehouse.root / "away")
+    away = copies.local.rename(lakehouse.root / "away")
     refer(lakehouse, "nexus,Google,")
     with pytest.raises(StreamError, match=r"is gone, the copy of .* refresh silver\.activity"):
         lakehouse.fill("silver")
@@ -266,7 +267,7 @@ def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> N
     """`writer.append`, interrupted before its second table."""
     if table.parent.name == "quarantine":
         raise OSError("interrupted")
-    _append(rows, table, options)
+    _append(rows, StoragePath(table), options)
 
 
 def interrupt_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,8 +295,8 @@ CSV_HEADER = "maker,number,other,released,price\n"
 
 
 def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
-    file = tmp_path / "devices.csv"
-    file.write_bytes(
+    file = StoragePath(tmp_path / "devices.csv")
+    file.local.write_bytes(
         b"\xef\xbb\xbf\n"
         + CSV_HEADER.encode()
         + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nnobody,,x,,\nnobody,,x,,\n'
@@ -313,7 +314,7 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (8, 'A, "B"', None, None),
     ]
     assert open_lookup_table(spark, file, "devices.csv", KINDS).version == found.version
-    file.write_text(CSV_HEADER)
+    file.local.write_text(CSV_HEADER)
     again = open_lookup_table(spark, file, "devices.csv", KINDS)
     assert again.version != found.version
     assert again.rows().collect() == []
@@ -346,13 +347,13 @@ def test_lookup_csv_mistakes(
     file = tmp_path / "devices.csv"
     file.write_bytes(content.encode("latin-1"))
     with pytest.raises(MedallionError, match=f"^devices.csv.*{message}"):
-        open_lookup_table(spark, file, "devices.csv", KINDS).rows()
+        open_lookup_table(spark, StoragePath(file), "devices.csv", KINDS).rows()
 
 
 def test_lookup_delta_table(spark: SparkSession, tmp_path: Path) -> None:
     of_it = "arrow_cast(7, 'Int32') as number, 'LG' as maker, 'x' as other"
     sql.write(tmp_path, "reference.devices", f"select {of_it}, 1.5 as price")
-    folder = tmp_path / "reference/devices"
+    folder = StoragePath(tmp_path / "reference/devices")
     kinds = {"number": "long", "maker": "string", "price": "double"}
     rows = open_lookup_table(spark, folder, "reference/devices", kinds).rows()
     assert dict(rows.dtypes)["number"] == "bigint"
@@ -365,10 +366,10 @@ def test_lookup_delta_table(spark: SparkSession, tmp_path: Path) -> None:
             open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
     with pytest.raises(MedallionError, match=r"^devices: Delta tables cannot be stored"):
-        open_lookup_table(spark, tmp_path / "devices%41", "devices", kinds)
+        open_lookup_table(spark, StoragePath(tmp_path / "devices%41"), "devices", kinds)
 
 
 def test_lookup_table_is_missing(tmp_path: Path, spark: SparkSession) -> None:
     for name, message in (("devices.csv", "no such file"), (".", "not a Delta table")):
         with pytest.raises(MedallionError, match=message):
-            open_lookup_table(spark, tmp_path / name, name, KINDS)
+            open_lookup_table(spark, StoragePath(tmp_path / name), name, KINDS)

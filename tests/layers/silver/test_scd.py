@@ -45,7 +45,7 @@ class Merged:
         self.log = self.config.layout.table(self.source.rows_table)
         checkpoint = self.config.layout.checkpoint(f"silver.{self.source.name}")
         checkpoints.write_document(checkpoint, "metadata", {"id": "query"})
-        (checkpoint / "metadata.json").rename(checkpoint / "metadata")
+        (checkpoint / "metadata.json").local.rename(checkpoint / "metadata")
         empty = frame(self.spark, [])
         rows, properties = table_rows(empty, self.source), self.config.properties("silver.a")
         delta_tables.create_table(self.table, rows.schema.json(), properties)

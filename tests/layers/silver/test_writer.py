@@ -13,6 +13,7 @@ from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
 from medallion.layers.silver.writer import Backpressure
+from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 
@@ -47,7 +48,7 @@ def test_batch_interrupted_between_its_tables_is_completed(
     def silver_alone(rows: Any, table: Path, options: Any) -> None:
         if "quarantine" in table.parts:
             raise MedallionError("interrupted")
-        append(rows, table, options)
+        append(rows, StoragePath(table), options)
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "append_rows", silver_alone)

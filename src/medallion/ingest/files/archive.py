@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from itertools import takewhile
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import current_info, path_below_source
@@ -22,9 +19,9 @@ from medallion.state.ledger import (
     Reason,
     ReasonCode,
 )
-from medallion.storage import clock
-from medallion.storage.files import FileInfo, file_info, free_path, numbered_paths
-from medallion.storage.paths import REASON_SUFFIX, Layout
+from medallion.storage import clock, files
+from medallion.storage.files import FileInfo
+from medallion.storage.paths import REASON_SUFFIX, Layout, StoragePath
 from medallion.storage.text import Reporter, counted, error_reason
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as the source has clean_source: delete")
@@ -57,7 +54,7 @@ def archive_due_files(
     changed: list[Entry] = []
     due = list(filter(is_due, ledger.newest_entries()))
     if due and source.clean_source == "delete":
-        os.sync()  # a power failure must not lose the only copy of the rows
+        files.sync_all()  # a power failure must not lose the only copy of the rows
     for entry in due:
         try:
             row = _move_or_delete(config.layout, source, entry)
@@ -69,8 +66,8 @@ def archive_due_files(
             changed.append(row)
     ledger.write(changed)
     stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
-    for why, files in stuck.items():
-        text = f"{counted(files, 'file')} whose rows are in bronze {why}"
+    for why, number in stuck.items():
+        text = f"{counted(number, 'file')} whose rows are in bronze {why}"
         report(f"  {source.name}: {text} (medallion files --state {INGESTED})")
 
 
@@ -110,7 +107,7 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     if below is None:  # a backfill's file stays
         return None if is_ingested else replace(entry, state=REJECTED)
     file = layout.root / entry.path
-    info = file_info(file)
+    info = file.info()
     if info not in (None, entry.info):  # another file: the next scan classifies it
         return None
     if is_ingested and source.clean_source == "delete":
@@ -118,10 +115,10 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
         return entry.with_state(ARCHIVED, _DELETED) if is_deleted else None
     top = layout.archive(source.name) if is_ingested else layout.rejected(source.name)
     if info is None:  # an interrupted run may have moved it without recording it
-        paths = takewhile(os.path.lexists, numbered_paths(top / below))
-        target = next((path for path in paths if file_info(path) == entry.info), None)
+        found = files.find_moved((top / below).local, entry.info)
+        target = StoragePath(found) if found else None
     else:
-        target = free_path(top / below)
+        target = StoragePath(files.free_path((top / below).local))
         if not file.move_to(target, entry.info):
             return None
     if target is None:
@@ -132,12 +129,13 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     return replace(entry, state=REJECTED, moved_to=layout.relative(target))
 
 
-def _write_reason_file(entry: Entry, path: Path) -> None:
+def _write_reason_file(entry: Entry, path: StoragePath) -> None:
     """Write the reason beside a rejected file; names have at most 255 bytes."""
     name = path.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = free_path(path.with_name(name + REASON_SUFFIX))
-        reason.write_text(f"{entry.path}: {entry.why}\n", encoding="utf-8", errors="replace")
+        reason = files.free_path((path.parent / (name + REASON_SUFFIX)).local)
+        text = f"{entry.path}: {entry.why}\n"
+        StoragePath(reason).write_atomic(text.encode(errors="replace"))
 
 
 MAX_COMPARED = 10_000
@@ -155,20 +153,12 @@ def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
     entries, total = ledger.newest_archived(config.layout, MAX_COMPARED)
     root, changed = str(config.layout.root), []
     for entry in entries:
-        # A `Path` would take longer than the system call.
-        size = _size(f"{root}/{entry.moved_to}")
+        size = files.file_size(f"{root}/{entry.moved_to}")
         if entry.source not in config.sources or size in (None, entry.size):
             continue
         if info := current_info(config.layout, str(entry.moved_to)):
             changed.append(_with_reason(entry, info))
     return changed, total - len(entries)
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.lstat(path).st_size
-    except OSError:
-        return None
 
 
 def _with_reason(entry: Entry, info: FileInfo) -> Entry:

@@ -36,7 +36,7 @@ from medallion.state.ledger import (
     ReasonCode,
 )
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import Reporter, counted, printable
 
@@ -68,7 +68,7 @@ class BatchContext:
 
     def __post_init__(self) -> None:
         """Read the marker that an earlier process left."""
-        attempts = trial.ReadAttempts(self.spark, self.config.layout.checkpoint(self.name))
+        attempts = trial.ReadAttempts(self.spark, self.config.layout, self.name)
         object.__setattr__(self, "attempts", attempts)
 
     @property
@@ -78,7 +78,7 @@ class BatchContext:
 
     def path(self, entry: Entry) -> Path:
         """Return the path of a file."""
-        return self.config.layout.root / entry.path
+        return (self.config.layout.root / entry.path).local
 
     def read_rows(self, paths: list[str]) -> DataFrame:
         """Return the rows of some files, read with the current schema."""
@@ -96,7 +96,7 @@ class BatchContext:
         """Raise `error` if parsing a line that is in none of the files fails too."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
         try:
-            has_started = metadata.is_file()
+            has_started = metadata.is_stored()
             spark = self.spark
             self._parse_all(
                 spark.read.text(escape_path(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
@@ -235,7 +235,7 @@ class FileBatch:
         crashing = trial.find_crashing_files(context.trial_process(), paths)
         if signals.is_shutdown_requested():
             raise MedallionError(f"interrupted while a child process read {count}")
-        root: Path = context.config.layout.root
+        root = context.config.layout.root.local
         return context.reject_invalid(
             entries, dict.fromkeys((root / path for path in crashing), trial.CRASH_REASON).get
         )
@@ -333,7 +333,7 @@ def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
 
 
 def read_queued_batch(
-    spark: SparkSession, source: str, intake: Path, checkpoint: Path, batch: int
+    spark: SparkSession, source: str, intake: StoragePath, checkpoint: StoragePath, batch: int
 ) -> list[Entry]:
     """Return the files queued for a batch; none if maintenance has removed that part of the queue.
 
@@ -352,7 +352,7 @@ def read_queued_batch(
     return queued_entries(source, added.collect())
 
 
-def count_rows_by_file(bronze: Path, version: int | None) -> dict[str, Counts]:
+def count_rows_by_file(bronze: StoragePath, version: int | None) -> dict[str, Counts]:
     """Return the rows that one version of bronze added, by the paths of their files.
 
     They are read without Spark, which takes ten times as long.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -104,7 +103,7 @@ class FileClassifier:
         if known.state in REFUSED_STATES:
             # The user has put it back, or has done what its reason said.
             is_allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
-            path = self._layout.root / known.path
+            path = (self._layout.root / known.path).local
             is_requested = any(path.is_relative_to(each) for each in self._requested)
             return known.moved_to is not None or is_allowed or is_requested
         if known.state == PENDING:
@@ -158,7 +157,7 @@ class FileClassifier:
 
     def _unopenable_reason(self, path: str) -> Reason | None:
         try:
-            os.close(os.open(self._layout.root / path, os.O_RDONLY | os.O_NONBLOCK))
+            files.check_readable(self._layout.root / path)
         except FileNotFoundError:  # the next scan finds out
             return None
         except OSError as error:
@@ -169,7 +168,9 @@ class FileClassifier:
         """Return why a file is deferred until it is repaired or its source has other options."""
         if self._header_names is None:
             self._header_names = header.known_header_names(self._layout, self._source)
-        return header.misread_reason(self._layout.root / path, self._source, self._header_names)
+        return header.misread_reason(
+            (self._layout.root / path).local, self._source, self._header_names
+        )
 
 
 def is_deferred(entry: Entry) -> bool:

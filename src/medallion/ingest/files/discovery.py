@@ -12,7 +12,6 @@ It is deleted after its files are enqueued.
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -34,7 +33,7 @@ from medallion.spark import checkpoints
 from medallion.state import pending_work
 from medallion.state.ledger import PENDING, VANISHED, Entry, Ledger, Reason, ReasonCode
 from medallion.storage import clock, delta_tables, files, records
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, printable
 
@@ -110,7 +109,7 @@ class Discovery:
         self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
-            if not os.path.lexists(request.path):
+            if not files.path_exists(request.path):
                 path = printable(str(request.path))
                 report(f"  {self._source.name}: backfill of {path}: it no longer exists")
             request.delete()
@@ -171,13 +170,13 @@ class Discovery:
         if is_deferred(entry) and self._is_ignored(entry.path):
             return False
         try:
-            return files.file_info(self._config.layout.root / entry.path) is not None
+            return (self._config.layout.root / entry.path).info() is not None
         except OSError:
             return True
 
     def _is_not_input(self, entry: Entry) -> bool:
         """Return whether the path of an entry is no input: ignored, a directory or never read."""
-        is_directory = (self._config.layout.root / entry.path).is_dir()
+        is_directory = files.is_directory(self._config.layout.root / entry.path)
         # An entry that replaced a pending file keeps its size: then that file is lost.
         is_never_read = entry.reason_code in _NEVER_READ and not entry.size
         return is_never_read or is_directory or self._is_ignored(entry.path)
@@ -193,7 +192,7 @@ def is_lost_file(entry: Entry) -> bool:
     return entry.state == VANISHED and entry.reason_code not in _NO_LOSS
 
 
-def create_queue(table: Path) -> None:
+def create_queue(table: StoragePath) -> None:
     """Create the table if it does not exist: bronze streams from it before a file arrives."""
     records.append_records(table, INTAKE, [])
 
@@ -227,7 +226,7 @@ def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> It
     batch: list[Entry] = []
     size = 0
     for file in files:
-        unpacked = estimate_unpacked_size(layout.root / file.path, file.size)
+        unpacked = estimate_unpacked_size((layout.root / file.path).local, file.size)
         is_full = size + unpacked > source.max_bytes_per_trigger
         if batch and (is_full or len(batch) == source.max_files_per_trigger):
             yield batch
@@ -243,24 +242,22 @@ class BackfillRequest:
     """A request to ingest a file, or all files below a directory."""
 
     path: Path
-    file: Path
+    file: StoragePath
 
     def delete(self) -> None:
         """Delete the request."""
-        self.file.unlink(missing_ok=True)
+        self.file.delete()
 
     @property
     def is_open(self) -> bool:
         """Return whether its files are not enqueued yet."""
-        return self.file.exists()
+        return self.file.is_stored()
 
 
 def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest:
     """Write a request to ingest a path as files of a source."""
-    folder = layout.requests(source)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{uuid.uuid4().hex}.json"
-    files.write_atomic(file, json.dumps({"path": str(path)}))
+    file = layout.requests(source) / f"{uuid.uuid4().hex}.json"
+    file.write_atomic(json.dumps({"path": str(path)}))
     return BackfillRequest(path, file)
 
 
@@ -271,9 +268,12 @@ def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
         MedallionError: a file there is not a request.
     """
     requests = []
-    for file in sorted(layout.requests(source).glob("*.json")):
+    for name, _ in layout.requests(source).list_files():
+        file = layout.requests(source) / name
+        if not name.endswith(".json"):  # being written
+            continue
         try:
-            path = Path(json.loads(file.read_text(encoding="utf-8"))["path"])
+            path = Path(json.loads(file.read())["path"])
         except FileNotFoundError:  # another process has just enqueued its files
             continue
         except (ValueError, LookupError, TypeError) as error:
@@ -281,5 +281,5 @@ def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
                 f"{file} is not a backfill request ({printable(str(error))}): delete it and "
                 "request the backfill again."
             ) from None
-        requests.append(BackfillRequest(layout.root / layout.normalize(str(path)), file))
+        requests.append(BackfillRequest((layout.root / layout.normalize(str(path))).local, file))
     return requests

@@ -121,7 +121,7 @@ def erase_from_files(
     for origin in rewritten:
         if erased := lines[origin.location]:
             write = partial(_write_without, context, origin.location, erased)
-            files.replace_content(layout.root / origin.location, write)
+            files.replace_content((layout.root / origin.location).local, write)
     entries = list[Entry]()
     for origin in origins:
         entry = ledger.version(origin.path, origin.version)
@@ -194,7 +194,7 @@ def _matching_lines(
 def _rows_with_text(context: BatchContext, location: str) -> Iterator[tuple[str | None, str]]:
     columns = dict(context.schema.fields)
     spell = partial(spell_as_columns, columns=columns)
-    path = context.config.layout.root / location
+    path = (context.config.layout.root / location).local
     for row, text in decode.rows_with_text(path, context.source, columns, spell):
         yield (None if row is None else _key(context.source, row)), text
 

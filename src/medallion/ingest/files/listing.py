@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from operator import attrgetter
 from pathlib import Path
 
 from medallion.config.model import IGNORED_NAMES, Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage.files import FileInfo, file_info, info_from_stat
+from medallion.storage.files import (
+    EntryType,
+    FileInfo,
+    entry_state,
+    file_info,
+    list_directory,
+    path_exists,
+    walk,
+)
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted, error_reason
 
@@ -66,7 +72,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     listing, folders = Listing(), source.folders_in(layout)
     for start in starts:
         # The landing directory is created when bronze starts; other missing ones are reported.
-        if not os.path.lexists(start) and start not in folders[1:]:
+        if not path_exists(start) and start not in folders[1:]:
             continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)
@@ -100,14 +106,17 @@ def walk_directory(
         pattern: files with other names are skipped.
         ignore: patterns of names of files and directories to skip.
     """
-    if os.path.isfile(start):  # noqa: PTH113 - a directory that denies access is reported below
+    info = None
+    with suppress(OSError):  # a directory that denies access is reported below
+        info = file_info(start)
+    if info:
         if matches_pattern(start.name, pattern):
-            yield str(start), info_from_stat(os.lstat(start))
+            yield str(start), info
         return
     directories = [str(start)]  # no recursion: directories may be nested to any depth
     for directory in directories:
         try:
-            entries = sorted(os.scandir(directory), key=attrgetter("name"))
+            entries = list_directory(directory)
         except FileNotFoundError:
             if directory == str(start):  # others were deleted just now
                 yield directory, _MISSING
@@ -120,9 +129,10 @@ def walk_directory(
             if is_ignored(entry.name, ignore):
                 continue
             try:
-                if entry.is_dir(follow_symlinks=False):
+                state = entry_state(entry)
+                if state is EntryType.DIRECTORY:
                     directories.append(entry.path)
-                elif result := _inspect_entry(entry, pattern):
+                elif result := _listed(state, matches_pattern(entry.name, pattern)):
                     yield entry.path, result
             except FileNotFoundError:  # deleted just now
                 continue
@@ -131,21 +141,19 @@ def walk_directory(
                 yield entry.path, Reason(ReasonCode.INACCESSIBLE, text)
 
 
-def _inspect_entry(entry: os.DirEntry[str], pattern: str) -> FileInfo | Reason | None:
+def _listed(state: FileInfo | EntryType, is_match: bool) -> FileInfo | Reason | None:
     """Return the info of a file, or why it cannot be read; None if the pattern excludes it."""
-    is_match = matches_pattern(entry.name, pattern)
-    if entry.is_symlink():
-        is_reported = is_match or os.path.isdir(entry)  # noqa: PTH112 - false for a link to itself
-        return _LINK if is_reported else None
-    if not is_match:
+    if state is EntryType.LINK_TO_DIRECTORY or (state is EntryType.LINK and is_match):
+        return _LINK
+    if not is_match or state is EntryType.LINK:
         return None
-    return info_from_stat(entry.stat(follow_symlinks=False)) if entry.is_file() else _NOT_A_FILE
+    return state if isinstance(state, FileInfo) else _NOT_A_FILE
 
 
 def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
     """Resolve the links in a path, except those above the root or a source directory."""
     resolved = resolved_path(path)
-    for folder in (*source.folders_in(layout), layout.root):
+    for folder in (*source.folders_in(layout), layout.root.local):
         top = resolved_path(folder)
         if resolved.is_relative_to(top):
             return folder / resolved.relative_to(top)
@@ -155,13 +163,13 @@ def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
 def current_info(layout: Layout, path: str) -> FileInfo | None:
     """Return the current info of a file; None if it does not exist or cannot be inspected."""
     with suppress(OSError):
-        return file_info(layout.root / path)
+        return (layout.root / path).info()
     return None
 
 
 def path_below_source(layout: Layout, source: SourceConfig, path: str) -> Path | None:
     """Return a ledger's path relative to the source directory that contains it, or None."""
-    full_path: Path = layout.root / path
+    full_path = (layout.root / path).local
     for folder in source.folders_in(layout):
         if full_path.is_relative_to(folder):
             return full_path.relative_to(folder)
@@ -178,7 +186,7 @@ def unread_file_warnings(config: Config) -> list[str]:
         for folder in source.folders_in(layout)
     ]
     configured: dict[Path, Path] = {}
-    for folder in (layout.landing(""), *(f for s in sources for f in s.folders_in(layout))):
+    for folder in (layout.landing("").local, *(f for s in sources for f in s.folders_in(layout))):
         configured.setdefault(resolved_path(folder), folder)
     counts: Counter[tuple[Path, tuple[str, ...]]] = Counter()
     for resolved, top in configured.items():
@@ -205,11 +213,7 @@ def count_unmatched_files(folder: Path, pattern: str) -> int:
 
 def _walk_names(top: Path, others: Collection[Path]) -> Iterator[tuple[Path, list[str]]]:
     """Yield each directory below `top`, except ignored ones and `others`, with its file names."""
-    for path, below, names in os.walk(top):
-        directory = Path(path)
-        below[:] = [
-            name
-            for name in below
-            if not is_ignored(name, IGNORED_NAMES) and directory / name not in others
-        ]
-        yield directory, [name for name in names if not is_ignored(name, IGNORED_NAMES)]
+    for path, names in walk(
+        top, lambda path: is_ignored(path.name, IGNORED_NAMES) or path in others
+    ):
+        yield path, [name for name in names if not is_ignored(name, IGNORED_NAMES)]

@@ -69,7 +69,7 @@ def read_rows(
         have `_no_json` (the text of corrupt rows). Parquet, ORC and Avro have their columns in
         place of `value` (`parsing.typed`).
     """
-    root, parts = config.layout.root, []
+    root, parts = config.layout.root.local, []
     is_text = source.format not in TYPED_FORMATS
     decoded = [path for path in paths if is_text and is_decoded(path, source)]
     if decoded:

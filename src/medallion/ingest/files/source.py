@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -24,6 +23,7 @@ from medallion.ingest.schema.evolution import Schema
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
 
@@ -57,11 +57,11 @@ class FileSource:
         self._create_landing(config.layout.landing(source.name))
         discovery.create_queue(self._intake)
 
-    def _create_landing(self, landing: Path) -> None:
+    def _create_landing(self, landing: StoragePath) -> None:
         try:
-            landing.mkdir(parents=True, exist_ok=True)
+            landing.create_directory()
         except FileExistsError:
-            if landing.exists():  # a scan reports a broken link
+            if landing.is_stored():  # a scan reports a broken link
                 raise UsageError(
                     f"{self.context.name} cannot start: {landing} is a file. Move the file away, "
                     "create the directory, and put the file in it."
@@ -113,10 +113,10 @@ class FileSource:
     def rows_in_ledger(self) -> int:
         return ingested_rows(self.ledger.all_versions())
 
-    def can_resume(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: StoragePath) -> bool:
         return not discovery.is_queue_behind(self.context.config.layout, self.context.source.name)
 
-    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Restart at the start of the queue: the ledger knows which files are ingested."""
         first = delta_log.first_readable_version(self._intake)
         start_offset = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)

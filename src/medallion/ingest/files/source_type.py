@@ -25,7 +25,8 @@ def _backlog(config: Config, source: SourceConfig) -> Backlog:
         files=len(waiting),
         bytes=sum(file.size for file in waiting),
         unpacked=sum(
-            estimate_unpacked_size(config.layout.root / file.path, file.size) for file in waiting
+            estimate_unpacked_size((config.layout.root / file.path).local, file.size)
+            for file in waiting
         ),
         oldest=min((file.modified_at for file in waiting), default=None),
     )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 import pickle
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
@@ -37,6 +35,7 @@ from medallion.ingest.parsing.parse import parse_lines
 from medallion.spark import checkpoints, signals
 from medallion.spark.session import spark_session
 from medallion.state.ledger import Entry
+from medallion.storage.paths import Layout, StoragePath
 
 CRASH_REASON = (
     "reading this file alone kills the engine (seen twice, in a process of its own): split or "
@@ -108,7 +107,7 @@ class TrialProcess:
         config: Config,
         source: SourceConfig,
         columns: Mapping[str, str],
-        folder: Path,
+        folder: StoragePath,
     ) -> None:
         context = spark.sparkContext
         master = str(context.master)
@@ -135,7 +134,8 @@ class TrialProcess:
             steps = _count_steps(child, pickle.dumps((*self._read, self.settings, groups)))
         finally:
             _kill_process(child)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            with suppress(OSError):  # its Java may still write there
+                self._folder.delete_prefix()
         return TrialResult(max(0, steps - 1), steps > 0 and child.returncode == _JAVA_CRASHED)
 
 
@@ -212,11 +212,10 @@ _MARKER = "reading"
 class ReadAttempts:
     """The marker of one source's query, which names the files that are being read."""
 
-    def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
-        self._spark, self._checkpoint = spark, checkpoint
-        self._suspects = set(
-            (checkpoints.read_document(checkpoint, _MARKER) or {"files": []})["files"]
-        )
+    def __init__(self, spark: SparkSession, layout: Layout, query: str) -> None:
+        self._spark, self._layout, self._query = spark, layout, query
+        marker = checkpoints.read_document(layout.checkpoint(query), _MARKER)
+        self._suspects = set(marker["files"] if marker else ())
 
     def pop_suspects(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return the files that an earlier process was reading when it died, each only once."""
@@ -227,9 +226,9 @@ class ReadAttempts:
     @contextmanager
     def marked(self, entries: Sequence[Entry]) -> Iterator[None]:
         """Mark files as being read; the marker stays if Spark dies meanwhile."""
-        checkpoints.write_document(
-            self._checkpoint, _MARKER, {"files": [_version_key(entry) for entry in entries]}
-        )
+        checkpoint = self._layout.checkpoint(self._query)
+        files = [_version_key(entry) for entry in entries]
+        checkpoints.write_document(checkpoint, _MARKER, {"files": files})
         try:
             yield
         except BaseException as error:
@@ -238,9 +237,9 @@ class ReadAttempts:
                 or signals.is_shutdown_requested()
                 or spark_responds(self._spark)
             ):
-                checkpoints.delete_document(self._checkpoint, _MARKER)
+                checkpoints.write_document(checkpoint, _MARKER, None)
             raise
-        checkpoints.delete_document(self._checkpoint, _MARKER)
+        checkpoints.write_document(checkpoint, _MARKER, None)
 
 
 def spark_responds(spark: SparkSession) -> bool:

@@ -83,7 +83,7 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
     if is_deleted or (entry.moved_to is None and newest > entry.version):  # or overwritten
         return _Count(recorded, is_unread=True)
     try:
-        return _Count(count_file_rows(config.layout.root / path, source))
+        return _Count(count_file_rows((config.layout.root / path).local, source))
     except FileNotFoundError:
         # Users may delete their own files: those of a backfill, and all if nothing is archived.
         is_backfill = path_below_source(config.layout, source, entry.path) is None

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -23,6 +22,7 @@ from medallion.spark.errors import missing_jars
 from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.storage.text import Reporter, counted
 
@@ -56,7 +56,6 @@ class KafkaSource:
         self.spark, self.config, self.name = spark, config, source.name
         self.settings, self.kafka = source, broker.kafka_settings(source)
         self._bronze = config.layout.table(f"bronze.{source.name}")
-        self._checkpoint = config.layout.checkpoint(f"bronze.{source.name}")
         self.topic_ids: Mapping[str, str] = {}
 
     def poll(self) -> None:
@@ -137,7 +136,7 @@ class KafkaSource:
         """The number of ingested messages."""
         return topics.ingested_rows(self.config.layout, self.name)
 
-    def can_resume(self, checkpoint: Path) -> bool:
+    def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the checkpoint has exactly the configured topics.
 
         Spark reports topics that were added or removed as data loss.
@@ -147,10 +146,10 @@ class KafkaSource:
         except MedallionError:
             return False
         if not offsets:  # Spark may have recorded its own starting offsets
-            return not (checkpoint / "sources").exists()
+            return not (checkpoint / "sources").is_stored()
         return set(offsets[0]) == set(self.kafka.topics)
 
-    def recreate_checkpoint(self, checkpoint: Path, last: int) -> None:
+    def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Start from the ledger's offsets, and new topics from their first message."""
         self.poll()
         batch = max(self.last_in_ledger, last, 0)
@@ -169,8 +168,9 @@ class KafkaSource:
 
     def end_offsets(self, number: int) -> dict[PartitionKey, int]:
         """Return each partition's offset after a batch by the checkpoint; empty if unknown."""
+        checkpoint = self.config.layout.checkpoint(f"bronze.{self.name}")
         try:
-            documents: Any = checkpoints.source_offsets(self._checkpoint, number)
+            documents: Any = checkpoints.source_offsets(checkpoint, number)
         except MedallionError:
             return {}
         return {
@@ -286,7 +286,7 @@ class _Counts(NamedTuple):
     end: int = 0
 
 
-def _count_by_partition(bronze: Path, version: int | None) -> dict[PartitionKey, _Counts]:
+def _count_by_partition(bronze: StoragePath, version: int | None) -> dict[PartitionKey, _Counts]:
     """Count the rows that one version of bronze added, by partition."""
     what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}, min({OFFSET}), max({OFFSET}) + 1"
     rows = delta_tables.select_added_rows(bronze, version, what, f"group by {TOPIC}, {PARTITION}")

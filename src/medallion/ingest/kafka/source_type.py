@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from medallion.errors import UsageError
 from medallion.ingest.kafka import broker
 from medallion.ingest.kafka.broker import Partition
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
+from medallion.spark import checkpoints
 from medallion.state import pending_work, topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 from medallion.storage import clock
@@ -113,8 +113,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     moved = [_move_to_available(each, partitions.get(each.partition_key)) for each in known]
     # The checkpoint goes first: if the process dies here, the next run refuses again. In the
     # other order Spark would resume from the checkpoint, and skip messages.
-    if (checkpoint := layout.checkpoint(f"bronze.{source.name}")).exists():
-        shutil.rmtree(checkpoint)
+    checkpoints.start_generation(layout, f"bronze.{source.name}")
     topics.write_progress(layout, [replace(each, batch=last) for each in moved])
     if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
         return None

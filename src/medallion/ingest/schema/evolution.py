@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -34,6 +33,7 @@ from medallion.ingest.schema.growth import grow_type, maps_to_columns_sql, new_f
 from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
     FULL_TIMES,
     OFFSET,
@@ -460,7 +460,7 @@ def _origin_of(line: str, rows: DataFrame) -> str:
     return ", ".join(f"{labels.get(n, n.strip('_'))} {value}" for n, value in values.items())
 
 
-def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
+def source_columns(bronze: StoragePath, origin: Mapping[str, str]) -> dict[str, str]:
     """Return a source's own columns in its table, with types as versions spell them."""
     if not delta_tables.table_exists(bronze):
         return {}
@@ -469,7 +469,7 @@ def source_columns(bronze: Path, origin: Mapping[str, str]) -> dict[str, str]:
     return _without(dtypes, bronze_columns({}, origin))
 
 
-def has_longs_beyond_double(bronze: Path, column: str) -> bool:
+def has_longs_beyond_double(bronze: StoragePath, column: str) -> bool:
     """Return whether a column has whole numbers that a double may round, such as ids."""
     beyond = f'where "{column}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
     return bool(delta_tables.select_rows(bronze, "1", beyond))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError, MedallionError
 from medallion.state import ledger
-from medallion.storage import clock, delta_tables, files
+from medallion.storage import clock, delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FULL_TIMES, bronze_columns, column_name
 from medallion.storage.text import counted, printable
 
@@ -39,29 +39,32 @@ class SchemaVersion:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def read_versions(directory: Path) -> list[SchemaVersion]:
+def read_versions(directory: StoragePath) -> list[SchemaVersion]:
     """Return all versions, the oldest first.
 
     Raises:
         MedallionError: a file there is not a version.
     """
     versions = []
-    for file in directory.glob("*.json"):
+    for name, _ in directory.list_files():
+        file = directory / name
+        if not name.endswith(".json"):  # being written
+            continue
         try:
-            versions.append(_read_version(int(file.stem), file))
+            versions.append(_read_version(int(name.removesuffix(".json")), file))
         except (OSError, ValueError, TypeError) as error:
             raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
     return sorted(versions, key=lambda each: each.version)
 
 
-def newest_names(directory: Path) -> Mapping[str, str]:
+def newest_names(directory: StoragePath) -> Mapping[str, str]:
     """Return the newest version's original names of fields by path."""
     versions = read_versions(directory)
     return versions[-1].names if versions else {}
 
 
-def _read_version(number: int, file: Path) -> SchemaVersion:
-    version = SchemaVersion(**json.loads(file.read_text(encoding="utf-8")))
+def _read_version(number: int, file: StoragePath) -> SchemaVersion:
+    version = SchemaVersion(**json.loads(file.read()))
     columns = version.columns
     if version.version != number:
         raise ValueError(f"its version is {version.version}")
@@ -73,7 +76,10 @@ def _read_version(number: int, file: Path) -> SchemaVersion:
 
 
 def add_version(
-    directory: Path, columns: Mapping[str, str], why: str, names: Mapping[str, str] | None = None
+    directory: StoragePath,
+    columns: Mapping[str, str],
+    why: str,
+    names: Mapping[str, str] | None = None,
 ) -> SchemaVersion:
     """Write the next version atomically.
 
@@ -89,14 +95,13 @@ def add_version(
     now = clock.format_time(clock.now_micros())
     all_names = {**(known[-1].names if known else {}), **(names or {})}
     version = SchemaVersion(number, now, why, {**before, **columns}, all_names)
-    directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(asdict(version), indent=2) + "\n"
-    files.write_atomic(directory / f"{version.version}.json", text)
+    (directory / f"{version.version}.json").write_atomic(text)
     return version
 
 
 def declare_columns(
-    directory: Path,
+    directory: StoragePath,
     name: str,
     declared: Mapping[str, str],
     key: str = "schema",

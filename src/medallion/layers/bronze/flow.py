@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event
@@ -113,12 +112,12 @@ class Bronze(Flow):
         )
         should_recreate = is_lost or not source.can_resume(checkpoint)
         if should_recreate:
-            shutil.rmtree(checkpoint, ignore_errors=True)
+            checkpoints.start_generation(self.config.layout, self.name)
         last_in_ledger = source.last_in_ledger
         if last_in_ledger is not None:  # None if the source keeps no ledger
             writer.repair_ledger(last_in_ledger)
         if should_recreate:
-            source.recreate_checkpoint(checkpoint, max(planned, newest))
+            source.recreate_checkpoint(self.checkpoint, max(planned, newest))
         if is_lost:
             self.say(f"  {self.name}: recreated its missing or corrupt checkpoint from the ledger")
 

@@ -63,7 +63,7 @@ class BronzeWriter:
         self.lines: dict[int, int] = {}
         self._table = config.layout.table(name)
         self._properties = config.properties(name)
-        self._checkpoint = config.layout.checkpoint(name)
+        self._layout = config.layout
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -265,7 +265,7 @@ class BronzeWriter:
         return delta_log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
-        return checkpoints.query_id(self._checkpoint)
+        return checkpoints.query_id(self._layout.checkpoint(self._name))
 
 
 def _first_lines(rows: DataFrame) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +26,7 @@ from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 _BEFORE_1970 = "before 1970: "  # and the source: name of an observed metric
@@ -52,13 +52,13 @@ class Gold(Flow):
                 groups cannot be computed one by one.
             UsageError: the checkpoint is lost, and without it rows would be written twice.
         """
-        table, checkpoint, (target,) = self.table, self.checkpoint, self.target_paths
+        table, (target,) = self.table, self.target_paths
         definition = gold_definition(table)
         self._refuse_changed(definition)
         if table.output_mode == "append":  # a new checkpoint would append all rows again
-            recovery.refuse_lost_checkpoint(self.name, checkpoint, self.target_paths, recorded)
-        elif reason := recovery.find_mismatch(checkpoint, self.target_paths):
-            recovery.drop_checkpoint(checkpoint)
+            recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
+        elif reason := recovery.find_mismatch(self.checkpoint, self.target_paths):
+            recovery.drop_checkpoint(self.config.layout, self.name)
             self.say(f"  {self.name}: {reason}: recomputed from all of silver")
         self.log_pinned_settings()
         silver = self._silver_streams()
@@ -69,7 +69,7 @@ class Gold(Flow):
             refuse_unmergeable(name, rows)
         self._create_table(rows)
         mode: str = table.output_mode
-        sink: Sink | Path = target
+        sink: Sink | StoragePath = target
         if mode == "update":
             merge = GroupMerge(self.spark, self.config, table)
             rows, mode, sink = merge.touched(*silver.values()), "append", Sink(merge)
@@ -79,7 +79,7 @@ class Gold(Flow):
         writer = rows.writeStream.outputMode(mode)
         if mode == "complete":  # the definition may have changed if all is recomputed
             writer = writer.option("overwriteSchema", "true")
-        self.run = query.start_query(writer, self.name, checkpoint, trigger, sink)
+        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
         self.run.find_failing_part = self._find_failing_part
         return self.run
 
@@ -98,8 +98,8 @@ class Gold(Flow):
         has_rows = checkpoints.last_committed(checkpoint) >= 0 or has_written
         if not has_rows and recorded not in (None, definition):
             # The first batch failed, and left state of other types.
-            recovery.drop_checkpoint(checkpoint)
-        then = checkpoints.first_definition(checkpoint, definition, has_written)
+            recovery.drop_checkpoint(self.config.layout, self.name)
+        then = checkpoints.first_definition(self.checkpoint, definition, has_written)
         refuse_changed_gold(self.config, self.table, then)
 
     def _create_table(self, rows: DataFrame) -> None:
@@ -184,7 +184,7 @@ class Gold(Flow):
         """Return the parts of its SQL, each by itself."""
         return gold_parts(self.spark, self.config, self.table, self._silver_streams())
 
-    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
+    def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: complete mode and merges rewrite files of older rows."""
         return ValidationInput(delta_reads.rows_at(self.spark, self.target_paths[0]))
 

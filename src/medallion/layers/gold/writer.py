@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import and_
-from pathlib import Path
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +15,7 @@ from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import per_group, windowed
 from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
+from medallion.storage.paths import StoragePath
 
 
 def refuse_unmergeable(name: str, rows: DataFrame) -> None:
@@ -89,7 +89,9 @@ def _in_groups(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> Data
     return left.join(F.broadcast(right), on=same, how="left_semi")
 
 
-def _merge(spark: SparkSession, target: Path, groups: DataFrame, keys: Sequence[str]) -> None:
+def _merge(
+    spark: SparkSession, target: StoragePath, groups: DataFrame, keys: Sequence[str]
+) -> None:
     """Merge groups by their keys. An unchanged group is not updated: the change feed omits it."""
     measures = [field for field in groups.schema if field.name not in keys]
     # Maps and variants cannot be compared.

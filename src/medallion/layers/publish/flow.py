@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,18 +74,16 @@ class Publish(Flow):
         """
         _, definition = self._changes()
         self._refuse_lower_versions(definition)
-        # It exists already if a process was killed within this function.
-        old = self.checkpoint.with_name(f".{self.checkpoint.name}.old")
-        planned = max(map(checkpoints.last_planned, (self.checkpoint, old)))
+        planned = checkpoints.last_planned(self.checkpoint)
         last = max(planned, self._output.last_batch, recorded)
-        shutil.rmtree(old, ignore_errors=True)
-        if self.checkpoint.exists():
-            self.checkpoint.rename(old)
-        self._output.remove_all()
+        new = checkpoints.next_generation(self.config.layout, self.name)
         if last >= 0:
-            checkpoints.write_start(self.spark, self.checkpoint, last, None)
-            checkpoints.write_document(self.checkpoint, _DEFINITION, dict(definition))
-        shutil.rmtree(old, ignore_errors=True)
+            checkpoints.write_start(self.spark, new, last, None)
+            checkpoints.write_document(new, _DEFINITION, dict(definition))
+        # The query refuses to start without it: a process may die before the next two lines.
+        (self.checkpoint / "metadata").delete()
+        self._output.remove_all()
+        checkpoints.start_generation(self.config.layout, self.name)
 
     def _changes(self) -> tuple[DataFrame, Mapping[str, str]]:
         """Return the stream of changes, and its definition: columns and output."""

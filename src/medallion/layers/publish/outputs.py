@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -21,7 +19,7 @@ from medallion.config.operations import Login
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars
-from medallion.storage import files
+from medallion.storage.paths import StoragePath
 
 MANIFEST = "_files.json"
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
@@ -44,7 +42,7 @@ _BATCH_NAME = re.compile(r"\d{8,}")
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
-def change_stream(spark: SparkSession, table: Path) -> DataFrame:
+def change_stream(spark: SparkSession, table: StoragePath) -> DataFrame:
     """Return a stream of a table's current rows, then of each change, from Delta's change feed.
 
     Returns:
@@ -87,13 +85,13 @@ class FilesOutput:
         to: the file format.
     """
 
-    def __init__(self, name: str, directory: Path, to: ToFiles) -> None:
+    def __init__(self, name: str, directory: StoragePath, to: ToFiles) -> None:
         self._name, self._directory, self._format = name, directory, to.format
 
     @property
     def last_batch(self) -> int:
         """The last complete batch; -1 if there is none."""
-        names = [p.name for p in self._directory.iterdir()] if self._directory.is_dir() else []
+        names = [path.name for path in self._directory.children()]
         batches = sorted((int(n) for n in names if _BATCH_NAME.fullmatch(n)), reverse=True)
         return next((b for b in batches if _is_complete(self._batch_directory(b))), -1)
 
@@ -132,26 +130,24 @@ class FilesOutput:
         )
         rows = int(observation.get["rows"])
         if not rows:
-            shutil.rmtree(directory)
+            directory.delete_prefix()
             return
-        for path in (*directory.iterdir(), directory, self._directory, self._directory.parent):
-            files.sync(path)
-        names = sorted(p.name for p in directory.iterdir() if p.name.startswith("part-"))
-        files.write_atomic(directory / MANIFEST, json.dumps({"files": names, "rows": rows}))
+        directory.sync()
+        names = [path.name for path in directory.children() if path.name.startswith("part-")]
+        (directory / MANIFEST).write_atomic(json.dumps({"files": names, "rows": rows}))
 
     def remove_all(self) -> None:
         """Remove all batches, manifests first, so that no reader takes a partial batch as valid."""
-        for manifest in self._directory.glob(f"*/{MANIFEST}"):
-            manifest.unlink()
-        if self._directory.exists():
-            shutil.rmtree(self._directory)
+        for batch in self._directory.children():
+            (batch / MANIFEST).delete()
+        self._directory.delete_prefix()
 
-    def _batch_directory(self, batch: int) -> Path:
+    def _batch_directory(self, batch: int) -> StoragePath:
         return self._directory / f"{batch:08}"
 
 
-def _is_complete(directory: Path) -> bool:
-    return (directory / MANIFEST).exists()
+def _is_complete(directory: StoragePath) -> bool:
+    return (directory / MANIFEST).is_stored()
 
 
 class TopicOutput:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -34,6 +33,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TIME_DIGITS
 from medallion.storage.text import Reporter, counted
 
@@ -292,7 +292,7 @@ class Silver(Flow):
         assert self._lookup, f"{self.name} has no lookup table"
         return f"{counted(unmatched, 'row')} unmatched in {self._lookup.name}"
 
-    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
+    def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, with the older rows that have the key of a new row, if any.
 
         So an expectation of unique keys covers the complete table. A suite names the configured

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -21,6 +20,7 @@ from medallion.layers.silver.transform import has_identity
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
 
 TIME_DIGITS_RULE = "time_digits"
@@ -93,7 +93,7 @@ def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
 
 
 def has_unique_keys(
-    table: Path, files: Sequence[Path] | None, key: Sequence[str], event_time: str
+    table: StoragePath, files: Sequence[StoragePath] | None, key: Sequence[str], event_time: str
 ) -> bool:
     """Return whether no row of some data files has the key of another row of the table.
 
@@ -133,7 +133,7 @@ def has_unique_keys(
     return True
 
 
-def _are_all_files(table: Path, files: Sequence[Path]) -> bool:
+def _are_all_files(table: StoragePath, files: Sequence[StoragePath]) -> bool:
     return {file.name for file in delta_tables.data_files(table)} <= {file.name for file in files}
 
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,8 +25,9 @@ from medallion.spark import checkpoints
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import CONFIG_TYPES
-from medallion.storage import delta_tables, files
-from medallion.storage.paths import unsupported_path_reason, without_dotdot
+from medallion.storage import delta_tables
+from medallion.storage.files import is_directory
+from medallion.storage.paths import StoragePath, unsupported_path_reason, without_dotdot
 
 _COPY, _RULES = "reference", "reference_rules"  # names beside the checkpoint
 
@@ -70,9 +69,10 @@ class LookupJoin:
         self._spark, self._enrich, self.rules = spark, source.lookup, rules
         self.name = source.lookup.file
         self._setting = f"{config.pipeline_file}: sources.{source.name}.enrich.on"
-        self._path = without_dotdot(config.layout.root / self.name)
+        self._path = StoragePath(without_dotdot((config.layout.root / self.name).local))
         names = (source.rows_table, f"quarantine.{source.name}")
-        self._checkpoint = config.layout.checkpoint(names[0])
+        self._query = names[0]
+        self._checkpoint = config.layout.checkpoint(self._query)
         self._targets = [config.layout.table(name) for name in names]
         self._types: Mapping[str, str] = {}
         recorded = checkpoints.read_document(self._checkpoint, _RULES) or {}
@@ -148,7 +148,7 @@ class LookupJoin:
             reason = one_line(str(error))
             raise MedallionError(f"{self.name} cannot be read: {reason}.") from None
 
-    def _copy_for(self, batch: int) -> Path:
+    def _copy_for(self, batch: int) -> StoragePath:
         """Return the path of the copy that a batch reads; make it if the lookup table changed.
 
         Raises:
@@ -160,30 +160,28 @@ class LookupJoin:
         )
         last = directory / str(noted["of"]) if noted else None
         if last and recovery.has_written(self._checkpoint, self._targets, batch):
-            if last.is_dir():
+            if last.is_stored():
                 return last
-            name = self._checkpoint.name
             raise MedallionError(
                 f"{last} is gone, the copy of {self.name} that interrupted batch {batch} started "
-                f"with. Rebuild the table with medallion refresh {name}."
+                f"with. Rebuild the table with medallion refresh {self._query}."
             )
         table = self._open()
         version = hashlib.sha256(f"{table.version} {self._ddl}".encode()).hexdigest()
         copy = directory / version
-        if copy == last and copy.is_dir():
+        if copy == last and copy.is_stored():
             return copy
         with self._named_errors():
             table.rows().write.mode("overwrite").parquet(str(copy))
-        for path in (*copy.iterdir(), copy, directory):
-            files.sync(path)
+        copy.sync()
         checkpoints.write_document(self._checkpoint, _COPY, {"of": version})
-        for other in directory.iterdir():
+        for other in directory.children():
             if other != copy:
-                shutil.rmtree(other)
+                other.delete_prefix()
         return copy
 
 
-def recorded_lookup_rules(checkpoint: Path) -> tuple[str, ...]:
+def recorded_lookup_rules(checkpoint: StoragePath) -> tuple[str, ...]:
     """Return the names of all lookup rules so far, under which rows may be in quarantine."""
     return tuple((checkpoints.read_document(checkpoint, _RULES) or {}).get("names", ()))
 
@@ -203,7 +201,7 @@ class LookupTable:
 
 
 def open_lookup_table(
-    spark: SparkSession, path: Path, name: str, types: Mapping[str, str]
+    spark: SparkSession, path: StoragePath, name: str, types: Mapping[str, str]
 ) -> LookupTable:
     """Open a lookup table.
 
@@ -216,10 +214,10 @@ def open_lookup_table(
     Raises:
         MedallionError: it does not exist, or cannot be read.
     """
-    if path.is_dir():
+    if is_directory(path):
         return _open_delta(spark, path, name, types)
     try:
-        with open_unpacked(path) as file:
+        with open_unpacked(path.local) as file:
             data = file.read()
     except FileNotFoundError:
         raise MedallionError(f"{name}: no such file or Delta table.") from None
@@ -236,7 +234,7 @@ def open_lookup_table(
 
 
 def _open_delta(
-    spark: SparkSession, path: Path, name: str, types: Mapping[str, str]
+    spark: SparkSession, path: StoragePath, name: str, types: Mapping[str, str]
 ) -> LookupTable:
     if not delta_tables.table_exists(path):
         raise MedallionError(f"{name}: this directory is not a Delta table.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -21,6 +20,7 @@ from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
 from medallion.storage.text import Reporter, counted
 
@@ -86,7 +86,7 @@ class Scd(Flow):
             "last_batch": run.unrecorded_batches(since).stop - 1,
         }
 
-    def validation_input(self, files: Sequence[Path] | None) -> ValidationInput:
+    def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: a merge rewrites files of older rows."""
         rows = delta_reads.rows_at(self.spark, self.target_paths[0])
         return ValidationInput(rows, merge_keys(self.source))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -19,6 +18,7 @@ from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import bind_rules
 from medallion.spark import checkpoints, delta_reads
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
 
 # Recording a batch reads its offsets, and Spark keeps those of the last 100 batches.
 MAX_UNRECORDED_BATCHES = 80
@@ -60,10 +60,10 @@ class Backpressure:
 class SilverTables:
     """The paths of the tables of one source, and of the checkpoint of silver's query."""
 
-    bronze: Path
-    silver: Path
-    quarantine: Path
-    checkpoint: Path
+    bronze: StoragePath
+    silver: StoragePath
+    quarantine: StoragePath
+    checkpoint: StoragePath
 
     @classmethod
     def of_source(cls, config: Config, name: str) -> SilverTables:
@@ -85,7 +85,7 @@ class SilverTables:
             start = checkpoints.delta_offset(self.checkpoint, batch - 1)
             end = checkpoints.delta_offset(self.checkpoint, batch)
         except MedallionError as error:
-            name = self.checkpoint.name
+            name = f"silver.{self.silver.name}"
             raise UsageError(
                 f"{name}: batch {batch} is not recorded, and its checkpoint no longer has what it "
                 f"read. Rebuild the table and its checkpoint with medallion refresh {name}."
@@ -112,8 +112,8 @@ class SilverTables:
             if is_first
             else delta_log.added_files(self.bronze, first, last)
         )
-        if not all(file.exists() for file in files):
-            name = self.checkpoint.name
+        if not all(file.is_stored() for file in files):
+            name = f"silver.{self.silver.name}"
             raise UsageError(
                 f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild "
                 f"the table and its checkpoint with medallion refresh {name}."
@@ -205,6 +205,6 @@ class SilverWriter:
         return counts
 
 
-def append_rows(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+def append_rows(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
     """Append rows to a Delta table in one commit, with options of Delta's writer."""
     rows.write.format("delta").mode("append").options(**options).save(str(table))
