@@ -429,12 +429,12 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     text = (conf / "pipeline.yaml").read_text()
     key = "    event_time: event_at\n"
     (conf / "pipeline.yaml").write_text(text.replace(key, f"{key}    expect_every: 1 h\n"))
-    line = "stale: event never had a row (expect_every: 1 hour)"
+    line = "stale: event: never had a row (expect_every: 1 hour)"
     assert main.main(["nightly"]) == 1
     assert f"medallion: {line}" in capsys.readouterr().err.splitlines()
     assert main.main(["status"]) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert (first, second) == ("NOT HEALTHY. stale: event", f"  stale: event: {line[7:]}")
+    assert (first, second) == ("NOT HEALTHY. stale: event", f"  {line}")
     assert len(rows_of(table.local, "number")) == 2
 
 

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from medallion.cli import render_runs
+from medallion.config.values import Duration
 from medallion.inspect.balance import Balance
+from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.outcome import GateResult, Outcome
@@ -81,3 +83,14 @@ def test_nightly_text_not_balanced_beside_failure(outcome: Outcome, verdict: str
     assert outcome.is_good == (verdict is not None)
     is_named = "rejected: landing/a/1.png: no text" in lines
     assert is_named == (verdict is not None and "but" in verdict)
+
+
+def test_nightly_text_of_stale_table_is_balanced() -> None:
+    """Its rows add up: the verdict names it, and the status is 1."""
+    stale = [StaleTable("a", Duration.parse("1 day"), None)]
+    outcome = Outcome({"all": 0.0}, balances=LANDED, stale=stale)
+    assert "balanced" in render_runs.nightly_text(outcome, []).splitlines()
+    assert not outcome.is_good
+    assert render_runs.nightly_failures(outcome) == [
+        "stale: a: never had a row (expect_every: 1 day)"
+    ]

@@ -101,8 +101,8 @@ def test_stale_tables_nothing_expected(config: Config) -> None:
 def test_stale_table_says_since_when() -> None:
     tables = [StaleTable("event", DAY, NOW), StaleTable("gold.x", Duration.parse("26 h"), None)]
     assert list(map(str, tables)) == [
-        "event has had no new rows since 2023-11-14T22:13:20Z (expect_every: 1 day)",
-        "gold.x never had a row (expect_every: 26 hours)",
+        "event: no new rows since 2023-11-14T22:13:20Z (expect_every: 1 day)",
+        "gold.x: never had a row (expect_every: 26 hours)",
     ]
     assert stale_json(tables) == [
         {"name": "event", "expect_every": "1 day", "since": "2023-11-14T22:13:20Z"},

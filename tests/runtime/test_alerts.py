@@ -84,6 +84,7 @@ def test_alert_is_posted_without_values_of_rows(home: Home, receiver: Receiver) 
     assert rest == [
         "NOT HEALTHY. failed: silver.event; unread files: landing",
         "- failed silver.event: retry",
+        "medallion status has the messages.",
     ]
     assert document["problems"] == [
         {"code": "failed", "subject": "silver.event", "remedy": "retry"},

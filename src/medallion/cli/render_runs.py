@@ -112,7 +112,7 @@ def _balance_line(outcome: Outcome) -> str:
     """Return one line, which is `balanced` only if the run has no errors."""
     if not outcome.is_counted or accounting.unbalanced(outcome.balances):
         return "NOT BALANCED"
-    if not outcome.is_good:
+    if outcome.has_failed:
         return "the rows that were read add up, but the run has failed: see the errors"
     exceptions = attention_summary(outcome.files)
     return f"balanced, but {exceptions}:" if exceptions else "balanced"

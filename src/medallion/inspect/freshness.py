@@ -26,11 +26,16 @@ class StaleTable:
     expect_every: Duration
     since: int | None
 
-    def __str__(self) -> str:
+    @property
+    def sentence(self) -> str:
+        """Return since when it is stale, without its name."""
         if self.since is None:
-            return f"{self.name} never had a row (expect_every: {self.expect_every})"
+            return f"never had a row (expect_every: {self.expect_every})"
         since = clock.format_time(self.since)
-        return f"{self.name} has had no new rows since {since} (expect_every: {self.expect_every})"
+        return f"no new rows since {since} (expect_every: {self.expect_every})"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.sentence}"
 
 
 def last_arrivals(config: Config, run_state: RunState) -> dict[str, int | None]:

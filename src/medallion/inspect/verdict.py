@@ -211,7 +211,7 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     yield from _refresh_problems(config)
     yield from _file_problems(seen.files)
     for stale in seen.stale:
-        yield Problem(ProblemCode.STALE, stale.name, str(stale), _freshness_remedy(stale))
+        yield Problem(ProblemCode.STALE, stale.name, stale.sentence, _freshness_remedy(stale))
     yield from _disk_problems(config)
     yield from _rescued_problems(config, seen.run_state)
     for line in seen.unread:

@@ -86,6 +86,8 @@ def alert_text(
     for each in verdict.errors:
         sentence = f"{each.sentence}: " if details else ""
         lines.append(f"- {each.code.label} {each.subject}: {sentence}{each.remedy}")
+    if verdict.errors and not details:
+        lines.append("medallion status has the messages.")
     return "\n".join(map(printable, lines))
 
 

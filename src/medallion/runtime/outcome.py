@@ -86,10 +86,15 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Return whether nothing failed."""
+        """Return whether nothing failed, and no table is stale."""
+        return not self.has_failed and not self.stale
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a query, a gate or a file failed, or a balance does not add up."""
         is_blocked = any(gate.blocking_failures for gate in self.gates)
         has_failed = is_blocked or bool(self.errors) or self.files.has_failures
-        return not (has_failed or self.stale or unbalanced(self.balances))
+        return has_failed or bool(unbalanced(self.balances))
 
 
 def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) -> None:
