@@ -14,7 +14,6 @@ from medallion.config.model import Config
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.layers.silver.scd import ChangeMerge, table_rows
-from medallion.spark import checkpoints
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import Layout
 from tests.layers.silver.test_changes import (
@@ -44,8 +43,8 @@ class Merged:
         self.table = self.config.layout.table(f"silver.{self.source.name}")
         self.log = self.config.layout.table(self.source.rows_table)
         checkpoint = self.config.layout.checkpoint(f"silver.{self.source.name}")
-        checkpoints.write_document(checkpoint, "metadata", {"id": "query"})
-        (checkpoint / "metadata.json").local.rename(checkpoint / "metadata")
+        checkpoint.local.mkdir(parents=True)
+        (checkpoint / "metadata").local.write_text('{"id": "query"}')
         empty = frame(self.spark, [])
         rows, properties = table_rows(empty, self.source), self.config.properties("silver.a")
         delta_tables.create_table(self.table, rows.schema.json(), properties)
