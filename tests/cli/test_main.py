@@ -37,7 +37,7 @@ from tests.support.lakehouse import rows_of
 
 COMMANDS = {
     "init": ["DIR"],
-    "setup": ["--kafka"],
+    "setup": ["--kafka", "--s3"],
     "add": ["--dry-run", "--land"],
     "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],

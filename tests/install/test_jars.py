@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import UsageError
-from medallion.install.jars import Extra, cache_dir, class_path, listed_jars, missing_jars
+from medallion.install.jars import (
+    Extra,
+    cache_dir,
+    class_path,
+    listed_jars,
+    missing_jars,
+    spark_home,
+)
 
 
 @pytest.fixture
@@ -31,6 +38,11 @@ def install(folder: Path, *extras: Extra) -> list[Path]:
 def test_delta_jar_has_the_version_of_its_package() -> None:
     versions = {jar.version for jar in listed_jars() if jar.group == "io.delta"}
     assert versions == {version("delta-spark")}
+
+
+def test_s3_jar_has_the_version_of_hadoop() -> None:
+    (version_,) = (jar.version for jar in listed_jars(Extra.S3) if jar.artifact == "hadoop-aws")
+    assert (spark_home() / f"jars/hadoop-client-api-{version_}.jar").is_file()
 
 
 def test_cache_is_the_users_or_the_given_one(monkeypatch: pytest.MonkeyPatch) -> None:

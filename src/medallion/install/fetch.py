@@ -20,6 +20,9 @@ from medallion.install.jars import Jar, spark_home
 from medallion.storage.files import write_atomic
 from medallion.storage.text import Reporter, counted
 
+_LOG_LINES = 30
+"""The most lines of Ivy's output that a failure shows; its summary is at the end."""
+
 
 def fetch_jars(jars: Sequence[Jar], target: Path, report: Reporter) -> None:
     """Download jars into a folder; after an interruption, only those that are missing.
@@ -40,7 +43,8 @@ def fetch_jars(jars: Sequence[Jar], target: Path, report: Reporter) -> None:
         if ivy.jars:  # perhaps for an authority that is new to a Java from a wheel
             ivy.run(_trust_options(Path(folder)))
         if ivy.jars:
-            report(ivy.log.read_text(errors="replace"))
+            for line in ivy.log.read_text(errors="replace").splitlines()[-_LOG_LINES:]:
+                report(line)
             raise UsageError(
                 f"{counted(len(ivy.jars), 'jar')} could not be fetched: {ivy.jars[0].file_name}. "
                 "Check the network, or let MEDALLION_IVY_SETTINGS name an ivysettings.xml with "

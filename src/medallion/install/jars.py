@@ -21,6 +21,7 @@ class Extra(StrEnum):
     """Jars that only some projects need; the value is the option of `medallion setup`."""
 
     KAFKA = "kafka"
+    S3 = "s3"
 
 
 @dataclass(frozen=True)
