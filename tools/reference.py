@@ -61,7 +61,7 @@ INTRODUCTION = f"""\
 <!-- Written by tools/reference.py from src/medallion/config/: change it there. -->
 # Configuration reference
 
-Every key of `conf/pipeline.yaml`, and the environment variables. An unknown key is an error that
+Every key of `pipeline.yaml`, and the environment variables. An unknown key is an error that
 names it. Examples are in [configuration.md](configuration.md).
 
 | value | written as |
@@ -181,9 +181,15 @@ def login_rows() -> list[tuple[str, ...]]:
         ("`MEDALLION_HOME`", "a local path", "`data/lakehouse`", "The root of all data."),
         (
             "`MEDALLION_CONF`",
+            "a folder or file",
+            "the current folder",
+            "The project: its folder, its `conf/` or its pipeline.yaml; from the environment only.",
+        ),
+        (
+            "`MEDALLION_CACHE`",
             "a folder",
-            "`conf`",
-            "The folder of pipeline.yaml; from the environment only.",
+            "`~/.cache/medallion`",
+            "What `medallion setup` fetches; from the environment only.",
         ),
         (
             "`MEDALLION_MASTER`",
