@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
-from medallion.spark import session
+from medallion.spark import session, settings
 from medallion.spark.session import session_of_command, spark_session
-from medallion.spark.settings import DEFAULTS, FIXED, logging_file, session_settings
+from medallion.spark.settings import DEFAULTS, FIXED, jar_settings, logging_file, session_settings
 from tests.support import PROJECT
 
 
@@ -41,6 +41,19 @@ def test_settings_of_the_project_replace_single_defaults(tmp_path: Path) -> None
     own = session_settings(config(tmp_path, "spark.driver.memory 9g\n"))
     assert own == {**default, "spark.driver.memory": "9g"}
     assert default["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_jars_of_the_cache_are_added_to_the_project_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "class_path", lambda _: [Path("/cache/a.jar"), Path("/b.jar")])
+    own = {"spark.driver.extraClassPath": "/own.jar", "spark.ui.enabled": "false"}
+    found = jar_settings(load({}, PROJECT), own, has_executors=False)
+    assert found == {"spark.driver.extraClassPath": "/own.jar:/cache/a.jar:/b.jar"}
+    found = jar_settings(load({}, PROJECT), {}, has_executors=True)
+    assert found["spark.jars"] == "/cache/a.jar,/b.jar"
+    monkeypatch.setattr(settings, "class_path", lambda _: [])
+    assert jar_settings(load({}, PROJECT), own, has_executors=True) == {}
 
 
 def test_logging_of_the_project_replaces_the_default(tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ def spark_session(
     if not submitted:
         _refuse_another_spark()
         use_java()
-        settings |= jar_settings(config, settings, has_executors=not local)
+        is_one_process = bool(local) and not master.startswith("local-cluster")
+        settings |= jar_settings(config, settings, has_executors=not is_one_process)
         log4j = logging_file(config).absolute().as_uri()
         options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
         java = (*options, _JAVA_OPTIONS, work.java)
