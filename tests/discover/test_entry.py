@@ -57,6 +57,17 @@ def test_a_mapping_in_braces_is_refused() -> None:
         entry.add_entries("sources: {a: {b: 1}}\n", {"sources": ["c:", "  d: 1"]})
 
 
+def test_floating_point_keys_are_text(conf: Path) -> None:
+    """Without a column like a key, all are keys; silver refuses floating-point ones."""
+    file = conf.parents[1] / "b.csv"
+    file.write_text("shop,amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
+    assert main.main(["add", "sales", str(file)]) == 0
+    source = load().sources["sales"]
+    assert source.keys == ("shop", "amount_as_text", "time")
+    assert source.silver["amount_as_text"] == "cast(amount as string)"
+    assert source.silver["amount"] == "amount"
+
+
 def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = conf.parents[1]
     command = ["add", "new", str(folder / "a.json")]

@@ -66,11 +66,21 @@ class NewSource:
     @property
     def key_names(self) -> list[str]:
         """The silver columns of the keys; without a candidate, all without nulls."""
-        rows = len(self.description.rows)
-        complete = [c for c in self.columns if len(c.values) == rows]
-        scalars = [c for c in complete if c.type not in ("struct", "array")]
-        names = [column.name for column in (self.keys[0] if self.keys else scalars)]
+        scalars = ("string", "long", "double", "boolean", "timestamp")
+        keys = self.keys[0] if self.keys else self._complete(*scalars)
+        in_text = {column.name: f"{column.name}_as_text" for column in self.text_keys}
+        names = [in_text.get(column.name, column.name) for column in keys]
         return list(dict.fromkeys([*names, self.event_time]))  # keys must have the event time
+
+    @property
+    def text_keys(self) -> list[Column]:
+        """The columns whose text is a key, since floating-point numbers cannot be one."""
+        return [] if self.keys else self._complete("double")
+
+    def _complete(self, *types: str) -> list[Column]:
+        """Return the columns of these types without nulls."""
+        rows = len(self.description.rows)
+        return [c for c in self.columns if len(c.values) == rows and c.type in types]
 
 
 def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
@@ -134,6 +144,10 @@ def source_entry(source: NewSource) -> list[str]:
     comments = [f"medallion add, from {counted(len(source.files), 'file')}: {names}"]
     comments += [*description.reasons, *(f"choose: {choice}" for choice in description.choices)]
     silver = [_silver_line(column, source) for column in source.columns]
+    silver += [
+        f"{column.name}_as_text: {_yaml_scalar(f'cast({column.sql} as string)')} # for the keys"
+        for column in source.text_keys
+    ]
     if source.times:
         (_, time_format), *others = source.times
         time_reason = f"{time_format.reason}, {min(time_format.times)} to {max(time_format.times)}"
