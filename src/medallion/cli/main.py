@@ -144,9 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 
     init = add("init", "write the files of a new project", has_json=False)
     init.add_argument("folder", nargs="?", default=".", type=_path, metavar="DIR")
-    setup = add("setup", "fetch the jars and Java that Spark needs, once", has_json=False)
-    setup.add_argument("--kafka", action="store_true", help="and the jars for Kafka")
-    setup.add_argument("--s3", action="store_true", help="and the jars for paths on S3")
+    _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
     _add_land(add("land", "generate test data and land it"))
@@ -192,6 +190,11 @@ def _add_add(add: argparse.ArgumentParser) -> None:
     )
     add.add_argument("--dry-run", action="store_true", help="print the entry and write nothing")
     add.add_argument("--land", action="store_true", help="copy the files to landing as well")
+
+
+def _add_setup(setup: argparse.ArgumentParser) -> None:
+    setup.add_argument("--kafka", action="store_true", help="and the jars for Kafka")
+    setup.add_argument("--s3", action="store_true", help="and the jars for paths on S3")
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
