@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test: broker ## run the test suite, in two processes
 test-slow: broker classes ## run the long tests, before a release (half an hour)
 	@$(WITH_JAVA) $(PYTEST) -m slow $(PYTEST_ARGS)
 	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
+
+wheel: setup ## build the wheel, into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 check: setup ## check lint, format and types
 	$(BIN)/ruff check
