@@ -181,7 +181,7 @@ def test_backfill_by_another_path_to_the_root(home: Home, tmp_path: Path) -> Non
 @pytest.mark.parametrize("is_configured", [False, True])
 @pytest.mark.parametrize("way", ["link", "folder", "root", "landing", "file", "linked file"])
 def test_canonical_path(home: Home, tmp_path: Path, way: str, is_configured: bool) -> None:
-    root = home.layout.root
+    root = home.layout.root.local
     file = home.land("sub/a.json")
     (tmp_path / "link").symlink_to(root)
     (tmp_path / "old").mkdir()
