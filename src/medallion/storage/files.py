@@ -87,7 +87,8 @@ def walk(top: Path, is_skipped: Callable[[Path], bool]) -> Iterator[tuple[Path, 
 
 def temporary_path(file: Path) -> Path:
     """Return the path at which a file is written first; Spark and file listing ignore its name."""
-    return file.with_name(f".{file.name}.tmp")
+    end = os.fsencode(file.name)[-(_LONGEST_NAME - len(".tmp.")) :]
+    return file.with_name(f".{os.fsdecode(end)}.tmp")
 
 
 def read_if_exists(file: Path) -> str | None:

@@ -12,6 +12,7 @@ from medallion.ingest.files import archive, content, discovery, listing
 from medallion.ingest.files.verify import verify_files
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import PENDING, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.storage import files
 from tests.support.home import Home
 
 
@@ -84,7 +85,7 @@ def test_reject_never_replaces_a_file(home: Home, monkeypatch: pytest.MonkeyPatc
     other.parent.local.mkdir(parents=True)
     other.local.write_text("another one")
     file = home.land("a.json", "mine")
-    monkeypatch.setattr(archive, "free_path", lambda path, *_: path)
+    monkeypatch.setattr(files, "free_path", lambda path, *_: path)
     entry = put_aside(home, home.path("a.json"))[home.path("a.json")]
     assert (other.local.read_text(), file.read_text()) == ("another one", "mine")
     assert entry.moved_to is None
