@@ -467,3 +467,4 @@ def test_purge_leaves_the_newest_version(config: Config) -> None:
     assert len(list(path.glob("*.parquet"))) == len(DeltaTable(path).file_uris())
     append(config, 1)
     assert delta_tables.row_count(StoragePath(path)) == 3
+    assert delta_tables.row_count(StoragePath(path), newest) == 2

@@ -13,6 +13,7 @@ from medallion.state.runs import RUNS, GateRecord, QueryTotals, RescuedField, Re
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import TableSpec
+from tests.support.home import Home
 
 NOON = 1_700_000_000_000_000
 
@@ -190,3 +191,15 @@ def test_validated_version_of_a_recreated_table(layout: Layout) -> None:
         records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
         assert delta_tables.table_version(table) == version
         assert pending_work.validated_version(run_state, "gold.g", table) == expected
+
+
+def test_forget_values_of_some_queries(home: Home) -> None:
+    """Their errors and examples are null; figures, and other queries, stay."""
+    runs = Runs(home.layout, run_id="r", command="test")
+    row = {"kind": "query", "state": "failed", "error": "Ada", "rescued_fields": "{}", "rows_in": 3}
+    runs.write([row | {"query": "bronze.a"}, row | {"query": "bronze.b"}])
+    runs.forget_values(["bronze.a", "silver.a"])
+    last = runs.run_state.last
+    assert (last["bronze.a"].error, last["bronze.a"].rescued_fields) == (None, None)
+    assert last["bronze.a"].rows_in == 3
+    assert (last["bronze.b"].error, last["bronze.b"].rescued_fields) == ("Ada", "{}")
