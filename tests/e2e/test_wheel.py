@@ -1,0 +1,109 @@
+"""The wheel in an environment of its own, as a stranger has it: no file of this repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from medallion.install.jars import cache_dir, listed_jars, spark_home
+from tests.support import PROJECT
+
+pytestmark = pytest.mark.spark
+SALES = """\
+order,shop,amount,time
+o1,north,12.50,2026-05-01T10:00:00Z
+o2,south,7.00,2026-05-01T11:30:00Z
+o3,north,1.25,2026-05-01T11:59:59Z
+"""
+
+
+class Stranger:
+    """A new user with an empty home, the wheel, and a Spark without other jars."""
+
+    def __init__(self, home: Path, wheel: Path) -> None:
+        self.home = home
+        python = str(home / "env/bin/python")
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
+        (packages,) = (home / "env").glob("lib/python*/site-packages")
+        # Dependencies are shared; a path in a .pth file does not bring the editable install along.
+        (packages / "shared.pth").write_text(sysconfig.get_path("purelib"))
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("MEDALLION", "PYTHON"))},
+            "HOME": str(home),
+            "SPARK_HOME": str(self._spark()),
+        }
+
+    def _spark(self) -> Path:
+        """Return PySpark as it is installed: set-up has added jars and settings to this one."""
+        own, spark = spark_home(), self.home / "spark"
+        (spark / "jars").mkdir(parents=True)
+        for path in own.iterdir():
+            if path.name not in ("jars", "conf"):
+                (spark / path.name).symlink_to(path)
+        added = {path.name for jar in listed_jars() for path in own.glob(f"jars/{jar.group}_*")}
+        for jar in own.glob("jars/*.jar"):
+            if jar.name not in added:
+                (spark / "jars" / jar.name).symlink_to(jar)
+        return spark
+
+    def __call__(self, *arguments: str, folder: str = "shop") -> tuple[int, str, str]:
+        command = [str(self.home / "env/bin/medallion"), *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.home / folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def download(self) -> None:
+        """Fill the cache, so that the test needs no network; test_fetch has the download."""
+        jars = self.home / ".cache/medallion" / cache_dir().name / "jars"
+        jars.mkdir(parents=True)
+        for jar in listed_jars():
+            shutil.copy(spark_home() / "jars" / jar.file_name, jars)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Stranger:
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
+    command = [*pip, *isolation, "--wheel-dir", str(tmp_path), str(PROJECT)]
+    subprocess.run(command, check=True)
+    (wheel,) = tmp_path.glob("medallion-0.1.0-*.whl")
+    return Stranger(tmp_path, wheel)
+
+
+def test_wheel_from_an_empty_folder_to_numbers(stranger: Stranger) -> None:
+    (stranger.home / "sales.csv").write_text(SALES)
+    status, out, err = stranger("nightly", folder=".")
+    assert (status, out) == (2, "")
+    assert "medallion init makes a project" in err
+
+    assert stranger("init", "shop", folder=".")[0] == 0
+    assert stranger("add", "sales", "../sales.csv", "--land")[0] == 0
+    status, out, err = stranger("nightly")
+    assert (status, out) == (2, "")
+    assert "Spark needs 7 jars" in err
+    assert err.endswith("run medallion setup\n")
+
+    stranger.download()
+    assert stranger("setup")[0] == 0
+    status, out, err = stranger("nightly")
+    assert status == 0, out + err
+    assert "\nbalanced\n" in out
+    totals = "SELECT sum(row_count) AS n FROM gold.sales_by_hour"
+    status, out, err = stranger("sql", "--json", totals)
+    assert json.loads(out) == {"columns": ["n"], "rows": [[3]]}
