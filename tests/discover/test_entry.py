@@ -59,9 +59,12 @@ def test_a_mapping_in_braces_is_refused() -> None:
 
 def test_floating_point_keys_are_text(conf: Path) -> None:
     """Without a column like a key, all are keys; silver refuses floating-point ones."""
-    file = conf.parents[1] / "b.csv"
-    file.write_text("shop,amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
-    assert main.main(["add", "sales", str(file)]) == 0
+    csv, lines = conf.parents[1] / "b.csv", conf.parents[1] / "b.json"
+    csv.write_text("shop,amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
+    lines.write_text('{"shop": "north", "amount": 1.5, "time": "2026-05-01T10:00:00Z"}\n')
+    assert main.main(["add", "strings", str(csv)]) == 0
+    assert main.main(["add", "sales", str(lines)]) == 0
+    assert load().sources["strings"].keys == ("shop", "amount", "time")
     source = load().sources["sales"]
     assert source.keys == ("shop", "amount_as_text", "time")
     assert source.silver["amount_as_text"] == "cast(amount as string)"

@@ -75,7 +75,8 @@ class NewSource:
     @property
     def text_keys(self) -> list[Column]:
         """The columns whose text is a key, since floating-point numbers cannot be one."""
-        return [] if self.keys else self._complete("double")
+        are_strings = self.description.format == "csv"  # in bronze
+        return [] if self.keys or are_strings else self._complete("double")
 
     def _complete(self, *types: str) -> list[Column]:
         """Return the columns of these types without nulls."""
