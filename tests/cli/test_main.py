@@ -46,6 +46,7 @@ COMMANDS = {
     "stream": ["--trigger"],
     "sql": ["STATEMENT", "--file", "--as-of", "--csv", "--parquet"],
     "audit": ["--deep"],
+    "replay": ["table", "--where", "--rescued"],
     "backfill": ["source", "path"],
     "refresh": ["table"],
     "report": ["--output", "--serve"],

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render_tables import csv_lines, sql_json, sql_text
+from medallion.cli.render_tables import csv_lines, replay_json, replay_text, sql_json, sql_text
 from medallion.cli.terminal import to_json
+from medallion.layers.silver.replay import ReplayCounts
 from medallion.sql.engine import query, stream_rows
 from medallion.sql.result import Result
 from tests.support.sql import TEN, TEN_IN_SQL, write
@@ -85,3 +86,18 @@ def test_sql_text_plan_keeps_lines(root: str) -> None:
     assert {"logical_plan:", "physical_plan:"} <= {*lines}
     assert next(line for line in lines if "TableScan" in line).startswith("  ")
     assert "\\n" not in plan
+
+
+def test_replay_reports_rows() -> None:
+    counts = ReplayCounts(validated=7, replayed=2, duplicate=1, quarantined=4)
+    assert replay_text(counts) == (
+        "2 rows moved to silver, 1 duplicate removed; 4 rows in quarantine"
+    )
+    assert replay_json(counts) == {
+        "validated_rows": 7,
+        "replayed_rows": 2,
+        "duplicate_rows": 1,
+        "quarantined_rows": 4,
+    }
+    nothing = ReplayCounts(validated=4, replayed=0, duplicate=0, quarantined=4)
+    assert replay_text(nothing).startswith("nothing to do: of 4 rows validated none")

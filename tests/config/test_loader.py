@@ -79,7 +79,6 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         ),
         (("sources", "event", "watermark"), "0 hours", ["sources.event.watermark"]),
         (("sources", "event", "keys"), ["event_at", "devise"], ["keys", "'devise'"]),
-        (("sources", "event", "keys"), ["device"], ["keys", "'event_at'"]),
         (("sources", "event", "keys"), ["event_at", "event_at"], ["keys", "'event_at' twice"]),
         (
             ("sources", "event", "silver"),

@@ -165,7 +165,7 @@ def test_run_state_restarts_with_a_refresh(layout: Layout) -> None:
     assert record.run_state.sums["silver.a"].rows_in == 7
     assert record.last_batch("silver.a") == 1
     assert record.run_state.refreshed == {"silver.a": 9}
-    assert record.run_state.refreshing_runs == {("silver.a", "x")}
+    assert record.run_state.planned_runs == {("silver.a", "x")}
 
 
 def test_run_state_gate_of_a_refreshed_table(

@@ -325,6 +325,23 @@ def erase(config: Config, options: argparse.Namespace) -> int:
     return _present(options, render_tables.erasure_json, render_tables.erasure_text, result)
 
 
+def replay(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli import render_tables
+    from medallion.runtime import graph, replay
+
+    config.layout.require_root()
+    name = replay.source_to_replay(config, options.table)
+    if options.rescued and options.where:
+        raise UsageError("--rescued validates all rows: leave --where out.")
+    layers, report = replay.layers_to_lock(config, options.rescued), _reporter(bool(options.json))
+    with graph.open_pipeline(config, "replay", layers, report, options.debug) as pipeline:
+        if options.rescued:
+            counts = replay.replay_rescued(pipeline, name)
+        else:
+            counts = replay.replay_rows(pipeline, name, options.where)
+    return _present(options, render_tables.replay_json, render_tables.replay_text, counts)
+
+
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.runtime import maintenance

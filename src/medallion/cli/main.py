@@ -169,9 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     backfill.add_argument(
         "path", type=_path, help="a file, a folder with its subfolders, or a topic"
     )
-    refresh = add("refresh", "rebuild a table, or publish it again", has_json=False)
-    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+    _add_refresh(add("refresh", "rebuild a table, or publish it again", has_json=False))
     _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
+    _add_replay(add("replay", "move quarantined rows that pass the current rules to silver"))
     add("maintain", "compact the tables, and remove old files and commits")
     return parser
 
@@ -180,6 +180,13 @@ def _path(text: str) -> str:
     """Refuse an empty path, which would mean the current directory."""
     if not text.strip():
         raise argparse.ArgumentTypeError("the path is empty")
+    return text
+
+
+def _condition(text: str) -> str:
+    """Refuse an empty condition, which would select all rows."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the condition is empty")
     return text
 
 
@@ -211,6 +218,26 @@ def _add_report(report: argparse.ArgumentParser) -> None:
         const=8321,
         metavar="PORT",
         help="show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C",
+    )
+
+
+def _add_refresh(refresh: argparse.ArgumentParser) -> None:
+    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+
+
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    replay.add_argument("table", help="such as quarantine.event")
+    replay.add_argument(
+        "--where",
+        metavar="SQL",
+        type=_condition,
+        help="only rows for which this is true; `_failed_rules` has the names of broken rules",
+    )
+    replay.add_argument(
+        "--rescued",
+        action="store_true",
+        help="also rows with rescued values that today's schema has columns for: rewrites bronze, "
+        "and rebuilds silver and gold",
     )
 
 

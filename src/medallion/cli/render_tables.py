@@ -1,4 +1,4 @@
-"""Results of `sql`, `files`, `schema`, `backfill`, `erase`, `land` and `maintain`: text and JSON.
+"""Results of commands as text and as JSON: `sql`, `files`, `schema`, `backfill` and others.
 
 For each command one function returns the JSON document, and one the lines for a terminal.
 """
@@ -20,6 +20,7 @@ from medallion.storage.text import counted, printable
 if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
     from medallion.ingest.schema.registry import SchemaVersion
+    from medallion.layers.silver.replay import ReplayCounts
     from medallion.runtime.backfill import BackfillResult
     from medallion.runtime.erase import Erasure
     from medallion.runtime.maintenance import MaintenanceResult
@@ -204,3 +205,20 @@ def maintenance_text(result: MaintenanceResult) -> str:
         for name, done in result.tables.items()
     ]
     return "\n".join([*lines, *map(printable, result.notes)] or ["nothing to do"])
+
+
+def replay_json(counts: ReplayCounts) -> dict[str, Any]:
+    """Return the numbers of rows of a replay."""
+    return {f"{name}_rows": rows for name, rows in asdict(counts).items()}
+
+
+def replay_text(counts: ReplayCounts) -> str:
+    """Return what a replay did, in one line."""
+    left = f"{counted(counts.quarantined, 'row')} in quarantine"
+    if not (counts.replayed or counts.duplicate):
+        validated = counted(counts.validated, "row")
+        return f"nothing to do: of {validated} validated none passes the rules; {left}"
+    return (
+        f"{counted(counts.replayed, 'row')} moved to silver, "
+        f"{counted(counts.duplicate, 'duplicate')} removed; {left}"
+    )

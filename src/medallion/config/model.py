@@ -170,8 +170,9 @@ class SourceConfig:
         cdc: The rows are change records; `watermark`, `max_future` and `late` do not apply.
         event_time: The silver column of the time at which the event happened. The watermark and
             the windows of gold use it. Optional with `cdc`.
-        keys: The silver columns that identify a row; `event_time` is one of them, except with
-            `cdc`. A column computed from `_ingested_at` or `_source_modified_at` cannot be a key.
+        keys: The silver columns that identify a row. With `event_time` among them, silver remembers
+            the keys of recent rows; without it, each batch is compared with the keys of all rows.
+            A column computed from `_ingested_at` or `_source_modified_at` cannot be a key.
         watermark: How long silver remembers keys, in event time. Older rows are late.
         max_future: How far an event time may be after the time of ingestion. The built-in rules
             `future_event_time` and `missing_event_time` quarantine rows with a later or missing
@@ -249,6 +250,11 @@ class SourceConfig:
     def rows_table(self) -> str:
         """The silver table of its valid rows: for change records, their log."""
         return f"silver.{self.name}" + (CHANGES if self.cdc else "")
+
+    @property
+    def compares_with_silver(self) -> bool:
+        """Whether each batch is compared with silver's keys: they lack the event time."""
+        return not self.cdc and self.event_time not in self.keys
 
     @property
     def origin_columns(self) -> Columns:

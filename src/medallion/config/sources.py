@@ -276,9 +276,6 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         for column in lookup.columns:
             if column in source.silver:
                 node.fail(f"{key}.columns", f"names {column!r}, which silver already has")
-    if source.event_time not in source.keys and not source.cdc:
-        # Spark would never evict the state of a deduplication without it.
-        node.fail("keys", f"must contain the event time {source.event_time!r}")
 
 
 def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:

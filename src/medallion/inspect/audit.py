@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
@@ -21,7 +22,7 @@ from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
-from medallion.state import refresh_plan
+from medallion.state import refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
@@ -86,7 +87,7 @@ def run_audit(
     }
     findings = [
         *snapshot.unreadable,
-        *_interrupted_swap(config),
+        *_interrupted_writes(config),
         *_interrupted_erasure(config),
         *_unrecorded_findings(Runs(config.layout), running, interrupted),
     ]
@@ -209,17 +210,21 @@ def _unrecorded_findings(
     ]
 
 
-def _interrupted_swap(config: Config) -> list[str]:
-    """Return a finding if a refresh was interrupted while it replaced tables."""
+def _interrupted_writes(config: Config) -> list[str]:
+    """Return a finding for each refresh or replay that was interrupted while it wrote tables."""
     try:
         plan = refresh_plan.read_plan(config.layout)
     except ITEM_ERRORS as error:
         return [error_message(error)]
-    if not plan or not plan.built or locks.lock_holder(config.layout, layer_of(plan.table)):
-        return []
+    replays = list[str]()
+    with suppress(*ITEM_ERRORS):  # the balance reports an unreadable checkpoint
+        replays = replay_plan.interrupted_replays(config)
+    planned = [("refresh", plan.table)] if plan and plan.built else []
+    planned += [("replay", config.sources[name].rows_table) for name in replays]
     return [
-        f"{plan.table}: a refresh was interrupted while it replaced the table; the next run "
-        "completes it."
+        f"{table}: a {command} was interrupted while it wrote the table; the next run completes it."
+        for command, table in planned
+        if not locks.lock_holder(config.layout, layer_of(table))
     ]
 
 

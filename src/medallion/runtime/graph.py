@@ -22,6 +22,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
 from medallion.layers.silver.flow import Silver
+from medallion.layers.silver.replay import complete_replay
 from medallion.layers.silver.scd import Scd
 from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
@@ -29,7 +30,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, combine_erro
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
 from medallion.spark.session import Workload, session_of_command
 from medallion.spark.watch import Watch
-from medallion.state import pending_work, refresh_plan
+from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import PUBLISH, layer_of
@@ -274,7 +275,7 @@ def open_pipeline(
     debug: bool = False,
     work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
-    """Lock layers, start Spark, and complete an interrupted refresh.
+    """Lock layers, start Spark, and complete an interrupted refresh or replay.
 
     Args:
         config: the configuration.
@@ -302,6 +303,9 @@ def open_pipeline(
             pipeline = Pipeline(spark, config, command, report)
             if "gold" in layers:
                 swap.resume_swap(spark, config, pipeline.runs, layers, report)
+            for name in replay_plan.interrupted_replays(config) if "silver" in layers else ():
+                report(f"replay    quarantine.{name}: resumes")
+                complete_replay(spark, config, pipeline.runs, name)
             try:
                 yield pipeline
             finally:

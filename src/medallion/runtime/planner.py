@@ -16,7 +16,7 @@ from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
 from medallion.spark.session import Workload
-from medallion.state import pending_work
+from medallion.state import pending_work, replay_plan
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
@@ -61,7 +61,7 @@ class Plan:
 
     Attributes:
         queries: a plan for each query, in the order of the layers.
-        has_unfinished_refresh: whether an interrupted refresh has to be completed first.
+        has_unfinished_refresh: whether an interrupted refresh or replay has to be completed first.
     """
 
     queries: tuple[QueryPlan, ...]
@@ -83,7 +83,8 @@ def plan_run(config: Config, runs: Runs) -> Plan:
             plans.append(plan_query(config, runs, query, settings))
         except Exception as error:  # the other queries are planned
             plans.append(QueryPlan(query.name, error=error))
-    return Plan(tuple(plans), config.layout.refresh_plan.is_stored())
+    is_refreshing = config.layout.refresh_plan.is_stored()
+    return Plan(tuple(plans), is_refreshing or bool(replay_plan.interrupted_replays(config)))
 
 
 def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> QueryPlan:

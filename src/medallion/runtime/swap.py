@@ -87,7 +87,7 @@ def swap_tables(
     row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
     if len(plan.built) > 1:
         row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
-    if (row["query"], row["run_id"]) not in runs.run_state.refreshing_runs:
+    if (row["query"], row["run_id"]) not in runs.run_state.planned_runs:
         runs.write([row])
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=plan.then))
     remove_staged(staged, table)

@@ -52,6 +52,11 @@ def query_id(checkpoint: StoragePath) -> str:
     return str(json.loads((checkpoint / "metadata").read())["id"])
 
 
+def replay_id(checkpoint: StoragePath) -> str:
+    """Return the application of the commits with which rows of quarantine were replayed."""
+    return f"{query_id(checkpoint)}-replay"
+
+
 def last_committed(checkpoint: StoragePath) -> int:
     """Return the last committed batch, or -1."""
     return _last(checkpoint / "commits")

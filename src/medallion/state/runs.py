@@ -66,15 +66,16 @@ class RescuedSummary:
 
 
 TABLE = "ops.runs"
-FAILED, PASSED, BLOCKED, REFRESHED = "failed", "passed", "held", "refreshed"
+FAILED, PASSED, BLOCKED = "failed", "passed", "held"
+REFRESHED, REPLAYED = "refreshed", "replayed"
 DONE, IDLE = "done", "idle"
 NIGHTLY = "nightly"
 """The `query` of the row of a complete nightly run."""
-# One row per query and run, one per quality gate and run, and one per nightly run (kind `query`,
-# `gate` or `run`). A nightly run without work is `idle`. Times are UTC; expectations are names
-# separated by commas; the version of a gate is the last one it saw. Unmatched rows have no match in
-# a lookup table: null without a lookup, or if the process that counted them was interrupted.
-# `rescued_fields` is the JSON of `RescuedSummary`.
+# One row per query and run, one per quality gate and run, one per nightly run, and one per replay
+# of silver's quarantine (kind `query`, `gate`, `run` or `replay`). A nightly run without work is
+# `idle`. Times are UTC; expectations are names separated by commas; the version of a gate is the
+# last one it saw. Unmatched rows have no match in a lookup table: null without a lookup, or if the
+# process that counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -161,6 +162,7 @@ class RunState:
 
     `passed` is the last version that passed a gate, `refreshed` the one that a refresh wrote.
     `nightly` is the last complete nightly run.
+    `planned_runs` are query and run id of refreshes and replays.
     """
 
     sums: Mapping[str, QueryTotals]
@@ -169,7 +171,7 @@ class RunState:
     gates: Mapping[str, GateRecord]
     passed: Mapping[str, int]
     refreshed: Mapping[str, int]
-    refreshing_runs: frozenset[tuple[str, str]]
+    planned_runs: frozenset[tuple[str, str]]
     nightly: LastRun | None = None
 
     @classmethod
@@ -294,8 +296,8 @@ def _read_run_state(table: StoragePath) -> RunState:
         gates={query: GateRecord(**values) for query, values in by_query("gates").items()},
         passed=by_query("passed"),
         refreshed=by_query("refreshed"),
-        refreshing_runs=frozenset(
-            (query, run_id) for query, ids in by_query("refreshing_runs").items() for run_id in ids
+        planned_runs=frozenset(
+            (query, run_id) for query, ids in by_query("planned_runs").items() for run_id in ids
         ),
         nightly=next((LastRun(**values) for values in by_query("nightly").values()), None),
     )
@@ -306,7 +308,7 @@ _ROWS = """(
     select *, max(case when state = 'refreshed' then number end) over (partition by query) as since
     {} from rows
 )"""
-_IS_SINCE = "kind = 'query' and (since is null or number >= since)"
+_IS_SINCE = "kind in ('query', 'replay') and (since is null or number >= since)"
 
 
 def rows_since_refresh() -> str:
@@ -339,6 +341,7 @@ _SUMS = {
     "table_version": f"coalesce({_newest('table_version', _IS_SINCE)}, 0)",
     "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
 }
+_IS_PLANNED = f"state in ('{REFRESHED}', '{REPLAYED}')"
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _SELECTED = {
     "query": "query",
@@ -349,5 +352,5 @@ _SELECTED = {
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _newest("table_version", _PASSED),
     "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
-    "refreshing_runs": f"array_agg(distinct run_id) filter (where state = '{REFRESHED}')",
+    "planned_runs": f"array_agg(distinct run_id) filter (where {_IS_PLANNED})",
 }

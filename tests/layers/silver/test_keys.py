@@ -217,3 +217,35 @@ def test_gate_validates_older_rows_with_equal_keys(spark: SparkSession, tmp_path
     # Twice in one file.
     alike = ("11:00:00", "p")
     assert added(spark, tmp_path, alike, alike, ("11:00:00", None))[1:] == [alike, alike]
+
+
+def test_unique_keys_without_the_event_time(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows with equal keys and other times are found, in memory by parts as well."""
+    table = StoragePath(tmp_path)
+    frame = spark.sql("select timestamp'2020-01-01' as at, string(id) as id from range(50)")
+    frame.coalesce(1).write.format("delta").save(str(tmp_path))
+    again = spark.sql("select timestamp'2020-01-02' as at, '7' as id")
+
+    def is_unique() -> bool:
+        last = delta_tables.table_version(table)
+        files = delta_log.added_files(table, last, last)
+        return keys.has_unique_keys(table, files, ("id",), "at")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(keys, "_KEYS_AT_ONCE", 10)
+        assert is_unique()
+        again.write.format("delta").mode("append").save(str(tmp_path))
+        assert not is_unique()
+    assert not is_unique()
+
+
+def test_key_range(spark: SparkSession) -> None:
+    """It has the rows' extremes of each key that is ordered, also of times far from today."""
+    sql = "select * from values (timestamp'0001-01-01', 'b', 2.5, binary('x')),"
+    sql += " (timestamp'2020-01-01 00:00:00.000001', 'it''s', 1.5, binary('y')) as t(a, b, c, d)"
+    rows = spark.sql(sql)
+    names = ["a", "b", "c", "d"]
+    assert rows.where(keys.key_range(rows, names)).count() == 2
+    first = rows.where("b = 'b'")
+    assert [row.b for row in rows.where(keys.key_range(first, names)).collect()] == ["b"]
+    assert rows.where(keys.key_range(rows.limit(0), names)).count() == 0

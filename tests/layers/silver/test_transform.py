@@ -175,3 +175,18 @@ def test_lookup_rules_are_those_that_name_its_columns() -> None:
     columns = ("date", "length", "phone", "double")
     found = rules.split_lookup_rules(alone | named, columns)
     assert [[rule.name for rule in some] for some in found] == [list(alone), list(named)]
+
+
+def test_mark_duplicates(spark: SparkSession) -> None:
+    """The first row of a new key is kept; broken rows and null keys are never duplicates."""
+    values = "values (1, 'a', 2, ''), (2, 'a', 1, ''), (3, 'b', 1, ''), (4, null, 1, ''),"
+    values += " (5, null, 1, ''), (6, 'c', 1, 'rule'), (7, 'c', 2, ''), (8, 'd', 1, '')"
+    rows = spark.sql(f"select * from {values} as t(row, id, at, rule)").selectExpr(
+        "row", "id", "at", "filter(array(rule), r -> r <> '') as _failed_rules"
+    )
+    taken = spark.sql("select * from values ('b', 0), ('b', 1), ('e', 2) as t(id, at)")
+    marked = silver.mark_duplicates(rows, taken, ["id"], ["at", "row"])
+    assert sorted((row.row, row._is_duplicate) for row in marked.collect()) == [
+        (1, True), (2, False), (3, True), (4, False),
+        (5, False), (6, False), (7, False), (8, False),
+    ]  # fmt: skip

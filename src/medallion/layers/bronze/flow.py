@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config
@@ -29,7 +30,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.table_specs import SOURCE_FILE
+from medallion.storage.table_specs import RESCUED, SOURCE_FILE
 from medallion.storage.text import Reporter, counted
 
 
@@ -146,23 +147,34 @@ class Bronze(Flow):
 
     def rewrite_table(self, schema: Schema) -> None:
         """Rewrite the table's rows to a schema, in one commit."""
-        is_typed = self.source.format in TYPED_FORMATS
-        partitions = schema.partition_types
-        strings = dict.fromkeys(partitions, "string")  # the values in paths are read again
-
-        def rewritten() -> DataFrame:
-            columns, fields = {**schema.columns, **strings}, {**schema.fields, **strings}
-            origin = self.source.origin_columns
-            rows = rewrite_rows(self.rows(), columns, origin, is_typed, fields, schema.names)
-            return with_partition_columns(rows, partitions)
-
-        rows = rewritten()
-        if not is_typed and schema.add_full_times(rows):
-            rows = rewritten()
+        rows = self._rewritten(self.rows(), schema)
+        if self.source.format not in TYPED_FORMATS and schema.add_full_times(rows):
+            rows = self._rewritten(self.rows(), schema)
         if schema.names:
             rows = rows.to(T.StructType.fromJson(json.loads(schema.table_json())))  # comments
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
+
+    def has_values_to_move(self, rows: DataFrame) -> bool:
+        """Return whether columns of today's schema have rescued values of some rows of the table.
+
+        True as well if the table has to be rewritten in any case.
+        """
+        schema = self.schema(can_rewrite=True)
+        schema.add_configured_fields()
+        if schema.table_change() is TableChange.REWRITE:
+            return True
+        before = rows.where(F.col(RESCUED).isNotNull())
+        after = self._rewritten(before, schema)
+        return not before.select(RESCUED).exceptAll(after.select(RESCUED)).isEmpty()
+
+    def _rewritten(self, rows: DataFrame, schema: Schema) -> DataFrame:
+        partitions = schema.partition_types
+        strings = dict.fromkeys(partitions, "string")  # the values in paths are read again
+        columns, fields = {**schema.columns, **strings}, {**schema.fields, **strings}
+        origin, is_typed = self.source.origin_columns, self.source.format in TYPED_FORMATS
+        rewritten = rewrite_rows(rows, columns, origin, is_typed, fields, schema.names)
+        return with_partition_columns(rewritten, partitions)
 
     def finish_batches(self, since: int) -> dict[str, Any]:
         """Return the rows that the batches after `since` ingested, and their rescued values."""

@@ -28,7 +28,12 @@ from medallion.layers.silver import keys, late, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.writer import Backpressure, SilverTables, SilverWriter
+from medallion.layers.silver.writer import (
+    Backpressure,
+    RowCounts,
+    SilverTables,
+    SilverWriter,
+)
 from medallion.spark import checkpoints, query
 from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
@@ -49,7 +54,7 @@ class Silver(Flow):
         self._lookup: LookupJoin | None = None
         self._uses_old_rules = False  # to complete an interrupted run's batches, and then stop
         self._backpressure: Backpressure | None = None  # for a query that runs continuously
-        self._unmatched: dict[int, int] = {}  # rows without a row in the lookup table, by batch
+        self._counts: dict[int, RowCounts] = {}  # of the writer, by batch
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
@@ -80,9 +85,13 @@ class Silver(Flow):
         checkpoints.write_document(self.checkpoint, "rules", document)
         if self._lookup:
             self._lookup.record_rules()
-        if not (self._lookup and self._lookup.rule_names):  # else any row may yet be quarantined
+        may_quarantine = bool(self._lookup and self._lookup.rule_names) or (
+            document["late"] == "quarantine" and source.compares_with_silver
+        )
+        if not may_quarantine:  # else the writer may quarantine any row
             checked = checked.drop(transform.BRONZE)
         rows = self._rows_to_write(checked)
+        self._rules = document
         if trigger is None:
             refuse_unstreamable(rows, "append")
             return None
@@ -102,6 +111,11 @@ class Silver(Flow):
         document = rules.load_rule_document(self.config, self.source)
         join = self._lookup.join_empty if self._lookup else None
         return rules.sql_parts(self.config, self.source, self._read_bronze(), document, join)
+
+    def validate(self, rows: DataFrame) -> DataFrame:
+        """Return rows of bronze with the result of the rules, after a `start` without a trigger."""
+        checked = rules.bind_rules(self.source, self._rules)(rows)
+        return self._lookup.join_current(checked) if self._lookup else checked
 
     def _find_failing_part(self) -> str | None:
         """Return the message for the part that fails at a row of the interrupted batch, if any."""
@@ -218,14 +232,13 @@ class Silver(Flow):
         recorded: int,
         document: dict[str, Any],
     ) -> Run:
-        self._rules = document
         stopping = Event()
         # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._uses_old_rules:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
         write = SilverWriter(self.config, self.source, document, self._lookup, self._backpressure)
-        self._unmatched = write.unmatched
+        self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
         return query.start_query(writer, self.name, self.checkpoint, trigger, Sink(write, stopping))
 
@@ -252,27 +265,33 @@ class Silver(Flow):
             "last_batch": batches.stop - 1,
         }
 
-    def _finish_batch(self, counts: BatchRows, number: int) -> late.DroppedRows:
+    def _finish_batch(self, counts: BatchRows, number: int) -> RowCounts:
         """Insert the late rows of one batch, and count its duplicates.
 
         Bronze is read again, which takes seconds, only if the batch dropped rows, and some of them
         are late or Spark's metrics of the batch are lost or differ from the logs.
         """
-        lost = counts.rows_dropped(number)
-        if lost and self.source.cdc:
+        dropped, own = counts.rows_dropped(number), self._counts.get(number, RowCounts())
+        if dropped and self.source.cdc:
             raise MedallionError(
-                f"{self.name} lacks {counted(lost, 'change')} that batch {number} read: rebuild it "
-                f"with medallion refresh {self.name}."
+                f"{self.name} lacks {counted(dropped, 'change')} that batch {number} read: rebuild "
+                f"it with medallion refresh {self.name}."
             )
-        if not lost:
-            return late.DroppedRows(0, 0)
-        metrics = counts.confirmed(self.started_run.batches.get(number))
+        if self._started_source.compares_with_silver:  # the writer has inserted the late rows
+            if number in self._counts and own.duplicates == dropped:
+                return replace(own, unmatched=0)
+            return self._reread(number).count_rows()
+        if not dropped:
+            return RowCounts()
+        metrics = counts.confirmed(self.started_run.batches.get(number), own.duplicates)
         if metrics and not metrics.late:
-            return late.DroppedRows(0, metrics.duplicates)
-        batch = late.RereadBatch(
+            return RowCounts(duplicates=metrics.duplicates)
+        return self._reread(number).insert_late_rows(metrics)
+
+    def _reread(self, number: int) -> late.RereadBatch:
+        return late.RereadBatch(
             self.spark, self.config, self._started_source, number, self._rules, self._lookup
         )
-        return batch.insert_late_rows(metrics)
 
     def release(self, batch: int) -> None:
         """Let a waiting query continue: the batches up to this one are recorded."""
@@ -281,12 +300,12 @@ class Silver(Flow):
 
     def _count_unmatched(self, batches: range, late: int) -> int | None:
         """Count the unmatched rows; None if an interrupted process counted some of them."""
-        for number in list(self._unmatched):  # a batch may be adding to it
+        for number in list(self._counts):  # a batch may be adding to it
             if number < batches.start:
-                del self._unmatched[number]  # it is recorded
-        if not self._lookup or not all(number in self._unmatched for number in batches):
+                del self._counts[number]  # it is recorded
+        if not self._lookup or not all(number in self._counts for number in batches):
             return None
-        return late + sum(self._unmatched[number] for number in batches)
+        return late + sum(self._counts[number].unmatched for number in batches)
 
     def _unmatched_message(self, unmatched: int) -> str:
         assert self._lookup, f"{self.name} has no lookup table"
@@ -314,6 +333,6 @@ class Silver(Flow):
         if not rows:
             return None
         message = counted(rows, "row")
-        if unmatched := self._unmatched.get(batch.id):
+        if unmatched := self._counts.get(batch.id, RowCounts()).unmatched:
             message += f", {self._unmatched_message(unmatched)}"
         return message

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
@@ -30,6 +32,7 @@ _COARSE = {
     *("extract", "hour", "int", "minute", "month", "quarter", "second", "to_date", "trunc"),
     *("to_unix_timestamp", "unix_date", "unix_millis", "unix_seconds", "unix_timestamp", "year"),
 }
+_RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
 _KEYS_AT_ONCE = 2_500_000  # keys held in memory: 400 MB
 _COPIES = "` copies`"  # no column of silver has a blank in its name
 _MAX_FILES = 500  # above this, a query over these files takes longer than one over the table
@@ -92,6 +95,22 @@ def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
     return f"rtrim(',', concat_ws(',', {', '.join(digits)}))" if digits else None
 
 
+def key_range(rows: DataFrame, keys: Sequence[str]) -> Column:
+    """Return the condition that each key is between the least and the greatest one of some rows.
+
+    By it, Delta skips files of a table that have none of these keys.
+    """
+    types = {f.name: f.dataType for f in rows.schema if f.name in keys}
+    ranged = [name for name, type_ in types.items() if isinstance(type_, _RANGED)]
+    ends = [end(name).cast("string") for name in ranged for end in (F.min, F.max)]
+    values = rows.agg(F.count(F.lit(1)), *ends).collect()[0][1:]
+    condition = F.lit(True)
+    for number, name in enumerate(ranged):
+        first, last = (F.lit(v).cast(types[name]) for v in values[2 * number : 2 * number + 2])
+        condition = condition & F.col(name).between(first, last)
+    return condition
+
+
 def has_unique_keys(
     table: StoragePath, files: Sequence[StoragePath] | None, key: Sequence[str], event_time: str
 ) -> bool:
@@ -103,7 +122,7 @@ def has_unique_keys(
     Args:
         table: the Delta table.
         files: some of its data files; None for all.
-        key: the columns of a row's identity; `event_time` is one of them.
+        key: the columns of a row's identity.
         event_time: the column of the event time.
     """
     if files is None or len(files) > _MAX_FILES or _are_all_files(table, files):
@@ -114,6 +133,9 @@ def has_unique_keys(
     parts = 1 + rows // _KEYS_AT_ONCE
     # Divided by 1009 because times often are multiples of a millisecond, second or minute.
     number = f"abs(arrow_cast({quote_identifier(event_time)}, 'Int64') / 1009 % {parts})"
+    if event_time not in key:  # rows of one key may have several times
+        digest = f"md5(arrow_cast({quote_identifier(key[0])}, 'Utf8'))"
+        number = f"(17 * ascii({digest}) + ascii(reverse({digest}))) % {parts}"
     columns = ", ".join(map(quote_identifier, key))
     is_same_key = " and ".join(
         f"new.{quote_identifier(column)} = rows.{quote_identifier(column)}" for column in key

@@ -8,7 +8,7 @@ which versions of bronze a batch read. The result is compared with Spark's count
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.layers.silver import transform
+from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, bind_rules
-from medallion.layers.silver.writer import MERGE_SCHEMA, SilverTables, append_rows
+from medallion.layers.silver.writer import MERGE_SCHEMA, RowCounts, SilverTables, append_rows
 from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress
 from medallion.storage import delta_log, delta_tables
@@ -62,10 +63,16 @@ class BatchRows:
         """Return the number of duplicates and late rows, which a batch read but did not write."""
         return self.rows_read(batch) - self._written[batch]
 
-    def confirmed(self, batch: BatchProgress | None) -> BatchProgress | None:
-        """Return Spark's metrics of a batch if they agree with the logs, else None."""
+    def confirmed(self, batch: BatchProgress | None, duplicates: int) -> BatchProgress | None:
+        """Return Spark's metrics of a batch if they agree with the logs, else None.
+
+        Args:
+            batch: the metrics.
+            duplicates: further duplicates, which the writer found.
+        """
         if not batch or rows_observed(batch) != self.rows_read(batch.id):
             return None
+        batch = replace(batch, duplicates=batch.duplicates + duplicates)
         dropped = batch.duplicates + batch.late
         return batch if dropped == self.rows_dropped(batch.id) else None
 
@@ -73,22 +80,6 @@ class BatchRows:
 def rows_observed(batch: BatchProgress) -> int:
     """Return the number of rows that a batch read, the sum over both branches of the query."""
     return sum(metric["rows"] for metric in batch.observed.values())
-
-
-@dataclass(frozen=True)
-class DroppedRows:
-    """Counts of the rows of one batch that silver's query did not write.
-
-    Attributes:
-        late: late rows inserted into silver.
-        duplicates: rows with the keys of another row.
-        unmatched: late rows without a row in the lookup table, except rows that an interrupted
-            process inserted.
-    """
-
-    late: int
-    duplicates: int
-    unmatched: int = 0
 
 
 class RereadBatch:
@@ -115,15 +106,17 @@ class RereadBatch:
         """
         self._spark, self._source, self._number = spark, source, number
         self._apply_rules, self._lookup = bind_rules(source, rules), lookup
-        self._lookup_rules = lookup.rule_names if lookup else ()
+        # The rules whose quarantined rows had passed deduplication.
+        self._later_rules = lookup.rule_names if lookup else ()
         self._tables = SilverTables.of_source(config, source.name)
         rows = self._apply_rules(self._tables.batch_rows(spark, number))
-        if not self._lookup_rules and source.late != "quarantine":  # no late row is quarantined
+        if not self._later_rules and source.late != "quarantine":  # no late row is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]
-        self._watermark = checkpoints.watermark(self._tables.checkpoint, number - 1) or 0
+        late_since = number if source.compares_with_silver else number - 1
+        self._watermark = checkpoints.watermark(self._tables.checkpoint, late_since) or 0
 
-    def insert_late_rows(self, metrics: BatchProgress | None) -> DroppedRows:
+    def insert_late_rows(self, metrics: BatchProgress | None) -> RowCounts:
         """Insert the late rows, and count the duplicates; safe to repeat.
 
         With `late: quarantine`, late rows go to quarantine under the rule `late`.
@@ -139,74 +132,70 @@ class RereadBatch:
         late = self._rows.where(self._is_late()).persist()
         try:
             count = late.count()
-            dropped = self._insert(late, count) if count else DroppedRows(0, 0)
+            dropped = self._insert(late, count) if count else RowCounts(0, 0)
         finally:
             late.unpersist()
         if metrics is not None and metrics.late == count:
             duplicates_on_time = metrics.duplicates
         else:
-            duplicates_on_time = self._count_duplicates_on_time()
+            duplicates_on_time = self._count_duplicates(self._rows.where(~self._is_late()))
         return replace(dropped, duplicates=dropped.duplicates + duplicates_on_time)
 
-    def _insert(self, late: DataFrame, count: int) -> DroppedRows:
+    def _insert(self, late: DataFrame, count: int) -> RowCounts:
         """Insert the late rows whose keys are new; the others are duplicates."""
-        time_range, keys = self._time_range(late), list(self._source.keys)
-        new = late.dropDuplicates(keys).join(self._existing(time_range), keys, "left_anti")
+        keys = list(self._source.keys)
+        has_keys = key_range(late, keys)
+        new = late.dropDuplicates(keys).join(self._existing(has_keys), keys, "left_anti")
         # Without a watermark yet, Spark drops only rows from before 1970; they are not late.
         if self._source.late == "quarantine" and self._watermark:
-            return DroppedRows(0, count - self._quarantine_late(new))
+            return RowCounts(0, count - self._quarantine_late(new))
         unmatched = self._insert_new(new)
-        inserted = self._count_rows_in(late, self._silver_within(time_range))
-        quarantined = self._count_rows_in(late, self._quarantined()) if self._lookup_rules else 0
-        return DroppedRows(inserted, count - inserted - quarantined, unmatched)
+        inserted = self._count_rows_in(late, self._silver_within(has_keys))
+        quarantined = self._count_rows_in(late, self._quarantined()) if self._later_rules else 0
+        return RowCounts(inserted, count - inserted - quarantined, unmatched)
 
-    def _count_duplicates_on_time(self) -> int:
-        """Count the duplicates among the rows that were not late."""
-        on_time = self._rows.where(~self._is_late())
+    def count_rows(self) -> RowCounts:
+        """Count the late rows and duplicates of a batch that has written its late rows itself."""
+        if self._source.late == "quarantine":
+            self._later_rules = (*self._later_rules, LATE_RULE)
+        late = self._rows.where(self._is_late()) if self._watermark else self._rows.limit(0)
+        silver = self._silver_within(key_range(late, self._source.keys))
+        return RowCounts(self._count_rows_in(late, silver), self._count_duplicates(self._rows))
+
+    def _count_duplicates(self, rows: DataFrame) -> int:
+        """Count the duplicates among rows of the batch."""
         keys = list(self._source.keys)
-        existing = self._existing(self._time_range(on_time))
-        lost = on_time.select(keys).distinct().join(existing, keys, "left_anti").count()
+        existing = self._existing(key_range(rows, keys))
+        lost = rows.select(keys).distinct().join(existing, keys, "left_anti").count()
         if lost:
             name = f"silver.{self._source.name}"
             raise MedallionError(
                 f"{name} lacks {lost:,} keys that batch {self._number} read from bronze: rebuild "
                 f"it with medallion refresh {name}."
             )
-        return on_time.count() - self._count_rows_in(on_time, existing)
+        return rows.count() - self._count_rows_in(rows, existing)
 
     def _is_late(self) -> Column:
-        return F.col(self._source.event_time) <= F.timestamp_millis(F.lit(self._watermark))
+        return transform.is_late(self._source.event_time, self._watermark)
 
-    def _time_range(self, rows: DataFrame) -> str:
-        """Return SQL for the range of the rows' event times: `between` the first and the last.
+    def _silver_within(self, has_keys: Column) -> DataFrame:
+        return self._spark.read.format("delta").load(str(self._tables.silver)).where(has_keys)
 
-        The event time is one of the keys, so rows with the same keys are in this range, and Delta
-        skips the files of other times.
-        """
-        time = self._source.event_time
-        first, last = rows.agg(F.min(time).cast("string"), F.max(time).cast("string")).collect()[0]
-        first, last = (f"timestamp'{at}'" if at else "null" for at in (first, last))
-        return f"between {first} and {last}"
-
-    def _silver_within(self, time_range: str) -> DataFrame:
-        silver = self._spark.read.format("delta").load(str(self._tables.silver))
-        return silver.where(f"`{self._source.event_time}` {time_range}")
-
-    def _existing(self, time_range: str) -> DataFrame:
-        """Return the `_row_key` of silver's rows in a time range and of `_quarantined` rows."""
-        silver = self._silver_within(time_range).select(self._row_key)
-        return silver.unionByName(self._quarantined()) if self._lookup_rules else silver
+    def _existing(self, has_keys: Column) -> DataFrame:
+        """Return the `_row_key` of silver's rows in a range of keys and of `_quarantined` rows."""
+        silver = self._silver_within(has_keys).select(self._row_key)
+        return silver.unionByName(self._quarantined()) if self._later_rules else silver
 
     def _quarantined(self) -> DataFrame:
-        """Return the `_row_key` of the rows that a rule about lookup columns quarantined.
+        """Return the `_row_key` of rows that were quarantined after they passed deduplication.
 
-        They passed deduplication, so other rows with their keys are duplicates.
+        Other rows with their keys are duplicates.
         """
         quarantine, bronze = (
             self._spark.read.format("delta").load(str(table))
             for table in (self._tables.quarantine, self._tables.bronze)
         )
-        names = F.array(*map(F.lit, self._lookup_rules))
+        names = F.array(*map(F.lit, self._later_rules))
         rows = quarantine.where(F.arrays_overlap(FAILED_RULES, names)).drop(FAILED_RULES)
         complete = transform.with_bronze_columns(rows, bronze)
         return self._apply_rules(complete).select(self._row_key)
@@ -229,7 +218,7 @@ class RereadBatch:
         rows = rows.localCheckpoint()
         # Quarantine first: after a crash in between, its rows are not new any more, even if they
         # break no rule with the next run's lookup table.
-        if self._lookup_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
+        if self._later_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
             append_rows(broken, self._tables.quarantine, MERGE_SCHEMA)
         good = transform.silver_rows(rows, self._source.silver_columns)
         if not good.isEmpty():

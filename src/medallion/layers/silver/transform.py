@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import Rule, breaks_any, failed_rules
@@ -20,6 +20,8 @@ _IS_GOOD = "_is_good"
 UNMATCHED = "_unmatched"
 # True for a row to erase; null if its values do not decide that.
 MATCHES = "_matches"
+# True for a row whose key another row has, and for a row behind the watermark.
+DUPLICATE, LATE = "_is_duplicate", "_is_late"
 
 
 def apply_rules(
@@ -145,8 +147,9 @@ def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, 
 def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str) -> DataFrame:
     """Return each row with an identity once, and all others.
 
-    A stream keeps keys as state until the watermark passes them. The query counts the rows of
-    both branches as `identified.rows` and `others.rows`.
+    A stream keeps keys as state until the watermark passes them. If the event time is not a key,
+    that would miss rows that are sent again later: all rows are returned, for `mark_duplicates`.
+    The query counts the rows of both branches as `identified.rows` and `others.rows`.
 
     Args:
         rows: the rows of `apply_rules`. Drop `_bronze` first if it is not needed afterwards: with
@@ -159,8 +162,38 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
         part.observe(name, F.count(F.lit(1)).alias("rows"))
         for name, part in zip(("identified", "others"), split_by_identity(rows, keys), strict=True)
     )
-    first = identified.withWatermark(event_time, watermark).dropDuplicates(list(keys))
+    first = identified.withWatermark(event_time, watermark)
+    if event_time in keys:
+        first = first.dropDuplicates(list(keys))
     return first.unionByName(others)
+
+
+def mark_duplicates(
+    rows: DataFrame, silver: DataFrame, keys: Sequence[str], order: Sequence[str]
+) -> DataFrame:
+    """Add `_is_duplicate`: True for a good row whose key silver or an earlier row has.
+
+    Args:
+        rows: the rows of `deduplicate`.
+        silver: the rows of silver that may have the same keys.
+        keys: the columns of a row's identity.
+        order: the columns by which the first of the rows with equal keys is chosen.
+    """
+    names, can_repeat = list(keys), is_good() & has_identity(keys)
+    identified, others = rows.where(can_repeat), rows.where(~can_repeat)
+    # Few keys of a large table are left, and its rows need no shuffle.
+    taken = silver.select(names).join(identified.select(names), names, "left_semi").distinct()
+    number = F.row_number().over(Window.partitionBy(names).orderBy(*order))
+    numbered = identified.withColumn(DUPLICATE, number > 1)
+    marked = numbered.join(taken.withColumn("_taken", F.lit(True)), names, "left")
+    is_duplicate = F.col(DUPLICATE) | F.col("_taken").isNotNull()
+    marked = marked.withColumn(DUPLICATE, is_duplicate).drop("_taken")
+    return marked.unionByName(others.withColumn(DUPLICATE, F.lit(False)))
+
+
+def is_late(event_time: str, watermark: int) -> Column:
+    """Return the condition that a row is not after a watermark, in milliseconds since 1970."""
+    return F.col(event_time) <= F.timestamp_millis(F.lit(watermark))
 
 
 def join_lookup(

@@ -10,20 +10,26 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.layers.silver import transform
+from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.rules import bind_rules
+from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.plans import contains_type
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 # Recording a batch reads its offsets, and Spark keeps those of the last 100 batches.
 MAX_UNRECORDED_BATCHES = 80
 _PAUSE = 0.2  # seconds
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
+_UNORDERED = (T.MapType, T.VariantType)
+_REPLAYED = "replayed"  # name of a document beside the checkpoint
 
 
 class Backpressure:
@@ -123,11 +129,28 @@ class SilverTables:
         return delta_reads.added_rows(spark, self.bronze, first, last)
 
 
+@dataclass(frozen=True)
+class RowCounts:
+    """Counts of the rows of one batch.
+
+    Attributes:
+        late: late rows inserted into silver.
+        duplicates: rows with the keys of another row.
+        unmatched: rows without a row in the lookup table, except rows that an interrupted process
+            inserted.
+    """
+
+    late: int = 0
+    duplicates: int = 0
+    unmatched: int = 0
+
+
 class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once.
 
     Attributes:
-        unmatched: number of rows without a row in the lookup table, by batch.
+        counts: the counts of its own rows by batch; duplicates and late rows that Spark's state
+            dropped before are not among them.
     """
 
     def __init__(
@@ -150,7 +173,9 @@ class SilverWriter:
         self._tables = SilverTables.of_source(config, source.name)
         self._source, self._apply_rules = source, bind_rules(source, rules)
         self._lookup, self._backpressure = lookup, backpressure
-        self.unmatched: dict[int, int] = {}
+        self._quarantines_late = rules["late"] == "quarantine"
+        self._replayed_until = replayed_until(self._tables.checkpoint)
+        self.counts: dict[int, RowCounts] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write silver, then quarantine; each commit has the query id and the batch number.
@@ -162,47 +187,113 @@ class SilverWriter:
             self._backpressure.wait(batch_id)
         tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
         once_only = {"txnAppId": query, "txnVersion": str(batch_id)}
+        written = delta_log.committed_version(tables.silver, query, batch_id)
+        rows = self._mark_dropped(batch, batch_id, written)
         if self._lookup:
-            batch = self._lookup.join_batch(batch, batch_id)
+            rows = self._lookup.join_batch(rows, batch_id)
         has_bronze = transform.BRONZE in batch.columns  # else quarantined rows are read again
         if has_bronze:  # on disk, because state and sorting need the memory
-            batch.persist(StorageLevel.DISK_ONLY)
+            rows.persist(StorageLevel.DISK_ONLY)
         try:
-            is_written = delta_log.committed_version(tables.silver, query, batch_id) is not None
             # None counts as input: bronze's log no longer reaches back to the batch.
             has_input = delta_log.rows_added(tables.bronze, *tables.versions_read(batch_id)) != 0
-            if is_written or not has_input:
+            if written is not None or not has_input:
                 # The batch is computed nevertheless, for its state.
-                counts = batch.agg(*self._count_columns()).collect()[0].asDict()
+                counts = rows.agg(*self._count_columns()).collect()[0].asDict()
             else:
-                counts = self._write_silver(batch, once_only)
-            if self._lookup:
-                self.unmatched[batch_id] = counts["unmatched"]
+                counts = self._write_silver(rows, once_only)
+            self.counts[batch_id] = RowCounts(
+                counts["late"], counts["duplicates"], counts.get("unmatched", 0)
+            )
             if counts["broken"]:
-                rows = batch
+                checked = rows.where(~F.col(transform.DUPLICATE))
                 if not has_bronze:
-                    rows = self._apply_rules(tables.batch_rows(batch.sparkSession, batch_id))
-                quarantined = transform.quarantine_rows(rows)
+                    checked = self._apply_rules(tables.batch_rows(batch.sparkSession, batch_id))
+                quarantined = transform.quarantine_rows(checked)
                 append_rows(quarantined, tables.quarantine, once_only | MERGE_SCHEMA)
         finally:
+            rows.unpersist()
             batch.unpersist()
 
-    def _write_silver(self, batch: DataFrame, once_only: Mapping[str, str]) -> dict[str, Any]:
+    def _mark_dropped(self, batch: DataFrame, batch_id: int, written: int | None) -> DataFrame:
+        """Mark duplicates and late rows, if the query's state does not drop them.
+
+        A batch that has written its rows is compared with silver as it was before.
+        """
+        source, none = self._source, F.lit(False)
+        if not self._must_compare(batch_id):
+            return batch.withColumns({transform.DUPLICATE: none, transform.LATE: none})
+        batch.persist(StorageLevel.DISK_ONLY)
+        path = self._tables.silver
+        before = delta_tables.table_version(path) if written is None else written - 1
+        reader = batch.sparkSession.read.format("delta").option("versionAsOf", before)
+        has_keys = key_range(batch.where(transform.is_good()), source.keys)
+        silver = reader.load(str(path)).where(has_keys)
+        rows = transform.mark_duplicates(batch, silver, source.keys, row_order(batch, source))
+        if not source.compares_with_silver:
+            return rows.withColumn(transform.LATE, none)
+        watermark = checkpoints.watermark(self._tables.checkpoint, batch_id)
+        is_late = transform.is_late(source.event_time, watermark) if watermark else none
+        is_new = transform.is_good() & transform.has_identity(source.keys)
+        rows = rows.withColumn(transform.LATE, is_new & is_late & ~F.col(transform.DUPLICATE))
+        if self._quarantines_late:
+            failed = F.when(F.col(transform.LATE), F.array(F.lit(LATE_RULE)))
+            rows = rows.withColumn(FAILED_RULES, failed.otherwise(F.col(FAILED_RULES)))
+        return rows
+
+    def _must_compare(self, batch_id: int) -> bool:
+        """Return whether silver may have keys on time that the query's state lacks."""
+        if self._source.compares_with_silver or not self._replayed_until:
+            return self._source.compares_with_silver
+        late_until = checkpoints.watermark(self._tables.checkpoint, batch_id - 1) or 0
+        return self._replayed_until > late_until
+
+    def _write_silver(self, rows: DataFrame, once_only: Mapping[str, str]) -> dict[str, Any]:
         """Append the good rows, and count all rows in the same job.
 
         A separate job would run the batch through the state a second time.
         """
         counts = Observation()
-        rows = batch.observe(counts, *self._count_columns())
-        good = transform.silver_rows(rows, self._source.silver_columns)
+        new = rows.observe(counts, *self._count_columns()).where(~F.col(transform.DUPLICATE))
+        good = transform.silver_rows(new, self._source.silver_columns)
         append_rows(good, self._tables.silver, once_only)
         return counts.get
 
     def _count_columns(self) -> list[Column]:
-        counts = [F.count_if(~transform.is_good()).alias("broken")]
+        is_new = ~F.col(transform.DUPLICATE)
+        counts = {
+            "broken": is_new & ~transform.is_good(),
+            "duplicates": ~is_new,
+            "late": is_new & transform.is_good() & F.col(transform.LATE),
+        }
         if self._lookup:
-            counts.append(F.count_if(transform.UNMATCHED).alias("unmatched"))
-        return counts
+            counts["unmatched"] = is_new & F.col(transform.UNMATCHED)
+        return [F.count_if(condition).alias(name) for name, condition in counts.items()]
+
+
+def row_order(rows: DataFrame, source: SourceConfig) -> list[str]:
+    """Return the columns by which the first of the rows with equal keys is chosen."""
+    columns = (INGESTED_AT, *source.silver_origin_columns, *source.silver)
+    types = {field.name: field.dataType for field in rows.schema}
+    return [name for name in columns if not contains_type(types[name], *_UNORDERED)]
+
+
+def note_replayed(checkpoint: StoragePath, until: int) -> None:
+    """Record that silver got rows up to an event time whose keys the query's state lacks.
+
+    Until the watermark has passed that time, batches are compared with silver.
+
+    Args:
+        checkpoint: the checkpoint of silver's query.
+        until: the time in milliseconds since 1970.
+    """
+    last = max(until, replayed_until(checkpoint))
+    checkpoints.write_document(checkpoint, _REPLAYED, {"until": last})
+
+
+def replayed_until(checkpoint: StoragePath) -> int:
+    """Return the last event time of replayed rows, in milliseconds since 1970; 0 if none."""
+    return int((checkpoints.read_document(checkpoint, _REPLAYED) or {"until": 0})["until"])
 
 
 def append_rows(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:

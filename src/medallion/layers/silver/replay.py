@@ -1,0 +1,138 @@
+"""The replay of quarantined rows: those that pass today's rules move to silver, exactly once.
+
+The rows that both tables get are written beside silver's checkpoint first, then the plan, and then
+the tables. Each step may be repeated: the next run completes an interrupted replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config, SourceConfig
+from medallion.errors import MedallionError
+from medallion.layers.silver import transform
+from medallion.layers.silver.keys import key_range
+from medallion.layers.silver.writer import SilverTables, append_rows, note_replayed, row_order
+from medallion.spark import checkpoints
+from medallion.state import replay_plan
+from medallion.state.runs import Runs
+from medallion.storage import delta_tables
+from medallion.storage.paths import StoragePath
+
+_SILVER, _QUARANTINE = "silver", "quarantine"  # staged rows: new ones of silver, all of quarantine
+
+
+@dataclass(frozen=True)
+class ReplayCounts:
+    """Counts of quarantined rows.
+
+    Attributes:
+        validated: rows that were validated again.
+        replayed: rows that move to silver.
+        duplicate: rows that leave quarantine because silver has their key.
+        quarantined: rows that stay, also those that were not selected.
+    """
+
+    validated: int
+    replayed: int
+    duplicate: int
+    quarantined: int
+
+
+def stage_rows(
+    spark: SparkSession,
+    config: Config,
+    source: SourceConfig,
+    validated: DataFrame,
+    others: DataFrame,
+) -> tuple[ReplayCounts, int]:
+    """Write the rows that silver and quarantine get, unless no row passes.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        source: the source, as silver's query starts with it.
+        validated: selected rows of quarantine, with the result of today's rules.
+        others: the other rows of quarantine.
+
+    Returns:
+        The counts, and the last event time of the rows that move, in milliseconds since 1970.
+    """
+    tables = SilverTables.of_source(config, source.name)
+    silver = spark.read.format("delta").load(str(tables.silver))
+    validated = validated.persist(StorageLevel.DISK_ONLY)
+    try:
+        passed = validated.where(transform.is_good())
+        taken = silver.where(key_range(passed, source.keys))
+        rows = transform.mark_duplicates(
+            validated, taken, source.keys, row_order(validated, source)
+        )
+        new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
+        left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
+        last = F.unix_millis(F.max(source.event_time)) if source.event_time else F.lit(0)
+        replayed, until = new.agg(F.count(F.lit(1)), last).collect()[0]
+        counts = ReplayCounts(
+            validated=validated.count(),
+            replayed=replayed,
+            duplicate=rows.where(transform.DUPLICATE).count(),
+            quarantined=left.count(),
+        )
+        if counts.replayed or counts.duplicate:
+            staged = replay_plan.directory(config, source.name)
+            for name, frame in ((_SILVER, new), (_QUARANTINE, left)):
+                (staged / name).delete_prefix()
+                frame.write.format("delta").save(str(staged / name))
+    finally:
+        validated.unpersist()
+    return counts, until or 0
+
+
+def complete_replay(spark: SparkSession, config: Config, runs: Runs, name: str) -> None:
+    """Write the staged rows to both tables, and record the replay; every step may be repeated.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        runs: the records to add to.
+        name: the source.
+
+    Raises:
+        MedallionError: staged rows are missing.
+    """
+    tables, staged = (
+        SilverTables.of_source(config, name),
+        replay_plan.directory(config, name),
+    )
+    plan = replay_plan.read_plan(config, name)
+    assert plan, f"a replay of {name} is planned"
+    application = checkpoints.replay_id(tables.checkpoint)
+    once_only = {"txnAppId": application, "txnVersion": str(plan["quarantine_version"])}
+    note_replayed(tables.checkpoint, plan["until"])
+    append_rows(_staged_rows(spark, staged / _SILVER, tables.silver), tables.silver, once_only)
+    left = _staged_rows(spark, staged / _QUARANTINE, tables.quarantine)
+    _replace_rows(left, tables.quarantine, once_only)
+    row = plan["row"]
+    row["table_version"] = delta_tables.table_version(tables.silver)
+    row["quarantine_version"] = delta_tables.table_version(tables.quarantine)
+    if (row["query"], row["run_id"]) not in runs.run_state.planned_runs:
+        runs.write([row])
+    replay_plan.delete_plan(config, name)
+
+
+def _replace_rows(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
+    rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
+
+
+def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -> DataFrame:
+    if not delta_tables.table_exists(staged):
+        raise MedallionError(
+            f"{staged} is missing, which an interrupted replay had written: restore the complete "
+            "root from one backup."
+        )
+    columns = spark.read.format("delta").load(str(table)).columns
+    return spark.read.format("delta").load(str(staged)).select(*columns)

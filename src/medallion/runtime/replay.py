@@ -1,0 +1,133 @@
+"""Replays: quarantined rows that pass today's rules move to silver."""
+
+from __future__ import annotations
+
+import time
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from medallion.config.model import Config
+from medallion.config.queries import layers_in_use
+from medallion.errors import MedallionError, UsageError
+from medallion.layers import recovery
+from medallion.layers.bronze.flow import Bronze
+from medallion.layers.silver import transform
+from medallion.layers.silver.flow import Silver
+from medallion.layers.silver.replay import ReplayCounts, complete_replay, stage_rows
+from medallion.layers.silver.rules import LATE_RULE
+from medallion.runtime.graph import Pipeline
+from medallion.runtime.refresh import refresh_table
+from medallion.spark.errors import one_line
+from medallion.state import replay_plan
+from medallion.state.runs import REPLAYED
+from medallion.storage import clock, delta_tables
+from medallion.storage.table_specs import FAILED_RULES
+
+
+def source_to_replay(config: Config, table: str) -> str:
+    """Return the source of `quarantine.<source>`.
+
+    Raises:
+        UsageError: no source has that quarantine, or it does not exist yet.
+    """
+    layer, _, name = table.partition(".")
+    if layer != "quarantine" or name not in config.sources:
+        known = ", ".join(f"quarantine.{source}" for source in config.sources)
+        raise UsageError(f"{table} cannot be replayed; these can: {known}.")
+    if not delta_tables.table_exists(config.layout.table(table)):
+        raise UsageError(f"{table} does not exist yet: run medallion run silver first.")
+    return name
+
+
+def layers_to_lock(config: Config, rescued: bool) -> tuple[str, ...]:
+    """Return the layers whose locks a replay needs; for rescued values, bronze is rewritten."""
+    return layers_in_use(config) if rescued else ("silver",)
+
+
+def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCounts:
+    """Move the rows of a source's quarantine that pass today's rules to silver.
+
+    Args:
+        pipeline: with the lock of silver.
+        name: the source.
+        where: SQL over the columns of quarantine that selects the rows; None for all.
+
+    Raises:
+        UsageError: the condition is not valid, or batches of silver are not recorded.
+        MedallionError: silver's query cannot start.
+    """
+    config, spark, started = pipeline.config, pipeline.spark, time.monotonic()
+    flow = pipeline.flow(config.sources[name].rows_table)
+    assert isinstance(flow, Silver), "names of silver are those of its queries"
+    if recovery.has_unrecorded(
+        flow.checkpoint, flow.target_paths, pipeline.runs.last_batch(flow.name)
+    ):
+        raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
+    pipeline.start_flow(flow, None)
+    path = config.layout.table(f"quarantine.{name}")
+    version, before = delta_tables.table_version(path), delta_tables.row_count(path)
+    quarantine = spark.read.format("delta").load(str(path))
+    bronze = spark.read.format("delta").load(str(*flow.upstream_paths))
+    try:
+        selected = F.coalesce(F.expr(where), F.lit(False)) if where else F.lit(True)
+        if flow.source.late == "quarantine":
+            selected &= ~F.array_contains(FAILED_RULES, LATE_RULE)
+        if where:
+            quarantine.where(where)  # it must be a boolean
+        rows, others = quarantine.where(selected), quarantine.where(~selected)
+    except AnalysisException as error:
+        raise UsageError(f"--where {where!r} is not valid: {one_line(str(error))}.") from None
+    complete = transform.with_bronze_columns(rows.drop(FAILED_RULES), bronze)
+    counts, until = stage_rows(spark, config, flow.source, flow.validate(complete), others)
+    if counts.replayed + counts.duplicate + counts.quarantined != before:
+        raise MedallionError(
+            f"quarantine.{name} has {before:,} rows, but not each was found once: --where must "
+            "give the same result for a row each time."
+        )
+    if counts.replayed or counts.duplicate:
+        row = {
+            "kind": "replay",
+            "query": flow.name,
+            "state": REPLAYED,
+            "run_id": pipeline.run_id,
+            "command": pipeline.command,
+            "started_at": clock.now_micros(),
+            "seconds": round(time.monotonic() - started, 3),
+            "rows_out": counts.replayed,
+            "duplicate_rows": counts.duplicate,
+            "quarantined_rows": -counts.replayed - counts.duplicate,  # they leave it
+        }
+        plan = {"quarantine_version": version, "until": until, "row": row}
+        replay_plan.write_plan(config, name, plan)
+        complete_replay(spark, config, pipeline.runs, name)
+    return counts
+
+
+def replay_rescued(pipeline: Pipeline, name: str) -> ReplayCounts:
+    """Replay also rows whose rescued values today's schema has columns for.
+
+    Bronze must have these values as well, so it is rewritten under today's schema, and its silver
+    and gold tables are rebuilt, which validates all rows.
+
+    Args:
+        pipeline: with the locks of all layers.
+        name: the source.
+    """
+    flow, layout = pipeline.flow(f"bronze.{name}"), pipeline.config.layout
+    table = flow.source.rows_table
+    assert isinstance(flow, Bronze), "names of bronze are those of its queries"
+    quarantine = pipeline.spark.read.format("delta").load(str(layout.table(f"quarantine.{name}")))
+    rows = transform.with_bronze_columns(quarantine.drop(FAILED_RULES), flow.rows())
+    if not flow.has_values_to_move(rows):
+        return replay_rows(pipeline, name, None)
+
+    def state() -> tuple[int, int]:
+        duplicates = pipeline.runs.run_state.totals_of(table).duplicate_rows
+        return delta_tables.row_count(layout.table(f"quarantine.{name}")), duplicates
+
+    before, duplicates_before = state()
+    refresh_table(pipeline, flow.name)
+    after, duplicates = state()
+    duplicates -= duplicates_before
+    return ReplayCounts(before, before - after - duplicates, duplicates, after)

@@ -1,0 +1,164 @@
+"""Keys without the event time: silver never has a key twice, whenever the duplicate comes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.errors import MedallionError
+from medallion.inspect.audit import run_audit
+from medallion.inspect.balance import Balance
+from medallion.layers.silver import writer
+from medallion.runtime.refresh import refresh_table
+from medallion.spark.watch import Watch
+from medallion.storage.paths import StoragePath
+from tests.support.lakehouse import Lakehouse, start
+
+SOURCE: dict[str, Any] = {
+    "schema": {"order_id": "string", "ts": "timestamp", "status": "string"},
+    "silver": {"order_id": "order_id", "ordered_at": "ts", "status": "status"},
+    "event_time": "ordered_at",
+    "keys": ["order_id"],
+    "clean_source": "off",
+}
+
+
+def order(order_id: str | None, time: str, status: str = "new") -> str:
+    fields = {"order_id": order_id, "ts": f"2026-05-01T{time}:00Z", "status": status}
+    return json.dumps(fields)
+
+
+FIRST = (
+    order("o1", "10:00"),
+    order("o1", "10:05"),  # a duplicate in the batch
+    order("o2", "12:00"),  # the watermark goes to 11:00
+    order(None, "10:00"),
+    order(None, "10:00"),  # without a key nothing is a duplicate
+    "{broken",
+)
+SECOND = (
+    order("o1", "10:00"),  # late, and silver has it
+    order("o3", "09:00"),  # late
+    order("o2", "12:00"),  # on time, and silver has it
+    order("o4", "15:00"),
+    order("o1", "15:30"),  # on time, hours after the watermark has passed the first one
+    "{broken",
+)
+THIRD = (
+    order("o3", "09:00"),  # silver has it as a late row
+    order("o4", "16:00"),  # silver has it
+    order("o5", "14:00"),  # late: the watermark is 14:30
+    order("o5", "14:10"),  # late, and a duplicate in the batch
+    order("o6", "16:00"),
+    order(None, "09:00"),
+)
+AFTER_TWO = Balance(
+    landed_lines=12,
+    bronze_rows=12,
+    silver_rows=4 + 2,
+    quarantined_rows=2,
+    duplicate_rows=1 + 3,
+    late_rows=1,
+    waiting_rows=0,
+)
+BY_HAND = Balance(
+    landed_lines=18,
+    bronze_rows=18,
+    silver_rows=4 + 2 + 3,
+    quarantined_rows=2,
+    duplicate_rows=1 + 3 + 3,
+    late_rows=2,
+    waiting_rows=0,
+)
+# A row's time is that of the first row that arrived with its key.
+ROWS = [
+    ("o1", "2026-05-01 10:00:00"),
+    ("o2", "2026-05-01 12:00:00"),
+    ("o3", "2026-05-01 09:00:00"),
+    ("o4", "2026-05-01 15:00:00"),
+    ("o5", "2026-05-01 14:00:00"),
+    ("o6", "2026-05-01 16:00:00"),
+    (None, "2026-05-01 09:00:00"),
+    (None, "2026-05-01 10:00:00"),
+    (None, "2026-05-01 10:00:00"),
+]
+
+
+def configure(lakehouse: Lakehouse, folder: Path, **changes: Any) -> None:
+    lakehouse.configure(folder, {"sources": {"orders": {**SOURCE, **changes}}, "gold": {}})
+    unique = {"column": "order_id"}
+    lakehouse.expect(
+        "silver.orders", "unique", "expect_column_values_to_be_unique", "stop", **unique
+    )
+
+
+@pytest.fixture(scope="module")
+def after_first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    folder = tmp_path_factory.mktemp("keys")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    configure(lakehouse, folder)
+    lakehouse.land("orders", "1.json", *FIRST)
+    lakehouse.fill("bronze", "silver")
+    return lakehouse
+
+
+def test_no_key_is_twice_in_silver(after_first: Lakehouse, tmp_path: Path) -> None:
+    lakehouse = after_first.copy(tmp_path / "lakehouse")
+    lakehouse.land("orders", "2.json", *SECOND)
+    lakehouse.fill("bronze", "silver")
+    assert run_audit(lakehouse.config).balances["orders"] == AFTER_TWO
+    lakehouse.land("orders", "3.json", *THIRD)
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    assert report.balances["orders"] == BY_HAND
+    assert lakehouse.rows("silver.orders", "order_id", "ordered_at") == ROWS
+    assert run_audit(lakehouse.config, everything=True).findings == ()
+
+    refresh_table(lakehouse.pipeline(), "silver.orders")
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.findings == ()
+    assert audit.balances["orders"].silver_rows == BY_HAND.silver_rows
+    assert lakehouse.rows("silver.orders", "order_id", "ordered_at") == ROWS
+
+
+def test_interrupted_batches_are_exact(
+    after_first: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dies between its two tables, and its repetition before it is recorded."""
+    lakehouse = after_first.copy(tmp_path / "lakehouse")
+    lakehouse.land("orders", "2.json", *SECOND)
+    lakehouse.fill("bronze")
+    append = writer.append_rows
+
+    def silver_alone(rows: Any, table: StoragePath, options: Any) -> None:
+        if table.parent.name == "quarantine":
+            raise MedallionError("interrupted")
+        append(rows, table, options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "append_rows", silver_alone)
+        with pytest.raises(MedallionError, match="interrupted"):
+            lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.orders")) == 6
+    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+    lakehouse.fill("silver")
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
+
+
+def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_path: Path) -> None:
+    lakehouse = after_first.copy(tmp_path / "lakehouse")
+    configure(lakehouse, tmp_path, late="quarantine")
+    lakehouse.land("orders", "2.json", *SECOND)
+    lakehouse.fill("bronze")
+    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+    lakehouse.fill("silver")  # which counts the rows of the unrecorded batch again
+    balance = run_audit(lakehouse.config).balances["orders"]
+    assert (balance.silver_rows, balance.quarantined_rows) == (5, 3)
+    assert (balance.duplicate_rows, balance.late_rows) == (4, 0)
+    assert ("o3", ["late"]) in lakehouse.rows("quarantine.orders", "order_id", "_failed_rules")
+    assert run_audit(lakehouse.config, everything=True).findings == ()

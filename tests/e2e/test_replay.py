@@ -1,0 +1,179 @@
+"""Quarantined rows that pass today's rules move to silver, exactly once."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.errors import UsageError
+from medallion.inspect.audit import run_audit
+from medallion.inspect.balance import Balance
+from medallion.layers.silver.replay import ReplayCounts, complete_replay
+from medallion.runtime.planner import plan_run
+from medallion.runtime.refresh import refresh_table
+from medallion.runtime.replay import replay_rescued, replay_rows
+from medallion.state import replay_plan
+from medallion.state.runs import Runs
+from tests.support.lakehouse import Lakehouse
+
+SOURCE: dict[str, Any] = {
+    "schema": {"order_id": "string", "ts": "timestamp", "amount": "long"},
+    "silver": {"order_id": "order_id", "ordered_at": "ts", "amount": "amount"},
+    "event_time": "ordered_at",
+    "keys": ["order_id", "ordered_at"],
+    "clean_source": "off",
+}
+BY_DAY = {"source": "silver.orders", "measure": {"n": "count(*)", "total": "sum(amount)"}}
+BY_DAY |= {"window": "1 day"}
+
+
+def order(order_id: str | None, time: str, amount: Any) -> str:
+    fields = {"order_id": order_id, "ts": f"2026-05-01T{time}:00Z", "amount": amount}
+    return json.dumps(fields)
+
+
+FIRST = (
+    order("o1", "10:00", 10),
+    order("o2", "10:01", 150),  # above 100
+    order("o2", "10:01", 150),  # the same row again
+    order("o3", "10:02", 250),
+    order("o3", "10:02", 30),  # the same key with an amount that passes
+    order(None, "10:03", 160),
+    order("o4", "10:04", 9000),
+    order("o5", "10:05", "12.5"),  # no long: rescued
+    "{broken",
+)
+BALANCE = Balance(
+    landed_lines=9,
+    bronze_rows=9,
+    silver_rows=2,
+    quarantined_rows=7,
+    duplicate_rows=0,
+    late_rows=0,
+    waiting_rows=0,
+)
+# With a limit of 1,000: o2 and the row without a key move, and o4, o5 and the broken line stay.
+AFTER = replace(BALANCE, silver_rows=4, quarantined_rows=3, duplicate_rows=2)
+
+
+def allow(lakehouse: Lakehouse, most: int) -> None:
+    """The only rule: amounts up to this one."""
+    kind = "expect_column_values_to_be_between"
+    amounts = {"column": "amount", "max_value": most}
+    lakehouse.expect("silver.orders", "in_range", kind, "quarantine", **amounts)
+
+
+@pytest.fixture(scope="module")
+def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    folder = tmp_path_factory.mktemp("replay")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    document = {"sources": {"orders": SOURCE}, "gold": {"by_day": BY_DAY}}
+    lakehouse.configure(folder, document)
+    allow(lakehouse, 100)
+    lakehouse.land("orders", "1.json", *FIRST)
+    lakehouse.fill("bronze", "silver")
+    assert run_audit(lakehouse.config).balances["orders"] == BALANCE
+    return lakehouse
+
+
+@pytest.fixture
+def orders(first: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A copy whose suite may be changed."""
+    lakehouse = first.copy(tmp_path / "lakehouse")
+    lakehouse.configure(tmp_path, {"sources": {"orders": SOURCE}, "gold": {"by_day": BY_DAY}})
+    allow(lakehouse, 1000)
+    return lakehouse
+
+
+def amounts(lakehouse: Lakehouse) -> list[Any]:
+    return lakehouse.rows("silver.orders", "order_id", "amount")
+
+
+def check(lakehouse: Lakehouse, expected: Balance) -> None:
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["orders"]) == ((), expected)
+
+
+def test_rows_that_pass_move_to_silver(orders: Lakehouse) -> None:
+    counts = replay_rows(orders.pipeline(), "orders", None)
+    assert counts == ReplayCounts(validated=7, replayed=2, duplicate=2, quarantined=3)
+    assert amounts(orders) == [("o1", 10), ("o2", 150), ("o3", 30), (None, 160)]
+    assert orders.rows("quarantine.orders", "order_id", "_failed_rules") == [
+        ("o4", ["in_range"]),
+        ("o5", ["rescued_amount"]),
+        (None, ["malformed_line", "missing_event_time"]),
+    ]
+    check(orders, AFTER)
+    again = replay_rows(orders.pipeline(), "orders", None)
+    assert again == ReplayCounts(validated=3, replayed=0, duplicate=0, quarantined=3)
+
+    # The keys that it inserted are known to the query, which has not seen them: both are on time.
+    orders.land("orders", "2.json", FIRST[1], order("o6", "10:06", 1), order("o4", "10:04", 40))
+    assert orders.night().is_good
+    after = replace(AFTER, landed_lines=12, bronze_rows=12, silver_rows=6, duplicate_rows=3)
+    check(orders, after)
+    assert orders.rows("gold.by_day", "n", "total") == [(6, 10 + 150 + 30 + 160 + 1 + 40)]
+    refresh_table(orders.pipeline(), "silver.orders")
+    check(orders, after)
+
+
+def test_where_selects_rows(orders: Lakehouse) -> None:
+    counts = replay_rows(orders.pipeline(), "orders", "order_id = 'o2'")
+    assert counts == ReplayCounts(validated=2, replayed=1, duplicate=1, quarantined=5)
+    assert amounts(orders) == [("o1", 10), ("o2", 150), ("o3", 30)]
+    check(orders, replace(BALANCE, silver_rows=3, quarantined_rows=5, duplicate_rows=1))
+    for wrong in ("no_column = 1", "order_id =", "order_id"):
+        with pytest.raises(UsageError, match="--where"):
+            replay_rows(orders.pipeline(), "orders", wrong)
+
+
+STEPS = (
+    "layers.silver.replay.note_replayed",
+    "layers.silver.replay.append_rows",
+    "layers.silver.replay._replace_rows",
+    "state.runs.Runs.write",
+    "state.replay_plan.delete_plan",
+)
+
+
+def test_interrupted_replay_is_completed(
+    orders: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before each of its writes, and so do its repetitions."""
+
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def repeat() -> None:
+        complete_replay(orders.spark, orders.config, orders.pipeline().runs, "orders")
+
+    for step in STEPS:
+        is_planned = replay_plan.interrupted_replays(orders.config)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"medallion.{step}", die)
+            with pytest.raises(KeyboardInterrupt):
+                repeat() if is_planned else replay_rows(orders.pipeline(), "orders", None)
+        findings = run_audit(orders.config).findings
+        assert "silver.orders: a replay was interrupted" in " ".join(findings)
+        assert not plan_run(orders.config, Runs(orders.config.layout)).is_idle
+    repeat()
+    assert replay_plan.interrupted_replays(orders.config) == []
+    check(orders, AFTER)
+
+
+def test_rescued_values_are_replayed_with_a_wider_type(orders: Lakehouse, tmp_path: Path) -> None:
+    schema = {**SOURCE["schema"], "amount": "double"}
+    document = {"sources": {"orders": {**SOURCE, "schema": schema}}, "gold": {"by_day": BY_DAY}}
+    orders.configure(tmp_path, document)
+    counts = replay_rescued(orders.pipeline(), "orders")
+    assert counts == ReplayCounts(validated=7, replayed=3, duplicate=2, quarantined=2)
+    found = amounts(orders)
+    assert [found[0], found[1], *found[3:]] == [("o1", 10), ("o2", 150), ("o5", 12.5), (None, 160)]
+    check(orders, replace(AFTER, silver_rows=5, quarantined_rows=2))
+    again = replay_rescued(orders.pipeline(), "orders")
+    assert again == ReplayCounts(validated=2, replayed=0, duplicate=0, quarantined=2)
