@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.errors import UsageError
+from medallion.spark.errors import SPARK_ERRORS
 from medallion.sql.engine import query
 
 TIME = "timestamp '2026-05-01T12:00:00'"  # a Friday
@@ -62,3 +64,14 @@ def test_dialect_of_datafusion(sql: str, _: Any, expected: Any, tmp_path: Path) 
     except UsageError:
         value = FAILS
     assert value == expected
+
+
+def test_dialect_of_spark(spark: SparkSession) -> None:
+    found = []
+    for sql, _, _ in DIFFERENCES:
+        try:
+            ((value,),) = spark.sql(statement(sql)).collect()
+        except SPARK_ERRORS:
+            value = FAILS
+        found.append((sql, value))
+    assert found == [(sql, expected) for sql, expected, _ in DIFFERENCES]
