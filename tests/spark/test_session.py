@@ -99,6 +99,7 @@ def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     started: list[int] = []
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: started.append(1))
     monkeypatch.setattr(session, "_prepare", lambda *_: None)
+    monkeypatch.setattr(session, "jar_settings", lambda *_, **__: {})  # that Spark has no Delta
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars/spark-core_2.12-3.5.1.jar").touch()

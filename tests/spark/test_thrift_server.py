@@ -39,7 +39,7 @@ def test_root_and_master_are_those_of_env(tmp_path: Path, monkeypatch: pytest.Mo
     main.__globals__.update(session=session, register=register)
     with pytest.raises(KeyboardInterrupt):
         main()
-    assert asked == ["local[3]", tmp_path / "lake"]
+    assert [asked[0], str(asked[1])] == ["local[3]", str(tmp_path / "lake")]
     (tmp_path / ".env").write_text("MEDALLION_MISTER=local[3]\n")
     with pytest.raises(SystemExit, match="MEDALLION_MISTER is not a known key"):
         main()
