@@ -45,7 +45,7 @@ FIRST = (
     order("o3", "10:02", 30),  # the same key with an amount that passes
     order(None, "10:03", 160),
     order("o4", "10:04", 9000),
-    order("o5", "10:05", "12.5"),  # no long: rescued
+    order("o5", "10:05", 12.5),  # no long: rescued
     "{broken",
 )
 BALANCE = Balance(
