@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, monitoring, operations, sources, tables
+from medallion.config import gold, loader, model, monitoring, operations, silver, sources, tables
 from medallion.config.document import Node
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -38,6 +38,7 @@ SOURCE: dict[str, Any] = {
 CDC = {"silver": {"id": "id"}, "keys": ["id"], "cdc": {"sequence_by": "ts"}}
 STREAM = {key: value for key, value in SOURCE.items() if key not in ("options", "lookup")}
 KAFKA = STREAM | {"format": "kafka", "servers": ["localhost:9092"], "topics": ["t"]}
+CHILD = {"source": "silver.a", "explode": "items", "columns": {"part": "item"}}
 AGGREGATE = {"source": "silver.a", "group_by": ["device"], "measure": {"n": "count(*)"}}
 JOIN = {
     "source": "silver.a",
@@ -226,6 +227,9 @@ def page() -> str:
         known = {name: source(SOURCE, name) for name in ("a", "b")}
         return lambda: gold.parse_gold_table("t", Node(dict(document), file, "gold"), known, conf)
 
+    def child_table() -> object:
+        return silver.parse_child_table("t", Node(CHILD, file, "silver"), {"a": source(SOURCE)})
+
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder)
         (conf / "t.sql").write_text("SELECT device FROM silver.a")
@@ -237,6 +241,7 @@ def page() -> str:
             section("`lookup` of a source", "source.lookup", csv[0], model.LookupConfig),
             section("`cdc` of a source", "source.cdc", lambda: source(CDC), tables.CdcConfig),
             *stream_sections(source),
+            section("Child tables: `silver.<name>`", "silver", child_table, tables.ChildTable),
             section(
                 "Gold tables: `gold.<name>`",
                 "gold",
@@ -247,8 +252,8 @@ def page() -> str:
             section("Gold tables with `sql`", "gold", by_sql, model.GoldTable),
             section("Gold tables with `join`", "gold", join, model.Join, model.GoldTable),
             section("`join` of a gold table", "gold.join", join, model.Join),
-            section("`publish.files` of a gold table", "gold.publish.files", join, model.ToFiles),
-            section("`publish.kafka` of a gold table", "gold.publish.kafka", join, model.ToKafka),
+            section("`publish.files` of a gold table", "gold.publish.files", join, tables.ToFiles),
+            section("`publish.kafka` of a gold table", "gold.publish.kafka", join, tables.ToKafka),
             section(
                 "Maintenance: `maintain`",
                 "maintain",

@@ -37,12 +37,16 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
 
 
 def test_tables_that_change_is_a_valid_configuration(tmp_path: Path) -> None:
-    (example, defaults) = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
+    blocks_of_yaml = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
+    example, defaults, tables = blocks_of_yaml
     (tmp_path / "pipeline.yaml").write_text(example)
     sources = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources
     kinds = {name: source.cdc and source.cdc.stored_as_scd_type for name, source in sources.items()}
     assert kinds == {"orders": 1, "customers": 2}
     document = yaml.safe_load(example)
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document | yaml.safe_load(tables)))
+    config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    assert config.changing_tables == {"orders", "customers", "order_items"}
     del document["sources"]["customers"]["cdc"]
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document))
     cdc = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["customers"].cdc

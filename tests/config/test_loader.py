@@ -65,7 +65,7 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("sorces",), {}, ["sorces is not a known key", "sources, gold, views, maintain"]),
+        (("sorces",), {}, ["sorces is not a known key", "sources, silver, gold, views, maintain"]),
         (("on_failure",), {"post": "hooks.example.org"}, ["on_failure.post", "https://"]),
         (("on_failure",), {"command": "mail me"}, ["on_failure.command", "a list such as"]),
         (("on_failure",), {"comand": ["true"]}, ["on_failure.comand", "did you mean command"]),

@@ -10,9 +10,11 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.queries import queries, readers
 from medallion.config.tables import ChildTable
+from medallion.config.values import Duration
 from tests.support import PROJECT
 
-CHILD = ChildTable("items", "event", "items", False, {"n": "pos"}, None, ("n",))
+HOUR = Duration.parse("1 hour")
+CHILD = ChildTable("items", "event", "items", False, {"n": "pos"}, None, ("n",), None, HOUR)
 GRANDCHILD = replace(CHILD, name="parts", parent="items")
 
 

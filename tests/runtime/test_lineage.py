@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from medallion.config.loader import load
-from medallion.config.model import Config, ToFiles
+from medallion.config.model import Config
 from medallion.config.operations import Monitoring, OpenLineage
+from medallion.config.tables import ToFiles
 from medallion.runtime import lineage
 from medallion.state.runs import Runs
 from medallion.storage import records

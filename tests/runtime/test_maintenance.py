@@ -15,7 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.loader import load
-from medallion.config.model import Config, ToFiles
+from medallion.config.model import Config
+from medallion.config.tables import ToFiles
 from medallion.config.values import Duration
 from medallion.ingest.files import discovery
 from medallion.runtime import maintenance

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.config.loader import load
-from medallion.config.model import ToFiles
 from medallion.config.queries import queries, query_names
+from medallion.config.tables import ToFiles
 from medallion.errors import MedallionError
 from medallion.state import pending_work
 from medallion.state.runs import PASSED, Runs

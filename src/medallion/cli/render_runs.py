@@ -11,7 +11,7 @@ from typing import Any
 from medallion.cli.terminal import aligned_table, iso_utc
 from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
-from medallion.inspect.balance import Balance
+from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
@@ -47,6 +47,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
         "ok": outcome.is_good,
         **verdict_json(outcome.verdict),
         "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
+        **child_tables_json(outcome.child_tables),
         **attention_json(outcome.files),
         "stale": stale_json(outcome.stale),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
@@ -71,7 +72,8 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
         lines += ["", *_first_rows_lines(table)]
     if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
-    lines += ["", *balance_table(outcome.balances), _balance_line(outcome)]
+    lines += ["", *balance_table(outcome.balances), *child_table_lines(outcome.child_tables)]
+    lines.append(_balance_line(outcome))
     lines += map(printable, attention_warnings(outcome.files))
     if outcome.docs:
         lines += ["", printable(f"quality   {outcome.docs}")]
@@ -137,6 +139,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
     """Return the balance by source; findings, notes and files only if there are any."""
     sources = {name: asdict(balance) for name, balance in audit.balances.items()}
     document: dict[str, Any] = {"balanced": audit.is_balanced, "sources": sources}
+    document |= child_tables_json(audit.child_tables)
     lists = {"findings": list(audit.findings), "notes": list(audit.notes)}
     files = attention_json(audit.files)
     return {**document, **files, **{name: lines for name, lines in lists.items() if lines}}
@@ -145,7 +148,8 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then findings, notes, files, and the verdict."""
     lines = [*audit_lines(audit), balance_verdict(audit)]
-    return "\n".join([*balance_table(audit.balances), *map(printable, lines)])
+    tables = [*balance_table(audit.balances), *child_table_lines(audit.child_tables)]
+    return "\n".join([*tables, *map(printable, lines)])
 
 
 def audit_lines(audit: Audit) -> list[str]:
@@ -170,6 +174,20 @@ def balance_table(balances: Mapping[str, Balance]) -> list[str]:
     names = accounting.shown_figures(balances)
     rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
     return aligned_table(("source", *names), rows)
+
+
+def child_tables_json(child_tables: Mapping[str, ChildBalance]) -> dict[str, Any]:
+    """Return the balance of each child table, if there are any."""
+    tables = {f"silver.{name}": asdict(balance) for name, balance in child_tables.items()}
+    return {"child_tables": tables} if tables else {}
+
+
+def child_table_lines(child_tables: Mapping[str, ChildBalance]) -> list[str]:
+    """Return the lines of a table with a row for each child table, if there are any."""
+    if not child_tables:
+        return []
+    rows = [(f"silver.{name}", *asdict(each).values()) for name, each in child_tables.items()]
+    return ["", *aligned_table(("child table", *ChildBalance.__dataclass_fields__), rows)]
 
 
 def attention_json(files: Attention) -> dict[str, Any]:

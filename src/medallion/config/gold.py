@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import available_timezones
@@ -20,18 +21,17 @@ from medallion.config.model import (
     GoldTable,
     Join,
     Kafka,
-    OutputConfig,
     OutputMode,
-    SourceConfig,
+    SilverTable,
     Statement,
-    ToFiles,
-    ToKafka,
+    change_keys,
 )
+from medallion.config.silver import SilverTables, silver_names, silver_table
+from medallion.config.tables import OutputConfig, ToFiles, ToKafka
 from medallion.config.values import Duration
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
-Sources = Mapping[str, SourceConfig]
 Definition = Aggregate | Statement | Join
 _FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
@@ -49,6 +49,7 @@ _AGGREGATE_KEYS = (
     "time_zone",
     "session",
     "group_by",
+    "where",
     "measure",
     "output_mode",
     "publish",
@@ -56,59 +57,66 @@ _AGGREGATE_KEYS = (
 )
 
 
-def parse_gold_table(name: str, node: Node, sources: Sources, folder: Path) -> GoldTable:
+def parse_gold_table(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
     """Parse one gold table: an aggregate, a join, or a query over silver tables.
 
     Args:
         name: the name of the table.
         node: its entry.
-        sources: the sources by name.
+        tables: the silver tables by name.
         folder: the folder to which the file of a query is relative.
     """
     if "sql" in node.value:
-        return _parse_statement(name, node, sources, folder)
+        return _parse_statement(name, node, tables, folder)
     if "join" in node.value:
-        return _parse_join(name, node, sources)
+        return _parse_join(name, node, tables)
     node.allow_only(*_AGGREGATE_KEYS, "join", "sql")
-    source = _silver_source(node, "source", sources)
-    definition = _parse_aggregate(node, sources[source])
+    source = silver_table(node, "source", tables)
+    definition = _parse_aggregate(node, tables[source])
     modes = OUTPUT_MODES if definition.session is None else OUTPUT_MODES[:1]
-    return _gold_table(name, (source,), definition, node, modes)
+    return _gold_table(name, {source: tables[source]}, definition, node, modes)
 
 
 def _gold_table(
-    name: str, sources: tuple[str, ...], definition: Definition, node: Node, modes: Sequence[str]
+    name: str, tables: SilverTables, definition: Definition, node: Node, modes: Sequence[str]
 ) -> GoldTable:
+    changing = [table.name for table in tables.values() if change_keys(table)]
+    if changing and isinstance(definition, Join):
+        problem = "whose rows change: aggregate it, or read it with sql"
+        node.fail("", f"joins silver.{changing[0]}, {problem}")
+    if changing:
+        modes = [mode for mode in modes if mode != "append"]
     mode = cast(OutputMode, node.choice("output_mode", modes))
     expect_every = node.optional("expect_every", values.duration, _DURATION)
-    return GoldTable(name, sources, definition, mode, parse_outputs(node, mode), expect_every)
+    outputs = parse_outputs(node, mode)
+    table = GoldTable(name, (*tables,), definition, mode, outputs, expect_every=expect_every)
+    return replace(table, follows_changes=bool(changing))
 
 
-def _silver_source(node: Node, key: str, sources: Sources) -> str:
-    silver = node.get(key, values.non_blank_string, "a silver table")
-    layer, _, source = silver.partition(".")
-    if layer != "silver" or source not in sources:
-        node.fail(key, f"must be one of {_silver_tables(sources)}, not {silver}")
-    return source
-
-
-def _silver_tables(sources: Sources) -> str:
-    return ", ".join(f"silver.{source}" for source in sources)
-
-
-def _refuse_unknown_column(node: Node, key: str, column: str, source: SourceConfig) -> None:
+def _refuse_unknown_column(node: Node, key: str, column: str, source: SilverTable) -> None:
     if column not in source.columns:
         hint = did_you_mean(column, source.columns)
         node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}{hint}")
 
 
-def _parse_aggregate(node: Node, source: SourceConfig) -> Aggregate:
+def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
+    if not table.event_time:
+        node.fail(
+            key,
+            f"needs an event time, which silver.{table.name} does not have: set event_time for "
+            "the source, or add it to the columns of the child table",
+        )
+
+
+def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
     slide, start, session = (
         node.optional(key, values.duration, _DURATION) for key in ("slide", "start", "session")
     )
     window = node.optional("window", _parse_window, _WINDOW_EXPECTED)
     zone = node.get("time_zone", _parse_time_zone, "a time zone such as 'Europe/Berlin'", UTC)
     ends = WINDOW if window or session else ()
+    if ends:
+        _require_event_time(node, "session" if session else "window", source)
     group_by = node.get("group_by", values.string_list, "a list of silver columns", [])
     for column in group_by:
         _refuse_unknown_column(node, "group_by", column, source)
@@ -133,7 +141,8 @@ def _parse_aggregate(node: Node, source: SourceConfig) -> Aggregate:
             node.fail(
                 "measure", f"names {column!r}, which is already a column of group_by or window"
             )
-    aggregate = Aggregate(group_by, measure, window, slide, session, start, zone)
+    where = node.optional("where", values.non_blank_string, "a condition in Spark SQL")
+    aggregate = Aggregate(group_by, measure, window, slide, session, start, zone, where)
     _refuse_invalid_windows(node, aggregate)
     return aggregate
 
@@ -181,7 +190,7 @@ _SILVER_TABLE = re.compile(
 )
 
 
-def _parse_statement(name: str, node: Node, sources: Sources, folder: Path) -> GoldTable:
+def _parse_statement(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
     node.allow_only("sql", "output_mode", "publish", "expect_every")
     file = folder / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
@@ -195,8 +204,8 @@ def _parse_statement(name: str, node: Node, sources: Sources, folder: Path) -> G
         source = match["source"]
         if source is None:
             return match[0]
-        if source not in sources:
-            known = _silver_tables(sources)
+        if source not in tables:
+            known = silver_names(tables)
             node.fail(
                 "sql", f"names {file}, which reads silver.{source}, but there are only {known}"
             )
@@ -206,22 +215,25 @@ def _parse_statement(name: str, node: Node, sources: Sources, folder: Path) -> G
     sql = _SILVER_TABLE.sub(view, text).strip().rstrip(";")
     if not named:
         node.fail("sql", f"names {file}, which reads no silver table, such as silver.event")
-    return _gold_table(name, tuple(named), Statement(file, sql), node, ("complete", "append"))
+    read = {source: tables[source] for source in named}
+    return _gold_table(name, read, Statement(file, sql), node, ("complete", "append"))
 
 
-def _parse_join(name: str, node: Node, sources: Sources) -> GoldTable:
+def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
     keys = ("source", "where", "join", "columns", "output_mode", "publish", "expect_every")
     node.allow_only(*keys)
-    first = _silver_source(node, "source", sources)
+    first = silver_table(node, "source", tables)
+    _require_event_time(node, "source", tables[first])
     join = node.child("join")
     join.allow_only("with", "on", "within", "kind", "condition")
-    second = _silver_source(join, "with", sources)
+    second = silver_table(join, "with", tables)
+    _require_event_time(join, "with", tables[second])
     if first == second:
         join.fail("with", f"must be a table other than silver.{first}")
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
     for one, two in on.items():
-        _refuse_unknown_column(join, "on", one, sources[first])
-        _refuse_unknown_column(join, "on", two, sources[second])
+        _refuse_unknown_column(join, "on", one, tables[first])
+        _refuse_unknown_column(join, "on", two, tables[second])
     sql = "a condition in Spark SQL"
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
@@ -231,7 +243,8 @@ def _parse_join(name: str, node: Node, sources: Sources) -> GoldTable:
         condition=join.optional("condition", values.non_blank_string, sql),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
-    return _gold_table(name, (first, second), definition, node, ("append",))
+    read = {source: tables[source] for source in (first, second)}
+    return _gold_table(name, read, definition, node, ("append",))
 
 
 def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:

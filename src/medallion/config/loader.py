@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from io import StringIO
@@ -19,9 +19,11 @@ from dotenv.parser import parse_stream
 from medallion.config import monitoring, values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import parse_gold_table, refuse_shared_topics
-from medallion.config.model import Config, GoldTable, Kafka, SourceConfig, ToKafka
+from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance
+from medallion.config.silver import parents_first, parse_child_table
 from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
+from medallion.config.tables import ChildTable, ToKafka
 from medallion.errors import ConfigError, NoSourceError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
@@ -87,9 +89,11 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     errors = Errors()
     with errors.collecting():
-        document.allow_only("sources", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
+        known = ("sources", "silver", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
+        document.allow_only(*known)
     sources = _sources(document, layout, errors)
-    gold = _gold(document, sources, file.parent, errors)
+    silver = _silver(document, sources, errors)
+    gold = _gold(document, {**sources, **silver}, file.parent, errors)
     master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
     with errors.collecting():
         master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
@@ -108,7 +112,7 @@ def load_with_errors(
     with errors.collecting():
         views = document.optional("views", values.named_columns, "names with their SQL")
         config = replace(config, views=views or {})
-    return config, errors
+    return replace(config, silver=silver), errors
 
 
 class Errors(list[ConfigError]):
@@ -174,20 +178,49 @@ def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, Source
     return sources
 
 
+def _silver(
+    document: Node, sources: Mapping[str, SourceConfig], errors: Errors
+) -> dict[str, ChildTable]:
+    tables, invalid = dict[str, SilverTable](sources), _names(document, "sources") - {*sources}
+
+    def parse(name: str, node: Node) -> ChildTable | None:
+        reads_invalid = _reads_any(node, invalid)
+        invalid.add(name)
+        if reads_invalid:
+            return None
+        tables[name] = table = parse_child_table(name, node, tables)
+        invalid.discard(name)
+        return table
+
+    entries = document.value.get("silver")
+    if isinstance(entries, dict):
+        in_order = {name: entries[name] for name in parents_first(entries)}
+        document = Node({**document.value, "silver": in_order}, document.file)
+    return errors.parse_each(document, "silver", parse)
+
+
 def _gold(
-    document: Node, sources: Mapping[str, SourceConfig], folder: Path, errors: Errors
+    document: Node, tables: Mapping[str, SilverTable], conf_dir: Path, errors: Errors
 ) -> dict[str, GoldTable]:
-    names = document.value.get("sources")
-    invalid = [str(n) for n in names if n not in sources] if isinstance(names, dict) else []
-    reads_invalid = re.compile(rf"\bsilver\.(?:{'|'.join(map(re.escape, invalid))})\b")
+    invalid = (_names(document, "sources") | _names(document, "silver")) - {*tables}
 
     def parse(name: str, node: Node) -> GoldTable | None:
-        # The error of a source is not reported again for each table that reads it.
-        if invalid and ("sql" in node.value or reads_invalid.search(repr(node.value))):
+        if invalid and ("sql" in node.value or _reads_any(node, invalid)):
             return None
-        return parse_gold_table(name, node, sources, folder)
+        return parse_gold_table(name, node, tables, conf_dir)
 
     return errors.parse_each(document, "gold", parse)
+
+
+def _names(document: Node, key: str) -> set[str]:
+    entries = document.value.get(key)
+    return set(map(str, entries)) if isinstance(entries, dict) else set()
+
+
+def _reads_any(node: Node, invalid: Collection[str]) -> bool:
+    """Return True if an entry reads an invalid table, whose error is not reported again."""
+    names = re.compile(rf"\bsilver\.(?:{'|'.join(map(re.escape, invalid))})\b")
+    return bool(invalid) and bool(names.search(repr(node.value)))
 
 
 def _uses_kafka(

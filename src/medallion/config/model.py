@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from medallion.config.operations import Login, Maintenance, Monitoring
-from medallion.config.tables import CdcConfig, ChildTable
+from medallion.config.tables import CdcConfig, ChildTable, OutputConfig
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.storage import table_specs
@@ -290,6 +290,17 @@ class SourceConfig:
         return (landing, *(without_dotdot((layout.root / f).local) for f in self.folders))
 
 
+SilverTable = SourceConfig | ChildTable
+"""The configuration of a table of silver."""
+
+
+def change_keys(table: SilverTable) -> tuple[str, ...]:
+    """Return the columns that say which rows of a silver table change; none if it only grows."""
+    if isinstance(table, ChildTable):
+        return tuple(table.change_keys.values())
+    return table.keys if table.cdc else ()
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """A gold table that aggregates one silver table.
@@ -297,6 +308,7 @@ class Aggregate:
     Attributes:
         group_by: The silver columns to group by; without it a window has one row.
         measure: The columns to compute, each with a Spark SQL aggregate.
+        where: A condition in Spark SQL for rows of silver, such as `is_current`.
         window: The length of the time windows; without it groups span all time. A week starts on
             Monday; `7 days` are counted from 1970-01-01, a Thursday.
         slide: The time between the starts of two windows, if windows overlap.
@@ -315,6 +327,7 @@ class Aggregate:
     session: Duration | None = None
     start: Duration | None = None
     time_zone: str = UTC
+    where: str | None = None
 
     @property
     def calendar_unit(self) -> str | None:
@@ -365,33 +378,6 @@ class Join:
 
 
 @dataclass(frozen=True)
-class ToFiles:
-    """An output of a gold table's changes as files below `publish/<table>/`.
-
-    Attributes:
-        format: The format of the files.
-    """
-
-    format: str
-
-
-@dataclass(frozen=True)
-class ToKafka:
-    """An output of a gold table's changes as JSON messages of a Kafka topic.
-
-    Attributes:
-        servers: The brokers, as `host:port`.
-        topic: A topic that no source reads and no other output writes.
-    """
-
-    servers: tuple[str, ...]
-    topic: str
-
-
-OutputConfig = ToFiles | ToKafka
-
-
-@dataclass(frozen=True)
 class GoldTable:
     """One table of gold.
 
@@ -402,6 +388,8 @@ class GoldTable:
         output_mode: How a batch changes the table: `complete` rewrites it from Spark's state,
             `update` merges the groups that the batch changed, `append` adds rows.
         outputs: Where its changes are published, by `files` and `kafka`.
+        follows_changes: whether rows of its silver tables change: then it is computed again from
+            them in a batch, complete or the touched groups, and not from Spark's state.
         expect_every: How often a run should process new rows for the table; after longer it is
             stale, and `nightly` and `status` exit 1.
     """
@@ -411,6 +399,7 @@ class GoldTable:
     definition: Aggregate | Statement | Join
     output_mode: OutputMode
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
+    follows_changes: bool = False
     expect_every: Duration | None = None
 
 
@@ -460,6 +449,16 @@ class Config:
             )
         return self.sources[name]
 
+    @property
+    def silver_tables(self) -> Mapping[str, SilverTable]:
+        """The tables of silver by name: those of sources, then child tables."""
+        return {**self.sources, **self.silver}
+
+    @property
+    def changing_tables(self) -> frozenset[str]:
+        """The names of the silver tables whose rows change or are deleted."""
+        return frozenset(name for name, table in self.silver_tables.items() if change_keys(table))
+
     def root(self, table: str) -> str:
         """Return the source from which the rows of a silver table come.
 
@@ -484,6 +483,8 @@ class Config:
             columns = (*(source.keys if source.cdc else ()), source.event_time, INGESTED_AT)
             spec = table_specs.CHANGING if table != source.rows_table else table_specs.SILVER
             return replace(spec, statistics=tuple(dict.fromkeys(filter(None, columns))))
+        if layer == "silver" and name in self.changing_tables:
+            return table_specs.CHANGING
         is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
         return table_specs.PUBLISHED if is_published else table_specs.table_spec(table)
 

@@ -1,9 +1,9 @@
-"""Change records, and the entries of `silver`, as frozen dataclasses; see `model`."""
+"""Change records, child tables and outputs as frozen dataclasses; see `model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from medallion.config.values import Duration
 
@@ -14,14 +14,19 @@ class ChildTable:
 
     Attributes:
         name: The name of the entry and of the table.
-        parent: The silver table to read.
+        parent: The silver table to read, of a source or another entry.
         explode: An array or map in Spark SQL over the parent's columns. Each element is a row, with
-            the columns `item` and `pos`; of a map, `key`, `item` and `pos`.
+            its value in `item` and its position, from 0, in `pos`; of a map also `key`.
         outer: `true` keeps a parent without elements as one row, with null in `item` and `pos`.
         columns: The columns of the table, each with a Spark SQL expression over the parent's
-            columns and those of `explode`; without `explode` by default those of the parent.
-        where: A condition in Spark SQL over the same columns; other rows are not in the table.
-        keys: The columns of the table that identify a row; the first row of a key stays.
+            columns and those of `explode`. Without `explode`, the default is the parent's columns.
+        where: A condition in Spark SQL over the same columns; other rows are left out.
+        keys: Columns that identify a row. Rows with a null in them are quarantined by the rule
+            `null_key`, and of rows with equal keys the first stays. By default all rows stay.
+        event_time: the column that is the parent's event time; None if there is none.
+        change_keys: if the rows of the parent change, its columns that say which rows do, each with
+            the column of this table that has its value; else empty.
+        watermark: that of the source.
     """
 
     name: str
@@ -31,6 +36,9 @@ class ChildTable:
     columns: Mapping[str, str]
     where: str | None
     keys: tuple[str, ...]
+    event_time: str | None
+    watermark: Duration
+    change_keys: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,3 +67,30 @@ class CdcConfig:
     stored_as_scd_type: int
     ignore_null_updates: bool
     tombstone_retention: Duration
+
+
+@dataclass(frozen=True)
+class ToFiles:
+    """An output of a gold table's changes as files below `publish/<table>/`.
+
+    Attributes:
+        format: The format of the files.
+    """
+
+    format: str
+
+
+@dataclass(frozen=True)
+class ToKafka:
+    """An output of a gold table's changes as JSON messages of a Kafka topic.
+
+    Attributes:
+        servers: The brokers, as `host:port`.
+        topic: A topic that no source reads and no other output writes.
+    """
+
+    servers: tuple[str, ...]
+    topic: str
+
+
+OutputConfig = ToFiles | ToKafka

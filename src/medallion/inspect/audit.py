@@ -19,7 +19,7 @@ from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
 from medallion.inspect import ledger_files
-from medallion.inspect.balance import Balance, BalanceSnapshot
+from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
 from medallion.state import refresh_plan, replay_plan
@@ -39,6 +39,7 @@ class Audit:
 
     Attributes:
         balances: by source.
+        child_tables: the balances by child table.
         findings: faults, a sentence each.
         notes: parts that were not checked, and lost or waiting input; not faults.
         unchecked: sources that are being written, with unrecorded batches.
@@ -54,6 +55,7 @@ class Audit:
     unreadable: tuple[str, ...] = ()
     files: Attention = field(default_factory=Attention)
     failed: tuple[str, ...] = ()
+    child_tables: Mapping[str, ChildBalance] = field(default_factory=dict)
 
     @property
     def is_balanced(self) -> bool:
@@ -97,6 +99,8 @@ def run_audit(
         notes.append(
             f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
         )
+    for name, faults in snapshot.child_faults.items():
+        findings += faults if config.root(name) not in unchecked else []
     for result in checks.values():
         findings += result.findings
         notes += result.notes
@@ -118,6 +122,7 @@ def run_audit(
         unreadable=tuple(snapshot.unreadable),
         files=files,
         failed=_failed_queries(config),
+        child_tables=snapshot.child_tables,
     )
 
 

@@ -70,19 +70,50 @@ class Balance:
 
 
 @dataclass(frozen=True)
+class ChildBalance:
+    """The rows of one child table: each element of its parent is in one of the other figures."""
+
+    elements: int
+    silver_rows: int
+    quarantined_rows: int
+    duplicate_rows: int
+
+    @property
+    def faults(self) -> list[str]:
+        """Return a message if the figures do not add up."""
+        total = self.silver_rows + self.quarantined_rows + self.duplicate_rows
+        if total == self.elements:
+            return []
+        return [
+            f"{counted(self.elements, 'element')} were read, but rows, quarantine and duplicates "
+            f"add up to {total:,}."
+        ]
+
+
+@dataclass(frozen=True)
 class BalanceSnapshot:
     """The balances of all sources at one moment.
 
     Attributes:
         balances: by source, of those that can be read.
+        child_tables: by child table, of those that can be read.
         unrecorded: queries with unrecorded batches, each with its source: they run now, or were
             interrupted.
         unreadable: messages of what cannot be read.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)
+    child_tables: dict[str, ChildBalance] = field(default_factory=dict)
     unrecorded: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
+
+    @property
+    def child_faults(self) -> dict[str, list[str]]:
+        """Return messages by child table whose figures do not add up."""
+        return {
+            name: [f"silver.{name}: {fault}" for fault in child.faults]
+            for name, child in self.child_tables.items()
+        }
 
     def of_source(self, name: str) -> tuple[Balance | None, list[str]]:
         """Return the balance of a source, and its queries with unrecorded batches."""
@@ -109,7 +140,24 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
                 snapshot.unreadable.append(error_message(error))
         else:
             snapshot.unrecorded.update(dict.fromkeys(unrecorded, name))
+    for name in config.silver:
+        if name in config.changing_tables:  # only a deep audit counts its elements
+            continue
+        try:
+            snapshot.child_tables[name] = _child_balance(config, name, runs.run_state)
+        except ITEM_ERRORS as error:
+            snapshot.unreadable.append(error_message(error))
     return snapshot
+
+
+def _child_balance(config: Config, name: str, run_state: RunState) -> ChildBalance:
+    recorded = run_state.totals_of(f"silver.{name}")
+    return ChildBalance(
+        elements=recorded.rows_in,
+        silver_rows=_row_count(config.layout.table(f"silver.{name}")),
+        quarantined_rows=_row_count(config.layout.table(f"quarantine.{name}")),
+        duplicate_rows=recorded.duplicate_rows,
+    )
 
 
 def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balance:

@@ -18,12 +18,14 @@ from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
+from medallion.inspect.verify_child import child_differences
 from medallion.layers.definition import refuse_changed
 from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.changes import tied_changes
+from medallion.layers.silver.child import child_definition
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
@@ -96,6 +98,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
 def _verify_function(config: Config, query: Query) -> Callable[..., None]:
     if query.layer == "gold":
         return verify_gold
+    if query.table in config.silver:
+        return verify_child
     is_merged = query.name != config.sources[query.source].rows_table
     return verify_changes if is_merged else verify_silver
 
@@ -159,7 +163,9 @@ def _changed_reason(config: Config, query: Query) -> str | None:
     recorded = checkpoints.read_document(config.layout.checkpoint(query.name), "definition")
     source = config.sources[query.source]
     try:
-        if query.name == source.rows_table:
+        if child := config.silver.get(query.table) if query.layer == "silver" else None:
+            refuse_changed(config, query.name, recorded or {}, child_definition(child))
+        elif query.name == source.rows_table:
             source = with_recorded_time_digits(config, source)
             refuse_changed_silver(config, source, recorded or {})
         elif query.layer == "silver":
@@ -188,8 +194,13 @@ def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery |
     """
     checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
     versions = {name: delta_tables.table_version(table(name)) for name in query.targets}
+    changing = {f"silver.{name}" for name in config.changing_tables}
     for name in query.upstream:
-        version = pending_work.version_read(checkpoint, done, table(name))
+        if name in changing:
+            has_input = pending_work.has_input(config, query.name, table(name))
+            version = None if has_input else delta_tables.table_version(table(name))
+        else:
+            version = pending_work.version_read(checkpoint, done, table(name))
         if version is None:
             return None
         versions[name] = version
@@ -229,6 +240,34 @@ def verify_silver(
                 f"`medallion refresh silver.{source}` rebuilds both."
             )
         result.findings.append(f"{source}: {message}")
+
+
+def verify_child(
+    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
+) -> None:
+    """Compare a child table and its quarantine with the elements of its parent.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        target: the query of the table.
+        result: gets a finding for each difference.
+    """
+    name = target.query.name
+    try:
+        tables = (
+            delta_reads.rows_at(spark, config.layout.table(table), target.versions[table])
+            for table in (*target.query.upstream, *target.query.targets)
+        )
+        differences = child_differences(config, target.query.table, *tables)
+    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
+        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
+        return
+    for difference, count in differences.items():
+        result.findings.append(
+            f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` "
+            "rebuilds both."
+        )
 
 
 def _differing_rows(spark: SparkSession, config: Config, target: VerifiableQuery) -> DataFrame:
@@ -374,9 +413,9 @@ def _differing_groups(
         delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
         for name in (target.query.name, *target.query.upstream)
     )
-    silver = dict(zip(target.query.sources, inputs, strict=True))
+    silver = dict(zip(table.tables, inputs, strict=True))
     recomputed = gold_rows(spark, config, table, silver)
-    if all(rows.isEmpty() for rows in silver.values()):
+    if not table.follows_changes and all(rows.isEmpty() for rows in silver.values()):
         # Without input, a global count has a row in a batch, but none in a stream.
         recomputed = recomputed.limit(0)
     skipped = _skipped_columns(table, recomputed)

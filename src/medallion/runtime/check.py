@@ -16,6 +16,7 @@ from medallion.config.document import config_error
 from medallion.config.expressions import column_names, did_you_mean, nearest_name
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
 from medallion.config.queries import queries, query_names
+from medallion.config.tables import ChildTable
 from medallion.errors import (
     ITEM_ERRORS,
     ConfigError,
@@ -187,6 +188,8 @@ def _check_sql(config: Config, result: CheckResult) -> None:
     for source in config.sources.values():
         with result.collecting():
             _check_silver(config, source, result)
+    for child in config.silver.values():
+        _check_child(config, child, result)
     for table in config.gold.values():
         _check_gold(config, table, result)
     for name in config.views:
@@ -249,12 +252,13 @@ def _unknown_column(
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
-    columns = [c for name in table.tables for c in _silver_columns(config.sources[name])]
+    columns = [c for name in table.tables for c in _silver_columns(config, name)]
     sources = " and ".join(f"silver.{name}" for name in table.tables)
     expressions: dict[str, str] = {}
     match table.definition:
         case Aggregate() as aggregate:
             expressions = {f"measure.{name}": sql for name, sql in aggregate.measure.items()}
+            expressions["where"] = aggregate.where or ""
             columns += WINDOW
         case Join() as join:
             expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
@@ -266,7 +270,23 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
             result.errors.append(str(error))
 
 
-def _silver_columns(source: SourceConfig) -> tuple[str, ...]:
+def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None:
+    added = ("item", "pos", "key") if table.explode else ()
+    columns = [*_silver_columns(config, table.parent), *added]
+    expressions = {f"columns.{name}": sql for name, sql in table.columns.items()}
+    expressions |= {"explode": table.explode or "", "where": table.where or ""}
+    for part, sql in expressions.items():
+        for name in unknown_names(sql, columns):
+            key, parent = f"silver.{table.name}.{part}", f"silver.{table.parent}"
+            result.errors.append(str(_unknown_column(config, key, name, parent, columns)))
+
+
+def _silver_columns(config: Config, name: str) -> tuple[str, ...]:
+    if child := config.silver.get(name):
+        origin = config.sources[config.root(name)].silver_origin_columns
+        return (*child.columns, *origin, INGESTED_AT)
+    source = config.silver_source(f"silver.{name}")
+    assert source, f"silver.{name} is configured"
     is_history = source.cdc is not None and source.cdc.stored_as_scd_type == 2
     return (*source.silver_columns, INGESTED_AT, TIME_DIGITS, *(SPAN if is_history else ()))
 
@@ -290,8 +310,7 @@ def _table_columns(config: Config, table: str) -> Collection[str] | None:
     if layer == "bronze":
         return known_columns(config, config.sources[name])
     if layer == "silver":
-        source = config.silver_source(table)
-        return _silver_columns(source) if source else None
+        return _silver_columns(config, name)
     match config.gold[name].definition:
         case Aggregate() as aggregate:
             return (*aggregate.groups, *aggregate.measure)
@@ -388,6 +407,7 @@ def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]
     """Yield a function for each silver and gold table that raises if its definition changed."""
     from medallion.layers.definition import refuse_changed  # here: they import PySpark
     from medallion.layers.gold.definition import refuse_changed_gold
+    from medallion.layers.silver.child import child_definition
     from medallion.layers.silver.scd import scd_definition
 
     for query in queries(config, ("silver", "gold")):
@@ -396,11 +416,14 @@ def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]
         if recorded is None or not delta_tables.row_count(config.layout.table(query.name)):
             continue
         if query.layer == "gold":
-            table = config.gold[query.name.partition(".")[2]]
+            table = config.gold[query.table]
             yield query.name, partial(refuse_changed_gold, config, table, recorded)
             continue
         source = config.sources[query.source]
-        if query.name == source.rows_table:
+        if child := config.silver.get(query.table):
+            now = child_definition(child)
+            yield query.name, partial(refuse_changed, config, query.name, recorded, now)
+        elif query.name == source.rows_table:
             yield query.name, partial(_refuse_changed_silver, config, source, recorded)
         else:
             now = scd_definition(source)

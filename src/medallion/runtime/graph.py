@@ -21,6 +21,7 @@ from medallion.layers.definition import invalid_sql_error
 from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
 from medallion.layers.publish.flow import Publish
+from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import complete_replay
 from medallion.layers.silver.scd import Scd
@@ -68,6 +69,8 @@ class Pipeline:
         ]
 
     def _flow_class(self, query: Query) -> Callable[..., Flow]:
+        if query.layer == "silver" and query.table in self.config.silver:
+            return Child
         cdc = self.config.sources[query.source].cdc
         is_merged = cdc and query.name == f"silver.{query.source}"
         return Scd if is_merged else _FLOWS[query.layer]

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Config, Kafka, ToKafka
+from medallion.config.model import Config, Kafka
 from medallion.config.queries import Query, queries
+from medallion.config.tables import ToKafka
 from medallion.errors import MedallionError
 from medallion.state.runs import FAILED, RecordedRun, Runs
 from medallion.storage import delta_tables

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from medallion.config.model import Config
@@ -56,7 +57,9 @@ class Nightly:
                 snapshot.balances,
                 not snapshot.unreadable,
             )
-            self._report_errors("balance", map(MedallionError, snapshot.unreadable))
+            self.outcome.child_tables = snapshot.child_tables
+            faults = chain(snapshot.unreadable, *snapshot.child_faults.values())
+            self._report_errors("balance", map(MedallionError, faults))
             rescued = self.pipeline.runs.rescued()
             self.outcome.rescued = {
                 name.partition(".")[2]: summary for name, summary in rescued.items()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect import freshness, ledger_files
-from medallion.inspect.balance import Balance, unbalanced
+from medallion.inspect.balance import Balance, ChildBalance, unbalanced
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.verdict import LakehouseVerdict, Observations, derive_verdict
@@ -50,7 +50,7 @@ class Outcome:
         seconds: duration by step.
         gates: results of the gates.
         errors: messages, each once.
-        balances: the balance of rows by source.
+        balances: the balance of rows by source; `child_tables`: by child table.
         rescued: rescued values by source.
         is_counted: False if the balance of a source is unknown.
         files: files that need attention.
@@ -67,6 +67,7 @@ class Outcome:
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)
+    child_tables: Mapping[str, ChildBalance] = field(default_factory=dict)
     rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)
     is_counted: bool = True
     files: Attention = field(default_factory=Attention)

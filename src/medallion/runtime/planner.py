@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names
@@ -179,7 +180,10 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
             snapshot = balance.take_snapshot(config, runs)
         except Exception:
             return None
-    outcome = Outcome(balances=snapshot.balances, errors=snapshot.unreadable, is_idle=True)
+    errors = [*snapshot.unreadable, *chain(*snapshot.child_faults.values())]
+    outcome = Outcome(
+        balances=snapshot.balances, child_tables=snapshot.child_tables, errors=errors, is_idle=True
+    )
     if not outcome.is_good:
         return None
     report("nothing is new")

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from medallion.config.model import Config, Kafka, ToKafka
+from medallion.config.model import Config, Kafka
+from medallion.config.tables import ToKafka
 from medallion.errors import ConfigError
 from medallion.install.jars import Extra, class_path
 from medallion.storage.text import error_reason

@@ -27,6 +27,17 @@ def committed_version(table: StoragePath, application: str, transaction: int) ->
     return None
 
 
+def user_metadata(table: StoragePath, application: str, transaction: int) -> dict[str, Any]:
+    """Return the JSON in `userMetadata` of an application's transaction; empty if there is none."""
+    for _, number, actions in _transactions(table, application):
+        if number == transaction:
+            infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+            return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
+        if number < transaction:
+            break
+    return {}
+
+
 def transactions_after(table: StoragePath, transaction: int) -> Iterator[tuple[int, int]]:
     """Yield version and number of each transaction above `transaction`, newest first."""
     for version, number, _ in _transactions(table):

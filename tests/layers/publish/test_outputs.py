@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import ToFiles, ToKafka
 from medallion.config.operations import Login
+from medallion.config.tables import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.layers.publish import outputs

@@ -37,6 +37,7 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
         "measure": dict(definition.measure),
         # Only if they are set: definitions of earlier releases lack them.
         **({"start": definition.start.text} if definition.start else {}),
+        **({"where": definition.where} if definition.where else {}),
         **({"time_zone": definition.time_zone} if definition.time_zone != UTC else {}),
         **mode,
     }
@@ -57,11 +58,11 @@ def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any
         then: the `gold_definition` that its rows were written with.
     """
     if not isinstance(table.definition, Statement):  # windows and joins use event time
-        for source in table.tables:
-            checkpoint = config.layout.checkpoint(f"silver.{source}")
+        for silver in table.tables:
+            checkpoint = config.layout.checkpoint(f"silver.{silver}")
             recorded = checkpoints.read_document(checkpoint, "definition") or {}
-            current = {"event_time": config.sources[source].event_time}
-            refuse_changed(config, f"silver.{source}", current | recorded, recorded | current)
+            current = {"event_time": config.silver_tables[silver].event_time}
+            refuse_changed(config, f"silver.{silver}", current | recorded, recorded | current)
     # Spark's state identifies measures, and the keys of a join, by position.
     ordered = () if table.output_mode == "update" else ("measure", "on")
     refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), ordered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,14 +22,19 @@ from medallion.layers.definition import (
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
 from medallion.layers.gold.transform import gold_rows, is_joinable
-from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
+from medallion.layers.gold.writer import (
+    GroupMerge,
+    Recomputation,
+    current_rows,
+    refuse_unmergeable,
+)
 from medallion.spark import checkpoints, delta_reads, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
-_BEFORE_1970 = "before 1970: "  # and the source: name of an observed metric
+_BEFORE_1970 = "before 1970: "  # and the table: name of an observed metric
 _FAILING_ROW_ADVICE = (
     f"have it {RETURN_NULL_ADVICE}, or quarantine such rows by a rule of silver and run "
     "`medallion refresh` for it"
@@ -42,7 +47,8 @@ class Gold(Flow):
 
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
-        self.table = config.gold[query.name.partition(".")[2]]
+        self.table = config.gold[query.table]
+        self._silver = [config.silver_tables[name] for name in self.table.tables]
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
@@ -70,9 +76,15 @@ class Gold(Flow):
         self._create_table(rows)
         mode: str = table.output_mode
         sink: Sink | StoragePath = target
+        if table.follows_changes:
+            silver = self._change_streams()
         if mode == "update":
             merge = GroupMerge(self.spark, self.config, table)
             rows, mode, sink = merge.touched(*silver.values()), "append", Sink(merge)
+        elif table.follows_changes:
+            changes = (stream.select(F.lit(True).alias("change")) for stream in silver.values())
+            rows, mode = reduce(DataFrame.unionAll, changes), "append"
+            sink = Sink(Recomputation(self.config, table))
         if trigger is None:
             refuse_unstreamable(rows, mode)
             return None
@@ -112,19 +124,31 @@ class Gold(Flow):
         delta_tables.set_missing_properties(target, properties)
 
     def _silver_streams(self) -> dict[str, DataFrame]:
-        """Return streams of the silver tables, by source."""
+        """Return streams of the silver tables by name."""
         reader = self.spark.readStream.format("delta")
         is_join = isinstance(self.table.definition, Join)
         if is_join:
             # The first batch reads the complete tables, so that none of its rows is late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
         streams = {}
-        for source, table in zip(self.sources, self.upstream_paths, strict=True):
-            rows = reader.load(str(table))
-            if is_join:
-                dropped = F.count_if(~is_joinable(source.event_time)).alias("rows")
-                rows = rows.observe(_BEFORE_1970 + source.name, dropped)
-            streams[source.name] = rows
+        for silver, path in zip(self._silver, self.upstream_paths, strict=True):
+            rows = reader.load(str(path))
+            if is_join and silver.event_time:
+                dropped = F.count_if(~is_joinable(silver.event_time)).alias("rows")
+                rows = rows.observe(_BEFORE_1970 + silver.name, dropped)
+            streams[silver.name] = rows
+        return streams
+
+    def _change_streams(self) -> dict[str, DataFrame]:
+        """Return streams of the changes of the silver tables by name, the first of all rows."""
+        streams = {}
+        for silver, path in zip(self._silver, self.upstream_paths, strict=True):
+            reader = self.spark.readStream.format("delta")
+            if silver.name in self.config.changing_tables:
+                # The first batch reads the complete table.
+                reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
+                reader = reader.option("readChangeFeed", "true")
+            streams[silver.name] = reader.load(str(path))
         return streams
 
     def _find_failing_part(self) -> str | None:
@@ -138,22 +162,24 @@ class Gold(Flow):
             return None
 
     def _interrupted_rows(self) -> dict[str, DataFrame]:
-        """Return the rows of the interrupted batch by source.
+        """Return the rows of the interrupted batch by table.
 
         If it read a part of a version, this includes all rows of that version.
         """
+        if self.table.follows_changes:
+            return current_rows(self.spark, self.config, self.table)
         batch, rows = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
-        for source, table in zip(self.sources, self.upstream_paths, strict=True):
+        for silver, table in zip(self._silver, self.upstream_paths, strict=True):
             start, end = (
                 checkpoints.delta_offset(self.checkpoint, number, table)
                 for number in (batch - 1, batch)
             )
             last = end.version - end.is_between_versions
             if start.version == 0 or start.is_initial_snapshot:
-                rows[source.name] = delta_reads.rows_at(self.spark, table, last)
+                rows[silver.name] = delta_reads.rows_at(self.spark, table, last)
             else:
                 added = delta_reads.added_rows(self.spark, table, start.version, last)
-                rows[source.name] = added
+                rows[silver.name] = added
         return rows
 
     def finish_batches(self, since: int) -> dict[str, Any]:
@@ -202,7 +228,7 @@ def failing_part(
         spark: the session.
         config: the configuration of the table's sources.
         table: the table.
-        rows: silver's rows by source.
+        rows: silver's rows by table.
     """
     parts = gold_parts(spark, config, table, rows)
     result = gold_rows(spark, config, table, rows)

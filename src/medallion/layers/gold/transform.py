@@ -46,21 +46,22 @@ def gold_rows(
 
     Args:
         spark: the session.
-        config: the configuration of the table's sources.
+        config: the configuration of the silver tables.
         table: the table.
-        rows: silver's rows by source, either all streams or all batches.
+        rows: silver's rows by table, either all streams or all batches.
 
     Raises:
         ConfigError: the SQL is not valid on a stream, or a join's columns have different types.
     """
-    times = {name: config.sources[name].event_time for name in rows}
+    tables = config.silver_tables
+    times = {name: tables[name].event_time or "" for name in rows}
     match table.definition:
         case Statement() as statement:
             return statement_rows(spark, table, statement, rows)
         case Join() as join:
             name = f"{config.pipeline_file}: gold.{table.name}"
             _refuse_different_types(name, rows, join)
-            watermarks = {name: config.sources[name].watermark.text for name in rows}
+            watermarks = {name: tables[name].watermark.text for name in rows}
             return joined(rows, times, watermarks, join)
         case Aggregate() as aggregate:
             (source,) = rows
@@ -69,6 +70,8 @@ def gold_rows(
 
 def aggregated(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFrame:
     """Return one row per group: the group's columns, then the measures."""
+    if aggregate.where:
+        rows = rows.where(F.expr(aggregate.where))
     if aggregate.session is None:
         return per_group(windowed(rows, event_time, aggregate), aggregate.groups, aggregate.measure)
     # The bounds of a session are known only after grouping, so they cannot be group columns.
@@ -255,7 +258,7 @@ def _unsupported_reason(table: GoldTable, result: DataFrame) -> str | None:
     if types.count("Aggregate") > 1:
         return _TWO_AGGREGATES
     wanted = "complete" if "Aggregate" in types else "append"
-    if table.output_mode != wanted:
+    if table.output_mode != wanted and not table.follows_changes:
         has = "groups, which change as rows arrive" if wanted == "complete" else "no groups"
         return f"has {has}: set output_mode: {wanted} in pipeline.yaml"
     return _invalid_column_reason(result)

@@ -7,15 +7,18 @@ from functools import reduce
 from operator import and_
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
-from medallion.layers.gold.transform import per_group, windowed
+from medallion.layers.gold.transform import gold_rows, per_group, windowed
+from medallion.spark import checkpoints
 from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
 from medallion.storage.paths import StoragePath
+
+_IS_EMPTY = "_is_empty"  # no column of gold starts with an underscore
 
 
 def refuse_unmergeable(name: str, rows: DataFrame) -> None:
@@ -29,6 +32,39 @@ def refuse_unmergeable(name: str, rows: DataFrame) -> None:
             f"{name} has a window function (OVER) or several rows per group (explode), but "
             "output_mode update computes each group alone. Do that when you query the table."
         )
+
+
+class Recomputation:
+    """A sink for a table whose silver tables change: each batch of changes computes it again.
+
+    It overwrites the table, with the query's id and the batch's number, with what silver's rows
+    give now. These may include changes of later batches, which give the same rows again.
+    """
+
+    def __init__(self, config: Config, table: GoldTable) -> None:
+        self._config, self._table = config, table
+        self._target = config.layout.table(f"gold.{table.name}")
+        self._checkpoint = config.layout.checkpoint(f"gold.{table.name}")
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Overwrite the table, if a batch has changes."""
+        if not batch.count():  # it also lets Spark report the number of changes
+            return
+        rows = current_rows(batch.sparkSession, self._config, self._table)
+        result = gold_rows(batch.sparkSession, self._config, self._table, rows)
+        once_only = {
+            "txnAppId": checkpoints.query_id(self._checkpoint),
+            "txnVersion": str(batch_id),
+        }
+        writer = result.write.format("delta").mode("overwrite").options(**once_only)
+        # The definition may have changed if all is recomputed.
+        writer.option("overwriteSchema", "true").save(str(self._target))
+
+
+def current_rows(spark: SparkSession, config: Config, table: GoldTable) -> dict[str, DataFrame]:
+    """Return the current rows of the silver tables that a gold table reads, by name."""
+    paths = {name: config.layout.table(f"silver.{name}") for name in table.tables}
+    return {n: spark.read.format("delta").load(str(path)) for n, path in paths.items()}
 
 
 class GroupMerge:
@@ -45,14 +81,15 @@ class GroupMerge:
         (silver,) = table.tables
         self._silver = config.layout.table(f"silver.{silver}")
         self._target = config.layout.table(f"gold.{table.name}")
-        self._event_time = config.sources[silver].event_time
+        self._can_lose_groups = table.follows_changes
+        self._event_time = config.silver_tables[silver].event_time or ""
 
     def touched(self, silver: DataFrame) -> DataFrame:
         """Return each row of a stream of silver once per window that contains it."""
         return windowed(silver, self._event_time, self._aggregate)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Merge one batch of `touched` rows."""
+        """Merge one batch of `touched` rows; a group without rows in silver is deleted."""
         keys = self._aggregate.groups
         # Without groups nothing else reads the batch, and Spark would report no rows read.
         if not keys and not batch.count():
@@ -60,10 +97,16 @@ class GroupMerge:
         touched = batch.select(*keys).distinct().persist()
         try:
             silver = self._spark.read.format("delta").load(str(self._silver))
+            if self._aggregate.where:
+                silver = silver.where(F.expr(self._aggregate.where))
             if self._aggregate.window:
                 silver = _within_windows(silver, touched, self._event_time)
             rows = windowed(silver, self._event_time, self._aggregate)
             groups = per_group(_in_groups(rows, touched, keys), keys, self._aggregate.measure)
+            if self._can_lose_groups and keys:
+                empty = _without_groups(touched, groups, keys).withColumn(_IS_EMPTY, F.lit(True))
+                groups = groups.withColumn(_IS_EMPTY, F.lit(False))
+                groups = groups.unionByName(empty, allowMissingColumns=True)
             _merge(self._spark, self._target, groups, keys)
         finally:
             touched.unpersist()
@@ -89,22 +132,29 @@ def _in_groups(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> Data
     return left.join(F.broadcast(right), on=same, how="left_semi")
 
 
+def _without_groups(touched: DataFrame, groups: DataFrame, keys: Sequence[str]) -> DataFrame:
+    left, right = touched.alias("touched"), groups.alias("groups")
+    same = reduce(and_, (F.col(f"touched.{k}").eqNullSafe(F.col(f"groups.{k}")) for k in keys))
+    return left.join(right, on=same, how="left_anti")
+
+
 def _merge(
     spark: SparkSession, target: StoragePath, groups: DataFrame, keys: Sequence[str]
 ) -> None:
     """Merge groups by their keys. An unchanged group is not updated: the change feed omits it."""
-    measures = [field for field in groups.schema if field.name not in keys]
+    measures = [field for field in groups.schema if field.name not in (*keys, _IS_EMPTY)]
     # Maps and variants cannot be compared.
     is_opaque = any(contains_type(field.dataType, MapType, VariantType) for field in measures)
     changed = f"not ({_are_equal(field.name for field in measures)})"
-    (
-        DeltaTable.forPath(spark, str(target))
-        .alias("old")
-        .merge(groups.alias("new"), _are_equal(keys) or "true")
-        .whenMatchedUpdateAll(None if is_opaque else changed)
-        .whenNotMatchedInsertAll()
-        .execute()
-    )
+    names = (*keys, *(field.name for field in measures))
+    values: dict[str, str | Column] = {f"`{name}`": F.col(f"new.`{name}`") for name in names}
+    old = DeltaTable.forPath(spark, str(target)).alias("old")
+    merge, condition = old.merge(groups.alias("new"), _are_equal(keys) or "true"), {}
+    if _IS_EMPTY in groups.columns:
+        merge = merge.whenMatchedDelete(f"new.{_IS_EMPTY}")
+        condition = {"condition": f"not new.{_IS_EMPTY}"}
+    merge = merge.whenMatchedUpdate(None if is_opaque else changed, values)
+    merge.whenNotMatchedInsert(**condition, values=values).execute()
 
 
 def _are_equal(columns: Iterable[str]) -> str:

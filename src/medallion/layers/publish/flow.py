@@ -8,8 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Aggregate, Config, ToFiles
+from medallion.config.model import Aggregate, Config
 from medallion.config.queries import Query
+from medallion.config.tables import ToFiles
 from medallion.errors import UsageError
 from medallion.layers import recovery
 from medallion.layers.flow import Flow

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import ToFiles, ToKafka
 from medallion.config.operations import Login
+from medallion.config.tables import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.spark.errors import missing_jars

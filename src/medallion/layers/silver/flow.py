@@ -9,11 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
-from medallion.errors import ConfigError, MedallionError
+from medallion.errors import MedallionError
 from medallion.ingest.schema.registry import newest_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
@@ -35,7 +34,6 @@ from medallion.layers.silver.writer import (
     SilverWriter,
 )
 from medallion.spark import checkpoints, query
-from medallion.spark.plans import contains_type
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -77,7 +75,7 @@ class Silver(Flow):
         refuse_nondeterministic(where, joined, {**document["bronze"], **document["silver"]})
         refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
-        self._refuse_inexact_keys(good)
+        keys.refuse_inexact_keys(self.config, f"sources.{source.name}", source.keys, good)
         self._create_tables(good, transform.quarantine_rows(checked))
         self._refuse_changed_definition(good)
         self.log_pinned_settings()
@@ -156,7 +154,7 @@ class Silver(Flow):
         document["bronze"] |= digits_rule
         names = newest_names(self.config.layout.schemas(source.name))
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
-        started = self._effective_rules(now, recorded)
+        started = rules.effective_rules(self, now, recorded)
         self._uses_old_rules = started != now
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
@@ -164,24 +162,6 @@ class Silver(Flow):
             others = (*started["bronze"], *(rule.name for rule in own))
             self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
         return started
-
-    def _effective_rules(self, now: dict[str, Any], recorded: int) -> dict[str, Any]:
-        """Return the rules for the next batches: the old rules while an old batch is unrecorded.
-
-        Some rows of such a batch may be in quarantine already, and its late rows are not in silver
-        yet: with other rules a row could go to both tables, or to neither. If it has written
-        nothing, the new rules apply at once; they may be the correction that the batch needs.
-        """
-        then = checkpoints.read_document(self.checkpoint, "rules")
-        if then in (None, now) or not recovery.has_unrecorded(
-            self.checkpoint, self.target_paths, recorded
-        ):
-            return now
-        self.say(
-            f"  {self.name} completes an interrupted batch with its old rules; the new rules apply "
-            "from the next batch"
-        )
-        return then
 
     def _create_tables(self, good: DataFrame, broken: DataFrame) -> None:
         # A query that never ran may have created the table without the key.
@@ -196,20 +176,6 @@ class Silver(Flow):
         where = f"{self.config.pipeline_file}: sources.{self.source.name}.silver"
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
-
-    def _refuse_inexact_keys(self, good: DataFrame) -> None:
-        """Raise ConfigError for floating-point keys.
-
-        0.0 and -0.0 are equal in SQL, but two keys in Spark's state, which compares bytes.
-        """
-        types = {field.name: field.dataType for field in good.schema}
-        inexact = [k for k in self.source.keys if contains_type(types[k], FloatType, DoubleType)]
-        if inexact:
-            raise ConfigError(
-                f"{self.config.pipeline_file}: sources.{self.source.name}.keys has "
-                f"the floating-point column {', '.join(inexact)}, whose equal values may differ in "
-                "their bytes (0.0 and -0.0). Cast it to a decimal or a string."
-            )
 
     def _refuse_changed_definition(self, good: DataFrame) -> None:
         """Raise ConfigError if keys or columns changed since the table's first run.

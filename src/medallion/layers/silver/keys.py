@@ -17,10 +17,11 @@ from pyspark.sql import types as T
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
+from medallion.errors import ConfigError
 from medallion.ingest.parsing.times import digits_beyond_micros
 from medallion.layers.silver.transform import has_identity
 from medallion.spark import checkpoints
-from medallion.spark.plans import fields_in
+from medallion.spark.plans import contains_type, fields_in
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
@@ -109,6 +110,26 @@ def key_range(rows: DataFrame, keys: Sequence[str]) -> Column:
         first, last = (F.lit(v).cast(types[name]) for v in values[2 * number : 2 * number + 2])
         condition = condition & F.col(name).between(first, last)
     return condition
+
+
+def refuse_inexact_keys(config: Config, entry: str, keys: Sequence[str], rows: DataFrame) -> None:
+    """Raise ConfigError for floating-point keys.
+
+    0.0 and -0.0 are equal in SQL, but two keys in Spark's state, which compares bytes.
+
+    Args:
+        config: the configuration.
+        entry: the path of the table's entry in pipeline.yaml.
+        keys: the keys of the table.
+        rows: rows of the table.
+    """
+    types = {field.name: field.dataType for field in rows.schema}
+    if inexact := [key for key in keys if contains_type(types[key], T.FloatType, T.DoubleType)]:
+        raise ConfigError(
+            f"{config.pipeline_file}: {entry}.keys has the floating-point column "
+            f"{', '.join(inexact)}, whose equal values may differ in their bytes (0.0 and -0.0). "
+            "Cast it to a decimal or a string."
+        )
 
 
 def has_unique_keys(

@@ -22,15 +22,18 @@ from medallion.config.expressions import STRING
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
+from medallion.layers import recovery
 from medallion.layers.definition import (
     RETURN_NULL_ADVICE,
     DefinitionPart,
     refuse_changed,
 )
+from medallion.layers.flow import Flow
 from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_columns
 from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
+from medallion.spark import checkpoints
 from medallion.storage.table_specs import (
     CORRUPT,
     INGESTED_AT,
@@ -167,6 +170,30 @@ def split_lookup_rules(
         names_lookup = name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", broken))
         (about_lookup if names_lookup else own).append(Rule(name, broken))
     return own, about_lookup
+
+
+def effective_rules(flow: Flow, now: dict[str, Any], recorded: int) -> dict[str, Any]:
+    """Return the rules for the next batches: the old rules while an old batch is unrecorded.
+
+    Some rows of such a batch may be in quarantine already, and its late rows are not in silver
+    yet: with other rules a row could go to both tables, or to neither. If it has written nothing,
+    the new rules apply at once; they may be the correction that the batch needs.
+
+    Args:
+        flow: the flow of the query.
+        now: the document of the rules as they are configured.
+        recorded: the last recorded batch.
+    """
+    then = checkpoints.read_document(flow.checkpoint, "rules")
+    if then in (None, now) or not recovery.has_unrecorded(
+        flow.checkpoint, flow.target_paths, recorded
+    ):
+        return now
+    flow.say(
+        f"  {flow.name} completes an interrupted batch with its old rules; the new rules apply "
+        "from the next batch"
+    )
+    return then
 
 
 def sql_parts(

@@ -33,6 +33,7 @@ def apply_rules(
     origin: Sequence[str],
     rescued: str = "",
     derived: Mapping[str, str] = MappingProxyType({}),
+    left_out: str = "",
 ) -> DataFrame:
     """Return silver's columns, and the rules that each row breaks.
 
@@ -46,6 +47,7 @@ def apply_rules(
         rescued: SQL over bronze's columns that returns the names of the rules for rescued values
             that a row breaks, from `rescued_rule_names`; empty if there are no such rules.
         derived: further columns as SQL over silver's columns and bronze's.
+        left_out: a column that quarantine does not get.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `derived`, `_failed_rules` (empty for a
@@ -58,7 +60,7 @@ def apply_rules(
         failed_rules(bronze_rules).alias("_failed_in_bronze"),
         breaks_any(bronze_rules).alias("_breaks_in_bronze"),
         F.expr(rescued or "cast(array() as array<string>)").alias("_failed_by_rescue"),
-        F.struct(*bronze.columns).alias(BRONZE),
+        F.struct(*(column for column in bronze.columns if column != left_out)).alias(BRONZE),
     )
     typed = _with_derived(typed, derived, bronze.columns)
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))

@@ -1,0 +1,116 @@
+"""Parsing of `silver` in pipeline.yaml: tables whose rows come from another silver table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from medallion.config import values
+from medallion.config.document import Node
+from medallion.config.expressions import did_you_mean
+from medallion.config.model import SilverTable, SourceConfig, change_keys
+from medallion.config.tables import ChildTable
+from medallion.config.values import fold_case
+
+SilverTables = Mapping[str, SilverTable]
+_SQL = "an expression in Spark SQL"
+
+
+def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable:
+    """Parse one entry of `silver`.
+
+    Args:
+        name: the name of the table.
+        node: its entry.
+        tables: the sources, and the entries that come before this one by `parents_first`.
+    """
+    node.allow_only("source", "explode", "outer", "columns", "where", "keys")
+    if name in tables or f"silver.{name}" in _logs_of_changes(tables):
+        node.fail("", "has the name of a source's silver table, or of its changes: rename it")
+    parent = tables[silver_table(node, "source", tables)]
+    explode = node.optional("explode", values.non_blank_string, f"{_SQL} that gives an array")
+    outer = node.get("outer", values.boolean, "true or false", False)
+    if outer and not explode:
+        node.fail("outer", "needs explode, whose empty arrays it is for")
+    taken = {fold_case(column): column for column in parent.columns}
+    for column in ("item", "pos") if explode else ():
+        if column in taken:
+            node.fail(
+                "explode",
+                f"adds {column!r}, which silver.{parent.name} already has: rename that column",
+            )
+    default = ... if explode else {column: column for column in parent.columns}
+    expected = "snake_case columns with their Spark SQL expressions"
+    columns = node.get("columns", values.named_columns, expected, default)
+    keys = node.get("keys", values.string_list, "a list of its columns", [])
+    for key in keys:
+        if key not in columns:
+            node.fail("keys", f"names {key!r}, which is not in columns{did_you_mean(key, columns)}")
+        if keys.count(key) > 1:
+            node.fail("keys", f"names {key!r} twice")
+    followed = _change_keys(node, columns, keys, parent)
+    return ChildTable(
+        name=name,
+        parent=parent.name,
+        explode=explode,
+        outer=outer,
+        columns=columns,
+        where=node.optional("where", values.non_blank_string, "a condition in Spark SQL"),
+        keys=keys,
+        event_time=_event_time(columns, parent),
+        watermark=parent.watermark,
+        change_keys=followed,
+    )
+
+
+def _logs_of_changes(tables: SilverTables) -> list[str]:
+    return [each.rows_table for each in tables.values() if isinstance(each, SourceConfig)]
+
+
+def _change_keys(
+    node: Node, columns: Mapping[str, str], keys: Sequence[str], parent: SilverTable
+) -> dict[str, str]:
+    """Return the column for each of the parent's columns that say which of its rows change."""
+    own = {sql: name for name, sql in columns.items()}
+    followed = dict[str, str]()
+    for key in change_keys(parent):
+        if key not in own:
+            node.fail(
+                "columns", f"must have {key} as a column: it says which rows of its source change"
+            )
+        if keys and own[key] not in keys:
+            node.fail("keys", f"must have {own[key]}, because rows of its source change")
+        followed[key] = own[key]
+    return followed
+
+
+def parents_first(entries: Mapping[str, Any]) -> list[str]:
+    """Return the names of the entries, each after the one that it reads."""
+
+    def depth(name: str, above: tuple[str, ...] = ()) -> int:
+        entry = entries[name]
+        parent = str(entry.get("source") if isinstance(entry, dict) else "").partition(".")[2]
+        # In a circle the first entry is an error, because its parent is not known yet.
+        is_end = parent not in entries or parent in above
+        return 0 if is_end else 1 + depth(parent, (*above, name))
+
+    return sorted(entries, key=depth)
+
+
+def _event_time(columns: Mapping[str, str], parent: SilverTable) -> str | None:
+    """Return the column that is the parent's event time, if there is one."""
+    return next((name for name, sql in columns.items() if sql == parent.event_time), None)
+
+
+def silver_table(node: Node, key: str, tables: SilverTables) -> str:
+    """Return the name, without `silver.`, of the table that a key names."""
+    name = node.get(key, values.non_blank_string, "a silver table")
+    layer, _, table = name.partition(".")
+    if layer != "silver" or table not in tables:
+        node.fail(key, f"must be one of {silver_names(tables)}, not {name}")
+    return table
+
+
+def silver_names(tables: SilverTables) -> str:
+    """Return the names of silver tables, for a message."""
+    return ", ".join(f"silver.{table}" for table in tables)

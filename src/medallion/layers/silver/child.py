@@ -1,0 +1,300 @@
+"""Child tables: one query per entry of `silver`, from another silver table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from medallion.config.model import Config
+from medallion.config.queries import Query
+from medallion.config.tables import ChildTable
+from medallion.layers import recovery
+from medallion.layers.definition import (
+    RETURN_NULL_ADVICE,
+    DefinitionPart,
+    failing_part_reason,
+    refuse_changed,
+    refuse_changed_row_count,
+    refuse_nondeterministic,
+    refuse_unstreamable,
+)
+from medallion.layers.flow import Flow, ValidationInput
+from medallion.layers.silver import keys, rules, transform
+from medallion.layers.silver.elements import (
+    DUPLICATE,
+    NULL_KEY_RULE,
+    child_rows,
+    elements,
+    quarantine_duplicates,
+    with_duplicates,
+)
+from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
+from medallion.quality.rules import load_rules
+from medallion.quality.suites import suite_path
+from medallion.spark import checkpoints, query
+from medallion.spark.query import Run, Sink
+from medallion.storage import delta_log, delta_tables
+from medallion.storage.paths import StoragePath
+from medallion.storage.table_specs import quote_identifier
+from medallion.storage.text import Reporter
+
+ELEMENTS, DUPLICATES = "elements", "duplicates"
+"""Counts of a batch, in the `userMetadata` of its commit."""
+
+
+class Child(Flow):
+    """The query of a child table: an element of its parent is a row, quarantined or a duplicate."""
+
+    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
+        super().__init__(spark, config, query, say)
+        self.table = config.silver[query.table]
+        self._rules: dict[str, str] = {}
+
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+        """Start the query.
+
+        Raises:
+            ConfigError: the definition has changed, is invalid, or does not decide each row by
+                itself.
+            UsageError: its checkpoint is missing or corrupt.
+        """
+        recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
+        now = rule_conditions(self.config, self.table)
+        document = rules.effective_rules(self, {"silver": now}, recorded)
+        self._rules = document["silver"]
+        parent = self._read_parent(self.spark.readStream)
+        rows = self._child_rows(parent)
+        entry = f"silver.{self.table.name}"
+        where, sql = (
+            f"{self.config.pipeline_file}: {entry}",
+            child_definition(self.table),
+        )
+        refuse_nondeterministic(where, rows, {**sql, "rules": self._rules})
+        empty = self.spark.createDataFrame([], elements(parent, self.table).schema)
+        refuse_changed_row_count(where, self._of_elements(empty))
+        good = transform.silver_rows(rows, self._columns)
+        keys.refuse_inexact_keys(self.config, entry, self.table.keys, good)
+        tables = (good, transform.quarantine_rows(rows))
+        for name, path, each in zip(self.targets, self.target_paths, tables, strict=True):
+            delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
+        self._refuse_changed_definition(good)
+        self.log_pinned_settings()
+        checkpoints.write_document(self.checkpoint, "rules", document)
+        if trigger is None:
+            refuse_unstreamable(parent, "append")
+            return None
+        if self._rules != now:  # complete the interrupted batch, and stop
+            trigger = query.trigger_options(query.AVAILABLE_NOW)
+        if self.table.change_keys:  # the first batch reads the complete table
+            reader = self.spark.readStream.option("maxFilesPerTrigger", 2**31 - 1)
+            parent = self._read_parent(reader.option("readChangeFeed", "true"))
+        writer = parent.writeStream.outputMode("append")
+        sink = Sink(self._replace_batch if self.table.change_keys else self._append_batch)
+        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
+        self.run.find_failing_part = self._find_failing_part
+        return self.run
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (*self.table.columns, *self.source.silver_origin_columns)
+
+    def _read_parent(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
+        return reader.format("delta").load(str(*self.upstream_paths))
+
+    def _child_rows(self, parent: DataFrame) -> DataFrame:
+        return self._of_elements(elements(parent, self.table))
+
+    def _of_elements(self, rows: DataFrame) -> DataFrame:
+        return child_rows(rows, self.table, self._rules, self.source.silver_origin_columns)
+
+    def _refuse_changed_definition(self, good: DataFrame) -> None:
+        """Raise ConfigError if the definition, or a column's type, changed since the first run."""
+        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
+        now = child_definition(self.table)
+        then = checkpoints.first_definition(self.checkpoint, now, has_written)
+        in_table, in_query = (
+            {f"column {name}": type_ for name, type_ in rows.dtypes} for rows in (self.rows(), good)
+        )
+        refuse_changed(self.config, self.name, {**then, **in_table}, {**now, **in_query})
+
+    def _append_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Append the rows, then quarantine; each commit has the query id and the batch number."""
+        application = checkpoints.query_id(self.checkpoint)
+        once_only = {"txnAppId": application, "txnVersion": str(batch_id)}
+        silver, quarantine = self.target_paths
+        rows = self._child_rows(batch)
+        rows = with_duplicates(rows, self.rows(), self.table.keys).persist(StorageLevel.DISK_ONLY)
+        try:
+            counts = (
+                rows.agg(
+                    F.count(F.lit(1)).alias(ELEMENTS),
+                    F.count_if(DUPLICATE).alias(DUPLICATES),
+                    F.count_if(~transform.is_good()).alias("broken"),
+                )
+                .collect()[0]
+                .asDict()
+            )
+            if delta_log.committed_version(silver, application, batch_id) is None:
+                good = transform.silver_rows(rows.where(~F.col(DUPLICATE)), self._columns)
+                metadata = {"userMetadata": json.dumps(counts)}
+                append_rows(good, silver, once_only | metadata)
+            if counts["broken"]:
+                append_rows(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
+        finally:
+            rows.unpersist()
+
+    def _replace_batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Replace the rows of changed parents by those that the parents give now.
+
+        The batch may run twice: parents that have changed again since give the same rows again in
+        their own batch.
+        """
+        parent_keys, own_keys = zip(*self.table.change_keys.items(), strict=True)
+        changed = batch.select(*parent_keys).distinct().persist()
+        if changed.isEmpty():
+            return
+        parent = self._read_parent(batch.sparkSession.read)
+        parent = parent.join(changed, list(parent_keys), "left_semi")
+        rows = self._child_rows(parent)
+        rows = quarantine_duplicates(with_duplicates(rows, self.rows().limit(0), self.table.keys))
+        rows = rows.persist(StorageLevel.DISK_ONLY)
+        silver, quarantine = self.target_paths
+        try:
+            good = transform.silver_rows(rows, self._columns)
+            replace_rows(silver, good, changed.toDF(*own_keys))
+            replace_rows(quarantine, transform.quarantine_rows(rows), changed)
+        finally:
+            rows.unpersist()
+            changed.unpersist()
+
+    def finish_batches(self, since: int) -> dict[str, Any]:
+        """Return the batches' metrics, from the commits of the table."""
+        batches = self.started_run.unrecorded_batches(since)
+        if self.table.change_keys:
+            changes = sum(batch.rows for batch in self.started_run.batches.values())
+            return {"rows_in": changes, "first_batch": since + 1, "last_batch": batches.stop - 1}
+        application = checkpoints.query_id(self.checkpoint) if batches else ""
+        counts = [
+            delta_log.user_metadata(self.target_paths[0], application, number) for number in batches
+        ]
+        return {
+            "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
+            "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
+            "first_batch": since + 1,
+            "last_batch": batches.stop - 1,
+        }
+
+    def sql_parts(self) -> Iterator[DefinitionPart]:
+        """Return its SQL, each part by itself."""
+        conditions = rule_conditions(self.config, self.table)
+        parent = self._read_parent(self.spark.readStream)
+        return child_parts(self.config, self.table, parent, conditions)
+
+    def _find_failing_part(self) -> str | None:
+        """Return the message for the part that fails at a row of the parent, if any."""
+        try:
+            parent = self._read_parent(self.spark.read)
+            parts = child_parts(self.config, self.table, parent, self._rules)
+            result = self._child_rows(parent).drop(transform.BRONZE)
+            state = f"all rows wait in {self.upstream[0]}"
+            return failing_part_reason([parent], result, parts, state)
+        except Exception:  # the query's own failure is reported in any case
+            return None
+
+    def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
+        """Return the new rows, whose keys are unique in the complete table; or all rows.
+
+        If rows are replaced, new files have older rows, too.
+        """
+        files = None if self.table.change_keys else files
+        return ValidationInput(super().validation_input(files).rows, self.table.keys)
+
+
+def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> None:
+    """Replace the rows of a Delta table that have some keys, in one commit.
+
+    Args:
+        table: its path.
+        rows: the new rows.
+        changed: the keys, each once, named as the columns of the table.
+    """
+    is_old, keys = "_is_old", changed.columns
+    old = changed.withColumn(is_old, F.lit(True))
+    new = rows.withColumn(is_old, F.lit(False)).unionByName(old, allowMissingColumns=True)
+    values: dict[str, str | Column] = {f"`{name}`": F.col(f"new.`{name}`") for name in rows.columns}
+    same = " and ".join(f"old.`{key}` = new.`{key}`" for key in keys)
+    (
+        DeltaTable.forPath(rows.sparkSession, str(table))
+        .alias("old")
+        .merge(new.alias("new"), f"new.{is_old} and {same}")
+        .whenMatchedDelete()
+        .whenNotMatchedInsert(f"not new.{is_old}", values)
+        .execute()
+    )
+
+
+def rule_conditions(config: Config, table: ChildTable) -> dict[str, str]:
+    """Return the conditions that send a row to quarantine: a null key, and those of the suite."""
+    nulls = " OR ".join(f"{quote_identifier(key)} IS NULL" for key in table.keys)
+    own = load_rules(config.conf_dir, f"silver.{table.name}")
+    built_in = {NULL_KEY_RULE: nulls} if nulls else {}
+    return built_in | {rule.name: rule.broken for rule in own}
+
+
+def child_definition(table: ChildTable) -> dict[str, Any]:
+    """Return all settings that determine the rows; a change of them needs a refresh."""
+    return {
+        "source": table.parent,
+        "explode": table.explode,
+        "outer": table.outer,
+        "where": table.where,
+        "keys": list(table.keys),
+        **{f"{column} as": sql for column, sql in table.columns.items()},
+    }
+
+
+def child_parts(
+    config: Config, table: ChildTable, parent: DataFrame, conditions: Mapping[str, str]
+) -> Iterator[DefinitionPart]:
+    """Yield each part of a child table's definition by itself.
+
+    Args:
+        config: the configuration.
+        table: the child table.
+        parent: rows of its parent.
+        conditions: its rules.
+    """
+    entry, file = f"silver.{table.name}", config.pipeline_file
+
+    def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
+        title = f"{entry}.{key}"
+        advice = f"have {title} {RETURN_NULL_ADVICE}"
+        select = partial(rows.selectExpr, sql)
+        return DefinitionPart(f"its {key}", title, file, select, advice, title, rows.columns)
+
+    if table.explode:
+        yield part("explode", table.explode, parent)
+    rows = elements(parent, replace(table, where=None))
+    if table.where:
+        yield part("where", table.where, rows)
+    for column, sql in table.columns.items():
+        yield part(f"columns.{column}", sql, rows)
+    typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
+    for rule, broken in conditions.items():
+        yield DefinitionPart(
+            f"the rule {rule}",
+            f"the rule {rule} of {entry}",
+            suite_path(config.conf_dir, entry),
+            partial(typed.selectExpr, broken),
+            f"correct the expectation in the suite of {entry}",
+            columns=typed.columns,
+        )

@@ -1,0 +1,70 @@
+"""Rows of child tables: elements of arrays and maps, rules and duplicates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from medallion.config.tables import ChildTable
+from medallion.config.values import Duration
+from medallion.errors import ConfigError
+from medallion.layers.silver import transform
+from medallion.layers.silver.elements import DUPLICATE, child_rows, elements, with_duplicates
+
+SCHEMA = "id long, items array<string>, tags map<string, long>, key string, _ingested_at timestamp"
+ROWS = [(1, ["a", "b", "a"], {"x": 7}, "k", 1), (2, [], {}, "k", 2), (3, None, None, "k", 3)]
+TABLE = ChildTable(
+    name="parts",
+    parent="orders",
+    explode="items",
+    outer=False,
+    columns={"id": "id", "pos": "pos", "part": "item"},
+    where=None,
+    keys=("id", "part"),
+    event_time=None,
+    watermark=Duration.parse("1 hour"),
+)
+
+
+@pytest.fixture(scope="module")
+def orders(spark: SparkSession) -> DataFrame:
+    rows = spark.createDataFrame(ROWS, SCHEMA.replace("timestamp", "long"))
+    return rows.withColumn("_ingested_at", rows["_ingested_at"].cast("timestamp"))
+
+
+def values(rows: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in rows.select(*columns).collect()), key=repr)
+
+
+def test_elements_of_arrays_and_maps(orders: DataFrame) -> None:
+    parts = [(1, 0, "a"), (1, 1, "b"), (1, 2, "a")]
+    assert values(elements(orders, TABLE), "id", "pos", "item") == parts
+    outer = replace(TABLE, outer=True, where="id < 3")
+    assert values(elements(orders, outer), "id", "pos", "item") == [*parts, (2, None, None)]
+    tags = replace(TABLE, explode="tags")
+    of_maps = elements(orders.drop("key"), tags)
+    assert values(of_maps, "id", "pos", "key", "item") == [(1, 0, "x", 7)]
+    assert elements(orders, replace(TABLE, explode=None, where="size(items) = 3")).count() == 1
+    with pytest.raises(ConfigError, match="explode is bigint, neither an array nor a map"):
+        elements(orders, replace(TABLE, explode="id"))
+    with pytest.raises(ConfigError, match="adds the column key, which silver"):
+        elements(orders, tags)
+
+
+def test_duplicates_of_keys(orders: DataFrame) -> None:
+    """A broken rule comes first: such a row takes no key."""
+    rows = child_rows(elements(orders, TABLE), TABLE, {"first": "pos = 0"}, ())
+    none, some = rows.limit(0), orders.selectExpr("id", "'b' as part").where("id = 1")
+    found = values(with_duplicates(rows, none, TABLE.keys), "pos", "_failed_rules", DUPLICATE)
+    assert found == [(0, ["first"], False), (1, [], False), (2, [], False)]
+    found = values(with_duplicates(rows, some, TABLE.keys), "pos", DUPLICATE)
+    assert found == [(0, False), (1, True), (2, False)]
+    rows = child_rows(elements(orders, TABLE), TABLE, {}, ())
+    found = values(with_duplicates(rows, none, TABLE.keys), "pos", DUPLICATE)
+    assert found == [(0, False), (1, False), (2, True)]
+    assert values(with_duplicates(rows, some, ()), DUPLICATE) == [(False,)] * 3
+    columns = ["id", "tags", "key", "_ingested_at", "pos", "item", "_failed_rules"]
+    assert transform.quarantine_rows(rows).columns == columns
