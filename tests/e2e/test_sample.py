@@ -109,6 +109,7 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
         "rejected_files": 0,
         "superseded_rows": 0,
         "deleted_rows": 0,
+        "erased_rows": 0,
     }
     other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
     other_config = replace(config, sources=other)
