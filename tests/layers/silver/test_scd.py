@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,16 @@ from tests.support import PROJECT
 from tests.support.home import a_source
 
 CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
+
+
+@pytest.fixture(autouse=True)
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make the session of all tests the active one again: `createDataFrame` changed it."""
+    yield
+    sessions: Any = SparkSession
+    sessions._activeSession = spark
+    java = sessions._get_j_spark_session_class(spark._jvm)
+    java.setActiveSession(spark._jsparkSession)
 
 
 class Merged:
