@@ -45,10 +45,10 @@ def test_batch_interrupted_between_its_tables_is_completed(
 
     append = writer.append_rows
 
-    def silver_alone(rows: Any, table: Path, options: Any) -> None:
-        if "quarantine" in table.parts:
+    def silver_alone(rows: Any, table: StoragePath, options: Any) -> None:
+        if table.parent.name == "quarantine":
             raise MedallionError("interrupted")
-        append(rows, StoragePath(table), options)
+        append(rows, table, options)
 
     with monkeypatch.context() as patch:
         patch.setattr(writer, "append_rows", silver_alone)
