@@ -140,7 +140,7 @@ def test_a_batch_whose_rows_are_removed(checkpoint: StoragePath) -> None:
         plan = checkpoint / f"offsets/{number}"
         plan.local.write_text(plan.local.read_text().replace(": 5", f": {number + 2}"))
     files = [bronze / added(bronze.local, version)[0] for version in range(5)]
-    nobody: Any = None
+    no_session: Any = None
     for number, gone in ((0, files[1]), (2, files[3])):
         gone.local.unlink()
         with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
@@ -149,7 +149,7 @@ def test_a_batch_whose_rows_are_removed(checkpoint: StoragePath) -> None:
                 StoragePath(bronze.local.with_name("a")),
                 bronze,
                 checkpoint,
-            ).batch_rows(nobody, number)
+            ).batch_rows(no_session, number)
 
 
 def test_rows_without_their_checkpoint(checkpoint: StoragePath) -> None:
@@ -174,7 +174,7 @@ def test_a_checkpoint_of_another_table(checkpoint: StoragePath) -> None:
     written(table.local, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=3)
-    foreign = written(checkpoint.local.with_name("nobody"), 9, query="another")
+    foreign = written(checkpoint.local.with_name("foreign"), 9, query="another")
     DeltaTable(foreign).delete()
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (StoragePath(foreign),), recorded=3)
     of_another = written(checkpoint.local.with_name("another"), 9, query="another")

@@ -15,8 +15,8 @@ def planned(
     folder.local.mkdir(parents=True, exist_ok=True)
     meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
     offset = {"reservoirVersion": version, "index": -1, "isStartingVersion": False}
-    told = json.dumps({"reservoirId": of, **offset})
-    (folder / str(batch)).local.write_text(f"v1\n{meta}\n{told}")
+    position = json.dumps({"reservoirId": of, **offset})
+    (folder / str(batch)).local.write_text(f"v1\n{meta}\n{position}")
 
 
 def done(

@@ -216,7 +216,7 @@ def test_archive_of_a_file_that_is_gone(home: Home) -> None:
 
 def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     (home.layout.archive("activity")).local.mkdir(parents=True)
-    (home.layout.archive("activity") / "sub").local.symlink_to("/proc")  # nobody writes there
+    (home.layout.archive("activity") / "sub").local.symlink_to("/proc")  # not writable
     stuck = taken(home, "sub/a.json")
     taken(home, "b.json")
     clean(home)
