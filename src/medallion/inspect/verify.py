@@ -31,7 +31,7 @@ from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
 from medallion.layers.silver.scd import merge_keys, scd_definition, table_rows, tie_message
-from medallion.spark import checkpoints, delta_reads, signals
+from medallion.spark import checkpoints, delta_reads, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
@@ -361,7 +361,7 @@ def verify_changes(
 
 def _comparable(rows: DataFrame) -> DataFrame:
     """Return rows with strings in place of maps and variants, which cannot be compared."""
-    opaque = [name for name, type_ in rows.dtypes if "map<" in type_ or "variant" in type_]
+    opaque = [field.name for field in rows.schema if not plans.is_comparable(field.dataType)]
     return rows.withColumns({name: F.to_json(F.struct(name)) for name in opaque})
 
 

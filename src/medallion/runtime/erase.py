@@ -157,8 +157,9 @@ def _refuse_invalid(config: Config, request: Request) -> None:
 
 def _tables(config: Config, table: str) -> list[str]:
     """Return the tables that have rows of a silver table, bronze first."""
-    bronze = f"bronze.{table.partition('.')[2]}"
-    return [bronze, *(target for query in readers(config, [bronze]) for target in query.targets)]
+    source = table.partition(".")[2]
+    following = _following(config, source)
+    return [f"bronze.{source}", *(target for query in following for target in query.targets)]
 
 
 def _refuse_unread(config: Config, table: str) -> None:

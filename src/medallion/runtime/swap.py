@@ -65,8 +65,7 @@ def swap_tables(
     layout, table = config.layout, plan.table
     staged = refresh_plan.StagingLayout(layout.root, plan.built)
     # With the last batch's transaction id, a repeated batch is not written twice.
-    transaction = {"txnAppId": plan.query, "txnVersion": str(plan.batch)}
-    options = transaction if plan.batch >= 0 else {}
+    options = checkpoints.once_only(plan.query, plan.batch) if plan.batch >= 0 else {}
     for name in plan.built:
         new = staged.table(name)
         if not delta_tables.table_exists(new):

@@ -57,6 +57,16 @@ def replay_id(checkpoint: StoragePath) -> str:
     return f"{query_id(checkpoint)}-replay"
 
 
+def once_only(application: str, number: int) -> dict[str, str]:
+    """Return options of Delta's writer with which a commit is made once, however often it is run.
+
+    Args:
+        application: the id of the query.
+        number: the number of the batch.
+    """
+    return {"txnAppId": application, "txnVersion": str(number)}
+
+
 def last_committed(checkpoint: StoragePath) -> int:
     """Return the last committed batch, or -1."""
     return _last(checkpoint / "commits")

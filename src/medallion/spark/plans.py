@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
 
 def analyzed_plan(rows: DataFrame) -> Any:
@@ -120,6 +120,11 @@ def contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
                 data_type.valueType, *wanted
             )
     return False
+
+
+def is_comparable(data_type: DataType) -> bool:
+    """Return whether Spark can compare and order values of a type."""
+    return not contains_type(data_type, MapType, VariantType)
 
 
 def inner_types(data_type: DataType) -> list[DataType]:

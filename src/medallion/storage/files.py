@@ -133,15 +133,9 @@ def replace_content(file: Path, write: Callable[[Path], None]) -> None:
         file: the file.
         write: writes the new content to another path, and may read the file.
     """
-    unfinished = temporary_path(file)
-    try:
+    with replacing(file) as unfinished:
         write(unfinished)
         shutil.copystat(file, unfinished)
-        sync(unfinished)
-        unfinished.replace(file)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of the old content
     sync(file.parent)
 

@@ -12,7 +12,8 @@ from medallion.config.tables import ChildTable
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver import transform
-from medallion.layers.silver.elements import DUPLICATE, child_rows, elements, with_duplicates
+from medallion.layers.silver.elements import child_rows, elements, with_duplicates
+from medallion.layers.silver.transform import DUPLICATE
 
 SCHEMA = "id long, items array<string>, tags map<string, long>, key string, _ingested_at timestamp"
 ROWS = [(1, ["a", "b", "a"], {"x": 7}, "k", 1), (2, [], {}, "k", 2), (3, None, None, "k", 3)]

@@ -216,7 +216,7 @@ class BronzeWriter:
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
-        once_only = {"txnAppId": self._query(), "txnVersion": str(number)}
+        once_only = checkpoints.once_only(self._query(), number)
         (
             parsed.write.format("delta")
             .mode("append")

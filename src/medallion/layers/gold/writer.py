@@ -9,13 +9,12 @@ from operator import and_
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, VariantType
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
 from medallion.layers.gold.transform import gold_rows, per_group, windowed
 from medallion.spark import checkpoints
-from medallion.spark.plans import analyzed_plan, catalyst_class, contains_type
+from medallion.spark.plans import analyzed_plan, catalyst_class, is_comparable
 from medallion.storage.paths import StoragePath
 
 _IS_EMPTY = "_is_empty"  # no column of gold starts with an underscore
@@ -52,10 +51,7 @@ class Recomputation:
             return
         rows = current_rows(batch.sparkSession, self._config, self._table)
         result = gold_rows(batch.sparkSession, self._config, self._table, rows)
-        once_only = {
-            "txnAppId": checkpoints.query_id(self._checkpoint),
-            "txnVersion": str(batch_id),
-        }
+        once_only = checkpoints.once_only(checkpoints.query_id(self._checkpoint), batch_id)
         writer = result.write.format("delta").mode("overwrite").options(**once_only)
         # The definition may have changed if all is recomputed.
         writer.option("overwriteSchema", "true").save(str(self._target))
@@ -143,8 +139,7 @@ def _merge(
 ) -> None:
     """Merge groups by their keys. An unchanged group is not updated: the change feed omits it."""
     measures = [field for field in groups.schema if field.name not in (*keys, _IS_EMPTY)]
-    # Maps and variants cannot be compared.
-    is_opaque = any(contains_type(field.dataType, MapType, VariantType) for field in measures)
+    are_comparable = all(is_comparable(field.dataType) for field in measures)
     changed = f"not ({_are_equal(field.name for field in measures)})"
     names = (*keys, *(field.name for field in measures))
     values: dict[str, str | Column] = {f"`{name}`": F.col(f"new.`{name}`") for name in names}
@@ -153,7 +148,7 @@ def _merge(
     if _IS_EMPTY in groups.columns:
         merge = merge.whenMatchedDelete(f"new.{_IS_EMPTY}")
         condition = {"condition": f"not new.{_IS_EMPTY}"}
-    merge = merge.whenMatchedUpdate(None if is_opaque else changed, values)
+    merge = merge.whenMatchedUpdate(changed if are_comparable else None, values)
     merge.whenNotMatchedInsert(**condition, values=values).execute()
 
 

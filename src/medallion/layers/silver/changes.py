@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from medallion.spark.plans import is_comparable
 from medallion.storage.table_specs import (
     INGESTED_AT,
     IS_CURRENT,
@@ -130,12 +131,12 @@ def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: 
 def _order(changes: DataFrame, keys: Sequence[str], prefix: str = "") -> list[str]:
     """Return SQL of the columns that order the changes of a key, the first one first."""
     technical = [prefix + name for name in _TECHNICAL if name in changes.columns]
-    types, values = dict(changes.dtypes), list[str]()
+    types = {field.name: field.dataType for field in changes.schema}
+    values = list[str]()
     for name in _values(changes, keys):
         sql = prefix + quote_identifier(name)
-        is_opaque = "map<" in types[name] or "variant" in types[name]  # it cannot be compared
         text = f"if({sql} is null, null, to_json(named_struct('', {sql})))"
-        values.append(text if is_opaque else sql)
+        values.append(sql if is_comparable(types[name]) else text)
     return technical + values
 
 

@@ -30,8 +30,6 @@ from medallion.layers.definition import (
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, rules, transform
 from medallion.layers.silver.elements import (
-    DUPLICATE,
-    NULL_KEY_RULE,
     child_rows,
     elements,
     quarantine_duplicates,
@@ -44,7 +42,6 @@ from medallion.spark import checkpoints, query
 from medallion.spark.query import Run, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import quote_identifier
 from medallion.storage.text import Reporter
 
 ELEMENTS, DUPLICATES = "elements", "duplicates"
@@ -129,7 +126,7 @@ class Child(Flow):
     def _append_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append the rows, then quarantine; each commit has the query id and the batch number."""
         application = checkpoints.query_id(self.checkpoint)
-        once_only = {"txnAppId": application, "txnVersion": str(batch_id)}
+        once_only = checkpoints.once_only(application, batch_id)
         silver, quarantine = self.target_paths
         rows = self._child_rows(batch)
         rows = with_duplicates(rows, self.rows(), self.table.keys).persist(StorageLevel.DISK_ONLY)
@@ -137,14 +134,14 @@ class Child(Flow):
             counts = (
                 rows.agg(
                     F.count(F.lit(1)).alias(ELEMENTS),
-                    F.count_if(DUPLICATE).alias(DUPLICATES),
+                    F.count_if(transform.DUPLICATE).alias(DUPLICATES),
                     F.count_if(~transform.is_good()).alias("broken"),
                 )
                 .collect()[0]
                 .asDict()
             )
             if delta_log.committed_version(silver, application, batch_id) is None:
-                good = transform.silver_rows(rows.where(~F.col(DUPLICATE)), self._columns)
+                good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
                 metadata = {"userMetadata": json.dumps(counts)}
                 append_rows(good, silver, once_only | metadata)
             if counts["broken"]:
@@ -244,9 +241,8 @@ def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> Non
 
 def rule_conditions(config: Config, table: ChildTable) -> dict[str, str]:
     """Return the conditions that send a row to quarantine: a null key, and those of the suite."""
-    nulls = " OR ".join(f"{quote_identifier(key)} IS NULL" for key in table.keys)
     own = load_rules(config.conf_dir, f"silver.{table.name}")
-    built_in = {NULL_KEY_RULE: nulls} if nulls else {}
+    built_in = {keys.NULL_KEY_RULE: keys.has_null_key(table.keys)} if table.keys else {}
     return built_in | {rule.name: rule.broken for rule in own}
 
 

@@ -14,9 +14,7 @@ from medallion.layers.silver import transform
 from medallion.quality.rules import Rule
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
-NULL_KEY_RULE = "null_key"
 DUPLICATE_RULE = "duplicate_key"
-DUPLICATE = "_is_duplicate"
 
 
 def elements(parent: DataFrame, table: ChildTable) -> DataFrame:
@@ -66,7 +64,7 @@ def child_rows(
 
 
 def with_duplicates(rows: DataFrame, table_rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the rows of `child_rows` with DUPLICATE, true for a good row whose key is taken.
+    """Return the rows of `child_rows` with `_is_duplicate`: True for a good row whose key is taken.
 
     Of several good rows with a key, the one that was ingested first takes it.
 
@@ -76,17 +74,19 @@ def with_duplicates(rows: DataFrame, table_rows: DataFrame, keys: Sequence[str])
         keys: the columns of a row's identity; empty if no row is a duplicate.
     """
     if not keys:
-        return rows.withColumn(DUPLICATE, F.lit(False))
+        return rows.withColumn(transform.DUPLICATE, F.lit(False))
     values = [column for column in rows.columns if not column.startswith("_")]
     order = (INGESTED_AT, F.to_json(F.struct(*values)))
     place = F.row_number().over(Window.partitionBy(*keys, transform.is_good()).orderBy(*order))
     taken = table_rows.select(*keys).withColumn("_taken", F.lit(True))
     joined = rows.withColumn("_place", place).join(taken, list(keys), "left")
     is_taken = (F.col("_place") > 1) | F.col("_taken").isNotNull()
-    return joined.withColumn(DUPLICATE, transform.is_good() & is_taken).drop("_place", "_taken")
+    return joined.withColumn(transform.DUPLICATE, transform.is_good() & is_taken).drop(
+        "_place", "_taken"
+    )
 
 
 def quarantine_duplicates(rows: DataFrame) -> DataFrame:
     """Return the rows of `with_duplicates`; those whose key is taken break DUPLICATE_RULE."""
-    rule = F.when(F.col(DUPLICATE), F.array(F.lit(DUPLICATE_RULE)))
+    rule = F.when(F.col(transform.DUPLICATE), F.array(F.lit(DUPLICATE_RULE)))
     return rows.withColumn(FAILED_RULES, F.coalesce(rule, FAILED_RULES))

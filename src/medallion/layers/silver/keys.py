@@ -27,6 +27,7 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FULL_TIMES, TIME_DIGITS, quote_identifier
 
 TIME_DIGITS_RULE = "time_digits"
+NULL_KEY_RULE = "null_key"
 # Functions and target types of casts whose result does not depend on digits beyond microseconds.
 _COARSE = {
     *("bigint", "date", "date_format", "date_part", "date_trunc", "datepart", "day", "dayofmonth"),
@@ -37,6 +38,11 @@ _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampT
 _KEYS_AT_ONCE = 2_500_000  # keys held in memory: 400 MB
 _COPIES = "` copies`"  # no column of silver has a blank in its name
 _MAX_FILES = 500  # above this, a query over these files takes longer than one over the table
+
+
+def has_null_key(keys: Sequence[str]) -> str:
+    """Return the condition that a key of a row is null, in SQL."""
+    return " OR ".join(f"{quote_identifier(key)} IS NULL" for key in keys)
 
 
 def with_time_digits(

@@ -229,7 +229,7 @@ class RereadBatch:
         """Append late rows to quarantine, once; return their number."""
         rows = new.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
         query = f"{checkpoints.query_id(self._tables.checkpoint)}-late"
-        once_only = {"txnAppId": query, "txnVersion": str(self._number)}
+        once_only = checkpoints.once_only(query, self._number)
         count = rows.count()
         if count:
             quarantined = transform.quarantine_rows(rows)

@@ -111,7 +111,7 @@ def complete_replay(spark: SparkSession, config: Config, runs: Runs, name: str) 
     plan = replay_plan.read_plan(config, name)
     assert plan, f"a replay of {name} is planned"
     application = checkpoints.replay_id(tables.checkpoint)
-    once_only = {"txnAppId": application, "txnVersion": str(plan["quarantine_version"])}
+    once_only = checkpoints.once_only(application, plan["quarantine_version"])
     note_replayed(tables.checkpoint, plan["until"])
     append_rows(_staged_rows(spark, staged / _SILVER, tables.silver), tables.silver, once_only)
     left = _staged_rows(spark, staged / _QUARANTINE, tables.quarantine)

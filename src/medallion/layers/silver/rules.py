@@ -47,7 +47,7 @@ BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 # SQL that is no column: a literal, such as date'2018-03-02', or a function, such as length(.
 _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
-CHANGE_GUARDS = ("null_key", "null_sequence")
+CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
@@ -90,9 +90,8 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
             "malformed_line": f"coalesce({CORRUPT} <> 'null', false)",
         }
     if source.cdc:
-        nulls = (f"{quote_identifier(key)} IS NULL" for key in source.keys)
         no_key, no_sequence = CHANGE_GUARDS
-        change = {no_key: " OR ".join(nulls), no_sequence: f"{SEQUENCE} IS NULL"}
+        change = {no_key: keys.has_null_key(source.keys), no_sequence: f"{SEQUENCE} IS NULL"}
         return {"bronze": malformed, "silver": change}
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"

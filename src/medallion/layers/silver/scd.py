@@ -18,6 +18,7 @@ from medallion.layers.definition import refuse_changed
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark.plans import is_comparable
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -64,11 +65,12 @@ class Scd(Flow):
         return self.run
 
     def _refuse_unorderable(self, log: DataFrame) -> None:
-        type_ = dict(log.dtypes)[SEQUENCE]
-        if "map<" in type_ or "variant" in type_:
+        type_ = log.schema[SEQUENCE].dataType
+        if not is_comparable(type_):
             raise ConfigError(
-                f"{self.config.conf_dir / 'pipeline.yaml'}: sources.{self.source.name}.cdc."
-                f"sequence_by is {type_}, which has no order: give a number, a time or a string."
+                f"{self.config.pipeline_file}: sources.{self.source.name}.cdc."
+                f"sequence_by is {type_.simpleString()}, which has no order: "
+                "give a number, a time or a string."
             )
 
     def _refuse_changed_definition(self, rows: DataFrame) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
@@ -19,7 +18,7 @@ from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, bind_rules
 from medallion.spark import checkpoints, delta_reads
-from medallion.spark.plans import contains_type
+from medallion.spark.plans import is_comparable
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -28,7 +27,6 @@ from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 MAX_UNRECORDED_BATCHES = 80
 _PAUSE = 0.2  # seconds
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
-_UNORDERED = (T.MapType, T.VariantType)
 _REPLAYED = "replayed"  # name of a document beside the checkpoint
 
 
@@ -186,7 +184,7 @@ class SilverWriter:
         if self._backpressure:
             self._backpressure.wait(batch_id)
         tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
-        once_only = {"txnAppId": query, "txnVersion": str(batch_id)}
+        once_only = checkpoints.once_only(query, batch_id)
         written = delta_log.committed_version(tables.silver, query, batch_id)
         rows = self._mark_dropped(batch, batch_id, written)
         if self._lookup:
@@ -275,7 +273,7 @@ def row_order(rows: DataFrame, source: SourceConfig) -> list[str]:
     """Return the columns by which the first of the rows with equal keys is chosen."""
     columns = (INGESTED_AT, *source.silver_origin_columns, *source.silver)
     types = {field.name: field.dataType for field in rows.schema}
-    return [name for name in columns if not contains_type(types[name], *_UNORDERED)]
+    return [name for name in columns if is_comparable(types[name])]
 
 
 def note_replayed(checkpoint: StoragePath, until: int) -> None:
