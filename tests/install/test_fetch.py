@@ -64,6 +64,16 @@ def test_fetch_jars_reports_each(tmp_path: Path, repository: Repository) -> None
     assert repository.runs == 1
 
 
+def test_fetch_jars_takes_a_relative_folder(
+    tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    repository.content = {"one": "first", "two": "second"}
+    fetch.fetch_jars(JARS, Path("jars"), lambda _: None)
+    assert Path(repository.work).is_absolute(), "Ivy refuses a relative folder"
+    assert len(list((tmp_path / "jars").iterdir())) == 2
+
+
 def test_fetch_jars_keeps_complete_ones(tmp_path: Path, repository: Repository) -> None:
     repository.content = {"one": "first"}
     lines: list[str] = []
