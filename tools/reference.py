@@ -269,7 +269,7 @@ def page() -> str:
             section(
                 "OpenLineage: `openlineage`",
                 "openlineage",
-                lambda: monitoring.parse_monitoring(Node({"openlineage": {}}, file), {}, {}),
+                lambda: monitoring.parse_monitoring(Node({"openlineage": {}}, file), {}),
                 operations.OpenLineage,
             ),
             table(

@@ -96,7 +96,7 @@ def test_stream_formats_required_keys(tmp_path: Path) -> None:
 )
 def test_mistakes_in_the_login(change: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        kafka_login({**LOGIN, **change}, {})
+        kafka_login({**LOGIN, **change})
     assert 'a "b' not in str(refused.value)
 
 
@@ -111,7 +111,7 @@ def test_password_is_not_in_repr(tmp_path: Path) -> None:
     jaas = spark_source_options(kafka, config.login)["kafka.sasl.jaas.config"]
     assert jaas.endswith(r'username="reader" password="a \"b\\";')
     assert "scram" in jaas
-    assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, kafka_login({}, {}))
+    assert "kafka.sasl.jaas.config" not in spark_source_options(kafka, kafka_login({}))
 
 
 def test_login_from_dotenv(tmp_path: Path) -> None:

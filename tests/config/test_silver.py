@@ -46,7 +46,7 @@ def test_child_tables_follow_their_parents(tmp_path: Path) -> None:
         ({"source": "silver.words"}, "source must be one of silver.activity"),
         ({"columns": ...}, "columns is missing"),
         ({"explode": ..., "outer": True}, "outer needs explode"),
-        ({"keys": ["words"]}, "keys names 'words', which is not in columns"),
+        ({"keys": ["words"]}, "keys names 'words', which is not a column of this table"),
         ({"keys": ["word", "word"]}, "keys names 'word' twice"),
         ({"key": ["word"]}, "key is not a known key"),
     ],

@@ -326,13 +326,13 @@ def test_who_cannot_be_asked_is_told_without_a_password(
         "MEDALLION_KAFKA_USERNAME": USER,
         "MEDALLION_KAFKA_PASSWORD": PASSWORD,
     }
-    assert len(brokers.list_partitions(there, kafka_login(environment, {}))) == 2
-    wrong = kafka_login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"}, {})
+    assert len(brokers.list_partitions(there, kafka_login(environment))) == 2
+    wrong = kafka_login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"})
     with pytest.raises(MedallionError, match="refuses the login") as refused:
         brokers.list_partitions(there, wrong)
     assert "my secret" not in str(refused.value)
     with pytest.raises(MedallionError, match="no Kafka broker answers at"):
-        brokers.list_partitions(at("127.0.0.1:9"), kafka_login({}, {}))
+        brokers.list_partitions(at("127.0.0.1:9"), kafka_login({}))
     off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
     told = query_statuses(off)[0].error or ""
     assert told.startswith(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -161,6 +161,39 @@ class Node:
     def choice(self, key: str, choices: Sequence[str]) -> str:
         """Return the value of a key, one of `choices`; the first is the default."""
         return self.get(key, one_of(choices), f"one of {', '.join(choices)}", choices[0])
+
+    def refuse_unknown_columns(
+        self, key: str, names: Sequence[str], columns: Iterable[str], table: str = "silver"
+    ) -> None:
+        """Raise ConfigError if a name is no column of a table, or is there twice.
+
+        Args:
+            key: the key that has the names.
+            names: the names.
+            columns: the columns of the table.
+            table: the table, for the message.
+        """
+        for name in names:
+            if name not in columns:
+                hint = did_you_mean(name, columns)
+                self.fail(key, f"names {name!r}, which is not a column of {table}{hint}")
+            if names.count(name) > 1:
+                self.fail(key, f"names {name!r} twice")
+
+    def refuse_added_columns(
+        self, key: str, added: Iterable[str], columns: Container[str], table: str = "silver"
+    ) -> None:
+        """Raise ConfigError if a table already has a column that a key adds.
+
+        Args:
+            key: the key.
+            added: the columns that it adds.
+            columns: the columns of the table.
+            table: the table, for the message.
+        """
+        for name in added:
+            if name in columns:
+                self.fail(key, f"adds {name!r}, which {table} already has: rename that column")
 
     def optional(self, key: str, convert: Callable[[Any], T], expected: str) -> T | None:
         """Return the converted value of a key, or None if the key is missing."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 from zoneinfo import available_timezones
 
 from medallion.config import sources, values
 from medallion.config.document import Node
-from medallion.config.expressions import COMMENT, STRING, did_you_mean
+from medallion.config.expressions import COMMENT, STRING
 from medallion.config.model import (
     CALENDAR_DAYS,
     JOINS,
@@ -41,20 +41,7 @@ _WINDOW_EXPECTED = (
     "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
     f"of {_CALENDAR}"
 )
-_AGGREGATE_KEYS = (
-    "source",
-    "window",
-    "slide",
-    "start",
-    "time_zone",
-    "session",
-    "group_by",
-    "where",
-    "measure",
-    "output_mode",
-    "publish",
-    "expect_every",
-)
+_COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
 
 def parse_gold_table(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
@@ -70,7 +57,8 @@ def parse_gold_table(name: str, node: Node, tables: SilverTables, folder: Path) 
         return _parse_statement(name, node, tables, folder)
     if "join" in node.value:
         return _parse_join(name, node, tables)
-    node.allow_only(*_AGGREGATE_KEYS, "join", "sql")
+    keys = (field.name for field in fields(Aggregate))
+    node.allow_only("source", *keys, *_COMMON_KEYS, "join", "sql")
     source = silver_table(node, "source", tables)
     definition = _parse_aggregate(node, tables[source])
     modes = OUTPUT_MODES if definition.session is None else OUTPUT_MODES[:1]
@@ -93,12 +81,6 @@ def _gold_table(
     return replace(table, follows_changes=bool(changing))
 
 
-def _refuse_unknown_column(node: Node, key: str, column: str, source: SilverTable) -> None:
-    if column not in source.columns:
-        hint = did_you_mean(column, source.columns)
-        node.fail(key, f"names {column!r}, which is not a column of silver.{source.name}{hint}")
-
-
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
     if not table.event_time:
         node.fail(
@@ -118,16 +100,9 @@ def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
     if ends:
         _require_event_time(node, "session" if session else "window", source)
     group_by = node.get("group_by", values.string_list, "a list of silver columns", [])
-    for column in group_by:
-        _refuse_unknown_column(node, "group_by", column, source)
-        if [*group_by, *ends].count(column) > 1:
-            node.fail("group_by", f"names {column!r}, which would be in the table twice")
-    for column in ends if window else ():
-        if column in source.columns:
-            node.fail(
-                "window",
-                f"adds {column!r}, which silver.{source.name} already has: rename that column",
-            )
+    table = f"silver.{source.name}"
+    node.refuse_unknown_columns("group_by", group_by, source.columns, table)
+    node.refuse_added_columns("session" if session else "window", ends, source.columns, table)
     if session and not group_by:
         node.fail(
             "group_by",
@@ -136,11 +111,7 @@ def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
     measure = node.get(
         "measure", values.named_columns, "snake_case columns with their Spark SQL aggregates"
     )
-    for column in measure:
-        if column in (*group_by, *ends):
-            node.fail(
-                "measure", f"names {column!r}, which is already a column of group_by or window"
-            )
+    node.refuse_added_columns("measure", measure, (*group_by, *ends), "group_by or window")
     where = node.optional("where", values.non_blank_string, "a condition in Spark SQL")
     aggregate = Aggregate(group_by, measure, window, slide, session, start, zone, where)
     _refuse_invalid_windows(node, aggregate)
@@ -191,7 +162,7 @@ _SILVER_TABLE = re.compile(
 
 
 def _parse_statement(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
-    node.allow_only("sql", "output_mode", "publish", "expect_every")
+    node.allow_only("sql", *_COMMON_KEYS)
     file = folder / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
@@ -220,8 +191,7 @@ def _parse_statement(name: str, node: Node, tables: SilverTables, folder: Path) 
 
 
 def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
-    keys = ("source", "where", "join", "columns", "output_mode", "publish", "expect_every")
-    node.allow_only(*keys)
+    node.allow_only("source", "where", "join", "columns", *_COMMON_KEYS)
     first = silver_table(node, "source", tables)
     _require_event_time(node, "source", tables[first])
     join = node.child("join")
@@ -231,9 +201,9 @@ def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
     if first == second:
         join.fail("with", f"must be a table other than silver.{first}")
     on = join.get("on", values.columns_of, "columns of the first table with those of the second")
-    for one, two in on.items():
-        _refuse_unknown_column(join, "on", one, tables[first])
-        _refuse_unknown_column(join, "on", two, tables[second])
+    join.refuse_unknown_columns("on", [*on], tables[first].columns, f"silver.{first}")
+    for column in on.values():
+        join.refuse_unknown_columns("on", [column], tables[second].columns, f"silver.{second}")
     sql = "a condition in Spark SQL"
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),

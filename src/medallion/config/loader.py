@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +19,7 @@ from medallion.config import monitoring, values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
-from medallion.config.operations import Login, Maintenance
+from medallion.config.operations import Login, Maintenance, Monitoring
 from medallion.config.silver import parents_first, parse_child_table
 from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
 from medallion.config.tables import ChildTable, ToKafka
@@ -87,44 +86,46 @@ def load_with_errors(
     dotenv = read_dotenv(project / ".env")
     layout = Layout(_root(environ, cwd, dotenv, project))
     document = Node(read_yaml(file), file)
+    variables = dotenv | {name: value for name, value in environ.items() if value}
     errors = Errors()
-    with errors.collecting():
-        known = ("sources", "silver", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
-        document.allow_only(*known)
+    known = ("sources", "silver", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
+    attempt = errors.attempt
+    attempt(lambda: document.allow_only(*known))
     sources = _sources(document, layout, errors)
     silver = _silver(document, sources, errors)
     gold = _gold(document, {**sources, **silver}, file.parent, errors)
-    master, maintain, login = None, parse_maintenance(Node({}, document.file)), Login()
-    with errors.collecting():
-        master = _master(environ.get("MEDALLION_MASTER") or dotenv.get("MEDALLION_MASTER") or "")
-    with errors.collecting():
-        maintain = parse_maintenance(document.child("maintain"))
-    with errors.collecting():
-        if _uses_kafka(document, sources, gold):
-            login = kafka_login(environ, dotenv)
-    max_queries = None
-    with errors.collecting():
-        max_queries = document.optional(_QUERIES, values.count, "a whole number above 0")
-    config = Config(file, conf_dir, master, layout, sources, gold, maintain, login, max_queries)
-    with errors.collecting():
-        found = monitoring.parse_monitoring(document, environ, dotenv)
-        config = replace(config, monitoring=found)
-    with errors.collecting():
-        views = document.optional("views", values.named_columns, "names with their SQL")
-        config = replace(config, views=views or {})
-    return replace(config, silver=silver), errors
+    uses_kafka = attempt(lambda: _uses_kafka(document, sources, gold))
+    login = attempt(lambda: kafka_login(variables)) if uses_kafka else None
+    maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
+    number, sql = "a whole number above 0", "names with their SQL"
+    config = Config(
+        pipeline_file=file,
+        conf_dir=conf_dir,
+        master=attempt(lambda: _master(variables.get("MEDALLION_MASTER", ""))),
+        layout=layout,
+        sources=sources,
+        gold=gold,
+        maintain=maintain or parse_maintenance(Node({}, file)),
+        login=login or Login(),
+        max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
+        views=attempt(lambda: document.optional("views", values.named_columns, sql)) or {},
+        silver=silver,
+        monitoring=attempt(lambda: monitoring.parse_monitoring(document, variables))
+        or Monitoring(),
+    )
+    return config, errors
 
 
 class Errors(list[ConfigError]):
     """The errors of a configuration, collected so that all can be reported at once."""
 
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Collect the ConfigError of the `with` block."""
+    def attempt(self, parse: Callable[[], T]) -> T | None:
+        """Return the result of a function; if it raises ConfigError, collect it: None."""
         try:
-            yield
+            return parse()
         except ConfigError as error:
             self.append(error)
+            return None
 
     def parse_each(
         self, document: Node, key: str, parse: Callable[[str, Node], T | None]
@@ -136,13 +137,13 @@ class Errors(list[ConfigError]):
             key: the key of the mapping.
             parse: parses an entry from its name and its node.
         """
-        nodes: dict[str, Node] = {}
-        with self.collecting():
-            nodes = document.children(key)
-        parsed = {name: self._parse(name, node, parse) for name, node in nodes.items()}
+        nodes = self.attempt(lambda: document.children(key)) or {}
+        parsed = {name: self._parse_entry(name, node, parse) for name, node in nodes.items()}
         return {name: entry for name, entry in parsed.items() if entry is not None}
 
-    def _parse(self, name: str, node: Node, parse: Callable[[str, Node], T | None]) -> T | None:
+    def _parse_entry(
+        self, name: str, node: Node, parse: Callable[[str, Node], T | None]
+    ) -> T | None:
         """Return an entry, or None if it has an error.
 
         The entry is parsed again without each invalid key, to collect its other errors.
@@ -168,13 +169,11 @@ def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, Source
     sources = errors.parse_each(
         document, "sources", lambda name, node: parse_source(name, node, layout)
     )
-    with errors.collecting():
-        if not sources and len(errors) == before:
-            raise NoSourceError(
-                f"{document.file}: there is no source yet; medallion add NAME FILE writes one."
-            )
-        refuse_shared_files(document, layout, sources.values())
-        refuse_shared_tables(document, sources)
+    if not sources and len(errors) == before:
+        problem = "there is no source yet; medallion add NAME FILE writes one"
+        errors.append(NoSourceError(f"{document.file}: {problem}."))
+    errors.attempt(lambda: refuse_shared_files(document, layout, sources.values()))
+    errors.attempt(lambda: refuse_shared_tables(document, sources))
     return sources
 
 
@@ -365,18 +364,17 @@ def read_dotenv(file: Path) -> dict[str, str]:
     return settings
 
 
-def kafka_login(environ: Mapping[str, str], dotenv: Mapping[str, str]) -> Login:
-    """Return the login for Kafka's brokers; the environment overrides `.env`.
+def kafka_login(variables: Mapping[str, str]) -> Login:
+    """Return the login for Kafka's brokers from the environment and `.env`.
 
     Raises:
         ConfigError: a variable is invalid; the message never has the password.
     """
-    given = {key: environ.get(key) or dotenv.get(key) for key in LOGIN}
-    given_fields = {LOGIN[key]: value for key, value in given.items() if value}
-    for key, name in LOGIN.items():
-        if (choices := CHOICES.get(name)) and given_fields.get(name, choices[0]) not in choices:
+    login = Login(**{LOGIN[key]: variables[key] for key in LOGIN if variables.get(key)})
+    for name, choices in CHOICES.items():
+        if getattr(login, name) not in choices:
+            key = f"MEDALLION_KAFKA_{name.upper()}"
             raise ConfigError(f"{key} must be one of {', '.join(choices)}.")
-    login = Login(**given_fields)
     if login.protocol.startswith("SASL_") != bool(login.username and login.password):
         raise ConfigError(
             "MEDALLION_KAFKA_USERNAME and MEDALLION_KAFKA_PASSWORD need MEDALLION_KAFKA_PROTOCOL "

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from medallion.config import values
 from medallion.config.document import Node
@@ -17,22 +16,19 @@ METRICS_FILE = "MEDALLION_METRICS_FILE"
 KEYS = ("on_failure", "openlineage")
 _URL = re.compile(r"https?://[^\s/]\S*")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_url_or_variable = values.matching(f"{_URL.pattern}|{_VARIABLE.pattern}")
 
 
-def parse_monitoring(
-    document: Node, environ: Mapping[str, str], dotenv: Mapping[str, str]
-) -> Monitoring:
+def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring:
     """Parse what is sent and written for other systems; by default that is nothing.
 
     Args:
         document: the document of pipeline.yaml.
-        environ: the environment.
-        dotenv: the settings of `.env`, which the environment overrides.
+        variables: the environment and `.env`.
 
     Raises:
         ConfigError: a key is unknown or invalid.
     """
-    variables = {**dotenv, **environ}
     file = variables.get(METRICS_FILE)
     if file and not Path(file).is_absolute():
         raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
@@ -52,28 +48,18 @@ def parse_monitoring(
 def parse_on_failure(node: Node, variables: Mapping[str, str]) -> OnFailure:
     """Parse the alerts of failed runs; a variable that is not set is reported by each alert."""
     node.allow_only("command", "post", "details")
-    post = node.optional("post", _url, "a URL such as https://..., or ${VARIABLE} that has one")
+    post = node.optional(
+        "post", _url_or_variable, "a URL such as https://..., or ${VARIABLE} that has one"
+    )
     variable = _VARIABLE.fullmatch(post or "")
     if variable:
         post = variables.get(variable[1])
         if post and not _URL.fullmatch(post):  # the message leaves the secret value out
             node.fail("post", f"names {variable[1]}, whose value is not a URL of http or https")
-    command = node.optional("command", _command, "a list such as [mail, -s, medallion, me@x.org]")
+    example = "a list such as [mail, -s, medallion, me@x.org]"
     return OnFailure(
-        command=command or (),
+        command=node.get("command", values.string_list, example, []),
         post=post,
         variable=variable[1] if variable else None,
         details=node.get("details", values.boolean, "true or false", False),
     )
-
-
-def _url(value: Any) -> str:
-    if not (_URL.fullmatch(value) or _VARIABLE.fullmatch(value)):
-        raise ValueError
-    return str(value)
-
-
-def _command(value: Any) -> tuple[str, ...]:
-    if not values.string_list(value):
-        raise ValueError
-    return values.string_list(value)

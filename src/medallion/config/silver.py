@@ -7,7 +7,6 @@ from typing import Any
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.expressions import did_you_mean
 from medallion.config.model import SilverTable, SourceConfig, change_keys
 from medallion.config.tables import ChildTable
 from medallion.config.values import fold_case
@@ -32,22 +31,13 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
     outer = node.get("outer", values.boolean, "true or false", False)
     if outer and not explode:
         node.fail("outer", "needs explode, whose empty arrays it is for")
-    taken = {fold_case(column): column for column in parent.columns}
-    for column in ("item", "pos") if explode else ():
-        if column in taken:
-            node.fail(
-                "explode",
-                f"adds {column!r}, which silver.{parent.name} already has: rename that column",
-            )
+    taken, added = {fold_case(column) for column in parent.columns}, ("item", "pos")
+    node.refuse_added_columns("explode", added if explode else (), taken, f"silver.{parent.name}")
     default = ... if explode else {column: column for column in parent.columns}
     expected = "snake_case columns with their Spark SQL expressions"
     columns = node.get("columns", values.named_columns, expected, default)
     keys = node.get("keys", values.string_list, "a list of its columns", [])
-    for key in keys:
-        if key not in columns:
-            node.fail("keys", f"names {key!r}, which is not in columns{did_you_mean(key, columns)}")
-        if keys.count(key) > 1:
-            node.fail("keys", f"names {key!r} twice")
+    node.refuse_unknown_columns("keys", keys, columns, "this table")
     followed = _change_keys(node, columns, keys, parent)
     return ChildTable(
         name=name,

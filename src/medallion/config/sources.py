@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations, permutations
 from typing import Any
@@ -33,8 +33,9 @@ from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.table_specs import SPAN
 
 _VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
-_SERVER = re.compile(r"[^\s,/@]+:[1-9][0-9]{0,4}")
-_TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+topic_name = values.matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+_server = values.matching(r"[^\s,/@]+:[1-9][0-9]{0,4}")
+_partition = values.matching(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
@@ -50,7 +51,6 @@ _DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, d
 _SIGN = "one character that is not a letter or digit"
 _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
-_PARTITION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
 _SQL, _GLOBS = "a Spark SQL expression", "a list of globs of names"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
@@ -77,7 +77,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         on_rescued=node.choice("on_rescued", ON_RESCUED),
         format=file_format,
         multi_line=node.get("multi_line", values.boolean, _BOOLEAN, False),
-        pattern=node.get("pattern", values.pattern, _NAMES, "*"),
+        pattern=node.get("pattern", values.file_glob, _NAMES, "*"),
         folders=node.get("folders", values.string_list, "a list of folders", []),
         allow_overwrites=node.get("allow_overwrites", values.boolean, _BOOLEAN, False),
         quiet_period=node.optional("quiet_period", values.duration, _DURATION),
@@ -89,10 +89,13 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         stream=parse_stream_format(node, file_format),
         options=_parse_options(node, file_format),
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
-        record_fields=node.get("record_fields", _parse_paths, f"a list, each {_FIELD_PATH}", []),
+        record_fields=node.optional(
+            "record_fields", values.distinct(values.field_path), f"a list, each {_FIELD_PATH}"
+        )
+        or (),
         ignore=node.get("ignore", values.string_list, _GLOBS, list(IGNORED_NAMES)),
         partition_columns=node.optional(
-            "partition_columns", _strings_like(_PARTITION), "a list of columns such as [date, hour]"
+            "partition_columns", values.distinct(_partition), "a list such as [date, hour]"
         )
         or (),
         expect_every=node.optional("expect_every", values.duration, _DURATION),
@@ -137,16 +140,10 @@ def _parse_cdc(source: Node, is_debezium: bool) -> CdcConfig | None:
         sequence_by=node.get("sequence_by", values.non_blank_string, _SQL, sequence),
         apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, _SQL)
         or deletes,
-        stored_as_scd_type=node.get("stored_as_scd_type", _parse_scd_type, "one of 1, 2", 1),
+        stored_as_scd_type=node.get("stored_as_scd_type", values.one_of((1, 2)), "one of 1, 2", 1),
         ignore_null_updates=node.get("ignore_null_updates", values.boolean, _BOOLEAN, False),
         tombstone_retention=node.get("tombstone_retention", values.duration, _DURATION, "30 days"),
     )
-
-
-def _parse_scd_type(value: Any) -> int:
-    if isinstance(value, bool) or value not in (1, 2):
-        raise ValueError
-    return int(value)
 
 
 def _parse_event_time(node: Node, is_debezium: bool) -> str:
@@ -180,14 +177,6 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
         if signs[name] and signs[name] == signs[other]:
             node.fail(name, f"is the same character as {other}")
     return options
-
-
-def _parse_paths(value: Any) -> tuple[str, ...]:
-    """Return a list of field paths, each once."""
-    paths = tuple(map(values.field_path, values.string_list(value)))
-    if len(set(paths)) < len(paths):
-        raise ValueError
-    return paths
 
 
 def _known_keys(file_format: str) -> list[str]:
@@ -252,13 +241,8 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     if source.cdc:
         _refuse_contradictions_of_cdc(source, source.cdc, node)
     event_time = (source.event_time,) if source.event_time else ()
-    for key, named in (("event_time", event_time), ("keys", source.keys)):
-        for column in named:
-            if column not in source.silver:
-                hint = expressions.did_you_mean(column, source.silver)
-                node.fail(key, f"names {column!r}, which is not a column of silver{hint}")
-            if named.count(column) > 1:
-                node.fail(key, f"names {column!r} twice")
+    node.refuse_unknown_columns("event_time", event_time, source.silver)
+    node.refuse_unknown_columns("keys", source.keys, source.silver)
     for column in source.keys:
         # The event time is exempt: rows without one use the time of their arrival.
         if column != source.event_time and (
@@ -271,11 +255,8 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
             )
     if lookup := source.lookup:
         key = _lookup_key(node)
-        if lookup.on not in source.silver:
-            node.fail(f"{key}.on", f"names {lookup.on!r}, which is not a column of silver")
-        for column in lookup.columns:
-            if column in source.silver:
-                node.fail(f"{key}.columns", f"names {column!r}, which silver already has")
+        node.refuse_unknown_columns(f"{key}.on", [lookup.on], source.silver)
+        node.refuse_added_columns(f"{key}.columns", lookup.columns, source.silver)
 
 
 def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
@@ -284,8 +265,8 @@ def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: No
     for key in _WATERMARK_KEYS:
         if key in node.value:
             node.fail(key, "has no effect with cdc: remove it")
-    if cdc.stored_as_scd_type == 2 and (taken := [c for c in source.columns if c in SPAN]):
-        node.fail("cdc.stored_as_scd_type", f"2 adds {taken[0]!r}, which silver already has")
+    added = SPAN if cdc.stored_as_scd_type == 2 else ()
+    node.refuse_added_columns("cdc.stored_as_scd_type", added, source.columns)
 
 
 def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) -> None:
@@ -342,7 +323,7 @@ def parse_stream_format(node: Node, name: str) -> Kafka | Rate | Socket | None:
     if name == "kafka":
         return Kafka(
             servers=parse_servers(node),
-            topics=node.get("topics", _strings_like(_TOPIC), "a list of different topics"),
+            topics=node.get("topics", values.distinct(topic_name), "a list of different topics"),
             value=node.choice("value", _VALUES),
             starting_offsets=node.choice("starting_offsets", _OFFSETS),
             max_messages_per_trigger=_get_count(node, "max_messages_per_trigger", 1_000_000),
@@ -352,7 +333,7 @@ def parse_stream_format(node: Node, name: str) -> Kafka | Rate | Socket | None:
     if name == "socket":
         return Socket(
             host=node.get("host", values.non_blank_string, "a host name", "localhost"),
-            port=node.get("port", _parse_port, "a port number"),
+            port=node.get("port", values.one_of(range(1, 65_536)), "a port number"),
         )
     return None
 
@@ -363,30 +344,4 @@ def _get_count(node: Node, key: str, default: int) -> int:
 
 def parse_servers(node: Node) -> tuple[str, ...]:
     """Return the brokers of an entry as host:port."""
-    return node.get("servers", _strings_like(_SERVER), "a list such as [localhost:9092]")
-
-
-def topic_name(value: Any) -> str:
-    """Return a valid topic name."""
-    if not _TOPIC.fullmatch(name := values.non_blank_string(value)):
-        raise ValueError
-    return name
-
-
-def _strings_like(pattern: re.Pattern[str]) -> Callable[[Any], tuple[str, ...]]:
-    """Return a function that accepts a list of different strings that match a pattern."""
-
-    def convert(value: Any) -> tuple[str, ...]:
-        strings = values.string_list(value)
-        is_unique = len(set(strings)) == len(strings)
-        if not strings or not is_unique or not all(map(pattern.fullmatch, strings)):
-            raise ValueError
-        return strings
-
-    return convert
-
-
-def _parse_port(value: Any) -> int:
-    if values.count(value) > 65535:
-        raise ValueError
-    return int(value)
+    return node.get("servers", values.distinct(_server), "a list such as [localhost:9092]")

@@ -7,7 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
@@ -102,11 +104,19 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and not _UNPRINTABLE.search(value)
 
 
-def pattern(value: Any) -> str:
-    """Return a glob of visible file names; it has no / and no {a,b}."""
-    if set(non_blank_string(value)) & set("/{") or value[0] in "._":
-        raise ValueError
-    return str(value)
+def matching(expression: str) -> Callable[[Any], str]:
+    """Return a function that accepts the strings that match a regular expression."""
+
+    def convert(value: Any) -> str:
+        if not re.fullmatch(expression, non_blank_string(value)):
+            raise ValueError
+        return str(value)
+
+    return convert
+
+
+file_glob = matching(r"[^._/{][^/{]*")
+field_path = matching(r"[^.]+(\.[^.]+)*")
 
 
 def string_list(value: Any) -> tuple[str, ...]:
@@ -114,6 +124,18 @@ def string_list(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise TypeError
     return tuple(non_blank_string(v) for v in value)
+
+
+def distinct(convert: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
+    """Return a function that accepts a list, not empty, of different strings."""
+
+    def convert_list(value: Any) -> tuple[str, ...]:
+        strings = tuple(map(convert, string_list(value)))
+        if not strings or len({*strings}) < len(strings):
+            raise ValueError
+        return strings
+
+    return convert_list
 
 
 def columns_of(value: Any) -> Mapping[str, str]:
@@ -242,13 +264,6 @@ def encoding(value: Any) -> str:
     return name.removesuffix("-sig")
 
 
-def field_path(value: Any) -> str:
-    """Return a dotted path of fields."""
-    if not all(non_blank_string(value).split(".")):
-        raise ValueError
-    return str(value)
-
-
 def boolean(value: Any) -> bool:
     """Return a boolean."""
     if not isinstance(value, bool):
@@ -256,13 +271,13 @@ def boolean(value: Any) -> bool:
     return value
 
 
-def one_of(choices: Sequence[str]) -> Callable[[Any], str]:
-    """Return a function that accepts one of these words."""
+def one_of(choices: Sequence[T]) -> Callable[[Any], T]:
+    """Return a function that accepts one of these words or numbers."""
 
-    def convert(value: Any) -> str:
-        if value not in choices:
+    def convert(value: Any) -> T:
+        if isinstance(value, bool) or value not in choices:
             raise ValueError
-        return str(value)
+        return choices[choices.index(value)]
 
     return convert
 
