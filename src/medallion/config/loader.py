@@ -97,7 +97,8 @@ def load_with_errors(
     uses_kafka = attempt(lambda: _uses_kafka(document, sources, gold))
     login = attempt(lambda: kafka_login(variables)) if uses_kafka else None
     maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
-    number, sql = "a whole number above 0", "names with their SQL"
+    sql, number = "names with their SQL", "a whole number above 0"
+    views = attempt(lambda: document.optional("views", values.named_columns, sql))
     config = Config(
         pipeline_file=file,
         conf_dir=conf_dir,
@@ -108,7 +109,7 @@ def load_with_errors(
         maintain=maintain or parse_maintenance(Node({}, file)),
         login=login or Login(),
         max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
-        views=attempt(lambda: document.optional("views", values.named_columns, sql)) or {},
+        views=views or {},
         silver=silver,
         monitoring=attempt(lambda: monitoring.parse_monitoring(document, variables))
         or Monitoring(),
