@@ -94,8 +94,7 @@ def load_with_errors(
     sources = _sources(document, layout, errors)
     silver = _silver(document, sources, errors)
     gold = _gold(document, {**sources, **silver}, file.parent, errors)
-    uses_kafka = attempt(lambda: _uses_kafka(document, sources, gold))
-    login = attempt(lambda: kafka_login(variables)) if uses_kafka else None
+    login = attempt(lambda: _login(document, sources, gold, variables))
     maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
     sql, number = "names with their SQL", "a whole number above 0"
     views = attempt(lambda: document.optional("views", values.named_columns, sql))
@@ -223,10 +222,23 @@ def _reads_any(node: Node, invalid: Collection[str]) -> bool:
     return bool(invalid) and bool(names.search(repr(node.value)))
 
 
-def _uses_kafka(
-    document: Node, sources: Mapping[str, SourceConfig], gold: Mapping[str, GoldTable]
-) -> bool:
-    """Return True if topics are read or written; raise ConfigError if one is shared."""
+def _login(
+    document: Node,
+    sources: Mapping[str, SourceConfig],
+    gold: Mapping[str, GoldTable],
+    variables: Mapping[str, str],
+) -> Login:
+    """Return the login of Kafka, if topics are read or written.
+
+    Args:
+        document: the document of pipeline.yaml.
+        sources: the valid sources.
+        gold: the valid gold tables.
+        variables: the environment and `.env`.
+
+    Raises:
+        ConfigError: a topic is shared, or a variable is invalid.
+    """
     read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
     written = {
         f"gold.{name}.publish.{key}": output
@@ -235,7 +247,7 @@ def _uses_kafka(
         if isinstance(output, ToKafka)
     }
     refuse_shared_topics(document, read, written)
-    return bool(read or written)
+    return kafka_login(variables) if read or written else Login()
 
 
 def find_pipeline_file(environ: Mapping[str, str], cwd: Path) -> Path:

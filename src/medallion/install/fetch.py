@@ -35,10 +35,10 @@ def fetch_jars(jars: Sequence[Jar], target: Path, report: Reporter) -> None:
     Raises:
         UsageError: a jar cannot be fetched, or has another checksum.
     """
+    target = target.absolute()  # Ivy refuses a relative folder
     target.mkdir(parents=True, exist_ok=True)
     report(f"fetching {counted(len(jars), 'jar')} into {target}")
-    # Ivy refuses a relative folder.
-    with TemporaryDirectory(dir=target.resolve(), prefix=".ivy-") as folder:
+    with TemporaryDirectory(dir=target, prefix=".ivy-") as folder:
         ivy = _Ivy(list(jars), Path(folder), target, report)
         ivy.run([])
         if ivy.jars:  # perhaps for an authority that is new to a Java from a wheel
