@@ -35,7 +35,8 @@ from medallion.storage.table_specs import SPAN
 _VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
 topic_name = values.matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 _server = values.matching(r"[^\s,/@]+:[1-9][0-9]{0,4}")
-_partition = values.matching(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_columns = values.distinct(values.matching(r"[A-Za-z][A-Za-z0-9_]{0,99}"))
+_paths = values.distinct(values.field_path)
 
 _COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
 _NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
@@ -52,6 +53,7 @@ _SIGN = "one character that is not a letter or digit"
 _FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
 _BOOLEAN, _DURATION = "true or false", values.DURATION
+_PARTITIONS = "a list of columns such as [date, hour]"
 _SQL, _GLOBS = "a Spark SQL expression", "a list of globs of names"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
@@ -89,15 +91,9 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
         stream=parse_stream_format(node, file_format),
         options=_parse_options(node, file_format),
         record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
-        record_fields=node.optional(
-            "record_fields", values.distinct(values.field_path), f"a list, each {_FIELD_PATH}"
-        )
-        or (),
+        record_fields=node.optional("record_fields", _paths, f"a list, each {_FIELD_PATH}") or (),
         ignore=node.get("ignore", values.string_list, _GLOBS, list(IGNORED_NAMES)),
-        partition_columns=node.optional(
-            "partition_columns", values.distinct(_partition), "a list such as [date, hour]"
-        )
-        or (),
+        partition_columns=node.optional("partition_columns", _columns, _PARTITIONS) or (),
         expect_every=node.optional("expect_every", values.duration, _DURATION),
         cdc=_parse_cdc(node, is_debezium),
         is_debezium=is_debezium,
