@@ -26,56 +26,12 @@ _HELP = r"""SELECT ...;      run a statement; it ends with a semicolon
 \d               list the tables and views
 \d TABLE         list the columns of a table
 \q               leave, as Ctrl-D does
-Tab completes names, the arrow keys bring back earlier statements. docs/sql.md has the SQL."""
-_KEYWORDS = [
-    "select",
-    "from",
-    "where",
-    "group",
-    "by",
-    "order",
-    "having",
-    "limit",
-    "join",
-    "left",
-    "inner",
-    "on",
-    "using",
-    "as",
-    "and",
-    "or",
-    "not",
-    "in",
-    "is",
-    "null",
-    "between",
-    "like",
-    "ilike",
-    "case",
-    "when",
-    "then",
-    "else",
-    "end",
-    "distinct",
-    "union",
-    "all",
-    "with",
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "date_trunc",
-    "cast",
-    "interval",
-    "desc",
-    "asc",
-    "over",
-    "partition",
-    "explain",
-    "describe",
-    "show",
-]
+Tab completes names; the up arrow and Ctrl-R bring back statements."""
+_KEYWORDS = """
+    select from where group by order having limit join left inner on using as and or not in is
+    null between like ilike case when then else end distinct union all with count sum avg min
+    max date_trunc cast interval desc asc over partition explain describe show
+"""
 _WORD = re.compile(r"[\w.]+$")
 
 
@@ -167,7 +123,7 @@ class NameCompleter(Completer):
             if re.search(rf"(?<![\w.]){re.escape(table)}(?!\w)", text):
                 yield from ((column, table) for column in self._names.columns(table))
         yield from ((table, "table") for table in self._names.tables)
-        yield from ((keyword, "") for keyword in _KEYWORDS)
+        yield from ((keyword, "") for keyword in _KEYWORDS.split())
 
 
 def is_complete(text: str) -> bool:
