@@ -8,7 +8,7 @@ import pytest
 
 from medallion.cli import render_runs
 from medallion.config.values import Duration
-from medallion.inspect.balance import Balance
+from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import Failure, Verdict
@@ -33,6 +33,21 @@ def test_nightly_text_warnings_name_the_consequence() -> None:
 
 LANDED = {"a": Balance(2, 2, 2, 0, 0, 0, 0)}
 NOTHING = {"a": Balance(*[0] * 7)}
+
+
+def test_balance_tables_leave_out_columns_of_zeros() -> None:
+    sources = {"a": Balance(3, 3, 2, 0, 1, 0, 0), "b": Balance(*[0] * 7)}
+    assert render_runs.balance_tables(sources, {"c": ChildBalance(2, 0, 2, 0)}) == [
+        "source | landed_lines | bronze_rows | silver_rows | duplicate_rows",
+        "-------+--------------+-------------+-------------+---------------",
+        "a      |            3 |           3 |           2 |              1",
+        "b      |            0 |           0 |           0 |              0",
+        "",
+        "child table | elements | silver_rows | quarantined_rows",
+        "------------+----------+-------------+-----------------",
+        "silver.c    |        2 |           0 |                2",
+    ]
+    assert render_runs.balance_tables({}, {})[0] == "source"
 
 
 def test_nightly_failures_name_accept_command() -> None:

@@ -56,7 +56,6 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
             asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures
         ],
         "errors": nightly_failures(outcome),
-        "data_docs": outcome.docs,
     }
 
 
@@ -72,11 +71,9 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
         lines += ["", *_first_rows_lines(table)]
     if _has_nothing_landed(outcome):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
-    lines += ["", *balance_table(outcome.balances), *child_table_lines(outcome.child_tables)]
+    lines += ["", *balance_tables(outcome.balances, outcome.child_tables)]
     lines.append(_balance_line(outcome))
     lines += map(printable, attention_warnings(outcome.files))
-    if outcome.docs:
-        lines += ["", printable(f"quality   {outcome.docs}")]
     lines.append(f"all       {outcome.seconds['all']:5.1f} s")
     return "\n".join(lines)
 
@@ -148,7 +145,7 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then findings, notes, files, and the verdict."""
     lines = [*audit_lines(audit), balance_verdict(audit)]
-    tables = [*balance_table(audit.balances), *child_table_lines(audit.child_tables)]
+    tables = balance_tables(audit.balances, audit.child_tables)
     return "\n".join([*tables, *map(printable, lines)])
 
 
@@ -169,25 +166,25 @@ def balance_verdict(audit: Audit) -> str:
     return f"balanced, but {'; '.join(exceptions)}" if exceptions else "balanced"
 
 
-def balance_table(balances: Mapping[str, Balance]) -> list[str]:
-    """Return the lines of a table with a row for each source."""
+def balance_tables(
+    balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
+) -> list[str]:
+    """Return the lines of a table of sources, and of one of child tables if there are any."""
+    lines = _figures("source", balances)
+    children = {f"silver.{name}": each for name, each in child_tables.items()}
+    return [*lines, "", *_figures("child table", children)] if children else lines
+
+
+def _figures(label: str, balances: Mapping[str, Balance] | Mapping[str, ChildBalance]) -> list[str]:
     names = accounting.shown_figures(balances)
-    rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
-    return aligned_table(("source", *names), rows)
+    rows = [(table, *(getattr(each, name) for name in names)) for table, each in balances.items()]
+    return aligned_table((label, *names), rows)
 
 
 def child_tables_json(child_tables: Mapping[str, ChildBalance]) -> dict[str, Any]:
     """Return the balance of each child table, if there are any."""
     tables = {f"silver.{name}": asdict(balance) for name, balance in child_tables.items()}
     return {"child_tables": tables} if tables else {}
-
-
-def child_table_lines(child_tables: Mapping[str, ChildBalance]) -> list[str]:
-    """Return the lines of a table with a row for each child table, if there are any."""
-    if not child_tables:
-        return []
-    rows = [(f"silver.{name}", *asdict(each).values()) for name, each in child_tables.items()]
-    return ["", *aligned_table(("child table", *ChildBalance.__dataclass_fields__), rows)]
 
 
 def attention_json(files: Attention) -> dict[str, Any]:

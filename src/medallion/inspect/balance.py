@@ -209,15 +209,11 @@ def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
     ]
 
 
-def shown_figures(balances: Mapping[str, Balance]) -> list[str]:
-    """Return the names of the figures to show: those of change records only if there are some."""
-    of_changes = ("superseded_rows", "deleted_rows")
-    names = (field.name for field in fields(Balance))
-    return [
-        name
-        for name in names
-        if name not in of_changes or any(getattr(each, name) for each in balances.values())
-    ]
+def shown_figures(balances: Mapping[str, Balance] | Mapping[str, ChildBalance]) -> list[str]:
+    """Return the names of the first three figures, and of those that are not zero everywhere."""
+    names = list(dict.fromkeys(f.name for each in balances.values() for f in fields(each)))
+    used = [n for n in names[3:] if any(getattr(each, n) for each in balances.values())]
+    return names[:3] + used
 
 
 def unbalanced(balances: Mapping[str, Balance]) -> list[str]:
