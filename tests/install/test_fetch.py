@@ -19,39 +19,25 @@ JARS = [
 
 
 class Repository:
-    """Instead of Ivy, which writes each jar into its cache."""
+    """Instead of Ivy, which writes each jar into its folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.content: dict[str, str] = {}
-        self.runs = 0
-        monkeypatch.setattr(fetch._Ivy, "_command", self.command)
-        monkeypatch.setattr(fetch, "_trust_options", lambda _: [])
+        self.folders: list[Path] = []
+        monkeypatch.setattr(fetch, "_ivy_command", self.command)
+        monkeypatch.setattr(fetch, "_write_trust_store", lambda _: None)
 
-    def command(self, _options: object) -> list[str]:
-        self.runs += 1
-        lines = []
-        for jar in JARS:
-            if jar.artifact in self.content:
-                folder = f"cache/{jar.group}/{jar.artifact}/jars"
-                name = f"{folder}/{jar.artifact}-{jar.version}.jar"
-                text = shlex.quote(self.content[jar.artifact])
-                lines.append(f"mkdir -p {folder}; printf %s {text} > {name}")
-        return ["sh", "-c", f"cd {self.work}; echo as Ivy says; {'; '.join(lines)}"]
-
-    work = ""
+    def command(self, jar: Jar, work: Path) -> list[str]:
+        self.folders.append(work)
+        if jar.artifact not in self.content:
+            return ["echo", "as Ivy says"]
+        text = shlex.quote(self.content[jar.artifact])
+        return ["sh", "-c", f"printf %s {text} > {work}/{jar.artifact}-{jar.version}.jar"]
 
 
 @pytest.fixture
 def repository(monkeypatch: pytest.MonkeyPatch) -> Repository:
-    repository = Repository(monkeypatch)
-    original = fetch._Ivy.__init__
-
-    def remember(ivy: fetch._Ivy, jars: list[Jar], work: Path, *rest: object) -> None:
-        repository.work = str(work)
-        original(ivy, jars, work, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fetch._Ivy, "__init__", remember)
-    return repository
+    return Repository(monkeypatch)
 
 
 def test_fetch_jars_reports_each(tmp_path: Path, repository: Repository) -> None:
@@ -61,7 +47,7 @@ def test_fetch_jars_reports_each(tmp_path: Path, repository: Repository) -> None
     files = {file.name: file.read_text() for file in (tmp_path / "jars").iterdir()}
     assert files == {"org.one_one-1.0.jar": "first", "org.two_two-2.0.jar": "second"}
     assert [line.split()[0] for line in lines] == ["fetching", "1/2", "2/2"]
-    assert repository.runs == 1
+    assert len(repository.folders) == 2
 
 
 def test_fetch_jars_takes_a_relative_folder(
@@ -70,18 +56,18 @@ def test_fetch_jars_takes_a_relative_folder(
     monkeypatch.chdir(tmp_path)
     repository.content = {"one": "first", "two": "second"}
     fetch.fetch_jars(JARS, Path("jars"), lambda _: None)
-    assert Path(repository.work).is_absolute(), "Ivy refuses a relative folder"
+    assert repository.folders[0].is_absolute(), "Ivy refuses a relative folder"
     assert len(list((tmp_path / "jars").iterdir())) == 2
 
 
 def test_fetch_jars_keeps_complete_ones(tmp_path: Path, repository: Repository) -> None:
     repository.content = {"one": "first"}
     lines: list[str] = []
-    with pytest.raises(UsageError, match=r"1 jar could not be fetched: org.two_two-2.0.jar"):
+    with pytest.raises(UsageError, match=r"org.two_two-2.0.jar could not be fetched"):
         fetch.fetch_jars(JARS, tmp_path, lines.append)
     assert [file.name for file in tmp_path.iterdir()] == ["org.one_one-1.0.jar"]
     assert "as Ivy says" in lines[-1]
-    assert repository.runs == 2, "the second time with the authorities of Python"
+    assert len(repository.folders) == 3, "once more with the authorities of Python"
 
 
 def test_fetch_jars_refuses_another_checksum(tmp_path: Path, repository: Repository) -> None:
