@@ -77,12 +77,8 @@ def source_periods(periods: Iterable[SourcePeriod]) -> Chart:
 
 def rule_periods(rules: Iterable[RulePeriod]) -> Chart:
     """Return the quarantined rows of the most frequent rules over time, as stacked bars."""
-    sums, series = Counter[str](), defaultdict[str, list[Any]](list)
-    for each in rules:
-        sums[each.rule] += each.rows
-        series[each.rule].append([json_value(each.start), each.rows])
-    frequent = {rule: series[rule] for rule, _ in sums.most_common(_MOST_SERIES)}
-    return {"type": "overTime", "stacked": True, "series": frequent}
+    points = ((each.start, each.rule, each.rows) for each in rules)
+    return {"type": "overTime", "stacked": True, **_over_time(points)}
 
 
 def gold_chart(table: FirstRows) -> Chart | None:
@@ -115,24 +111,17 @@ def gold_chart(table: FirstRows) -> Chart | None:
         if time is None:
             charts[measure] = _bars(names, numbers)
         else:
-            charts[measure] = _over_time(columns[time], names or [measure] * table.rows, numbers)
+            groups_of_rows = names or [measure] * table.rows
+            charts[measure] = _over_time(zip(columns[time], groups_of_rows, numbers, strict=False))
     return {"type": "overTime" if time else "bars", "measures": charts}
 
 
-def _over_time(
-    times: Iterable[Any], names: Iterable[str], numbers: Iterable[float | None]
-) -> Chart:
+def _over_time(points: Iterable[tuple[Any, str, float | None]]) -> Chart:
+    """Return the series of times, names and numbers, for the names with the greatest sums."""
     sums, series = Counter[str](), defaultdict[str, list[Any]](list)
-    points = sorted(
-        (
-            (json_value(time), name, number)
-            for time, name, number in zip(times, names, numbers, strict=False)
-            if time is not None
-        ),
-        key=lambda point: point[:2],
-    )
-    for time, name, number in points:
-        sums[name] += abs(number or 0)  # type: ignore[assignment]
+    known = [(json_value(time), *rest) for time, *rest in points if time is not None]
+    for time, name, number in sorted(known, key=lambda point: point[:2]):
+        sums[name] += abs(number or 0)
         series[name].append([time, number])
     return {"series": {name: series[name] for name, _ in sums.most_common(_MOST_SERIES)}}
 

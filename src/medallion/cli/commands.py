@@ -64,20 +64,15 @@ def _land_sample(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.factory import sample
 
-    given = [
-        f"--{name}"
-        for name, default in options.generator_options.items()
-        if getattr(options, name) != default
-    ]
-    if given:
-        raise UsageError(f"--sample lands the sample files as they are: leave {given[0]} out.")
+    for name, default in options.generator_options.items():
+        if getattr(options, name) != default:
+            raise UsageError(f"--sample lands the sample files as they are: leave --{name} out.")
     files = sample.land(config)
     if options.json:
         print_result(to_json({name: {"files": count} for name, count in files.items()}))
     else:
-        print_result(
-            render_tables.sample_text(config.layout.root, files, bool(sample.read_by(config)))
-        )
+        is_read = bool(sample.read_by(config))
+        print_result(render_tables.sample_text(config.layout.root, files, is_read))
     return 0
 
 
@@ -255,9 +250,8 @@ def audit(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect.audit import run_audit
 
     result = run_audit(_with_existing_root(config, options), options.deep, _reporter(True))
-    return _present(
-        options, render_runs.audit_json, render_runs.audit_text, result, result.is_balanced
-    )
+    to_document, to_text = render_runs.audit_json, render_runs.audit_text
+    return _present(options, to_document, to_text, result, result.is_balanced)
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
@@ -284,13 +278,10 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.runtime import backfill
 
-    report = _reporter(bool(options.json))
-    result = backfill.run_backfill(
-        config, options.source, Path(options.path), report, options.debug
-    )
-    return _present(
-        options, render_tables.backfill_json, render_tables.backfill_text, result, result.is_good
-    )
+    path, report = Path(options.path), _reporter(bool(options.json))
+    result = backfill.run_backfill(config, options.source, path, report, options.debug)
+    to_document, to_text = render_tables.backfill_json, render_tables.backfill_text
+    return _present(options, to_document, to_text, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -301,9 +292,8 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_if_all_blocked(config, [options.table])
-    with graph.open_pipeline(
-        config, "refresh", layers, _reporter(False), options.debug
-    ) as pipeline:
+    report = _reporter(False)
+    with graph.open_pipeline(config, "refresh", layers, report, options.debug) as pipeline:
         refresh.refresh_table(pipeline, options.table)
     return 0
 
@@ -346,12 +336,9 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.runtime import maintenance
 
-    return _present(
-        options,
-        render_tables.maintenance_json,
-        render_tables.maintenance_text,
-        maintenance.maintain_unlocked_layers(_with_existing_root(config, options)),
-    )
+    result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options))
+    to_document, to_text = render_tables.maintenance_json, render_tables.maintenance_text
+    return _present(options, to_document, to_text, result)
 
 
 def status(config: Config, options: argparse.Namespace) -> int:
@@ -378,18 +365,14 @@ def files(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import dismiss_files
 
+    is_selected = options.pattern != "*" or options.state is not None
+    if options.dismiss is not None and is_selected:
+        raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
+    config = _with_existing_root(config, options)
     if options.dismiss is not None:
-        if options.pattern != "*" or options.state is not None:
-            raise UsageError(
-                "--dismiss has its own pattern: leave the other pattern and --state out."
-            )
-        entries = dismiss_files(
-            _with_existing_root(config, options), options.dismiss, options.source
-        )
-        return _present(options, render_tables.files_json, render_tables.files_text, entries)
-    entries = ledger_files.find_files(
-        _with_existing_root(config, options), options.pattern, options.source, options.state
-    )
+        entries = dismiss_files(config, options.dismiss, options.source)
+    else:
+        entries = ledger_files.find_files(config, options.pattern, options.source, options.state)
     return _present(options, render_tables.files_json, render_tables.files_text, entries)
 
 
@@ -397,12 +380,8 @@ def schema(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
     from medallion.inspect import catalog
 
-    return _present(
-        options,
-        render_tables.schema_json,
-        render_tables.schema_text,
-        catalog.schema_versions(_with_existing_root(config, options), options.source),
-    )
+    versions = catalog.schema_versions(_with_existing_root(config, options), options.source)
+    return _present(options, render_tables.schema_json, render_tables.schema_text, versions)
 
 
 def _present(

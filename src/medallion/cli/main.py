@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--debug", action="store_true", help="show stack traces of errors")
         sub.add_argument(
             "--conf",
-            type=_path,
+            type=_given,
             metavar="DIR",
             help="the project (default: MEDALLION_CONF)",
         )
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     init = add("init", "write the files of a new project", has_json=False)
-    init.add_argument("folder", nargs="?", default=".", type=_path, metavar="DIR")
+    init.add_argument("folder", nargs="?", default=".", type=_given, metavar="DIR")
     _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
@@ -167,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     backfill = add("backfill", "ingest files from any path once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument(
-        "path", type=_path, help="a file, a folder with its subfolders, or a topic"
+        "path", type=_given, help="a file, a folder with its subfolders, or a topic"
     )
     _add_refresh(add("refresh", "rebuild a table, or publish it again", has_json=False))
     _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
@@ -176,24 +176,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _path(text: str) -> str:
-    """Refuse an empty path, which would mean the current directory."""
+def _given(text: str) -> str:
+    """Refuse an empty path or condition: it would mean the current directory, or all rows."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("the path is empty")
-    return text
-
-
-def _condition(text: str) -> str:
-    """Refuse an empty condition, which would select all rows."""
-    if not text.strip():
-        raise argparse.ArgumentTypeError("the condition is empty")
+        raise argparse.ArgumentTypeError("it is empty")
     return text
 
 
 def _add_add(add: argparse.ArgumentParser) -> None:
     add.add_argument("name", help="the new source, such as sales")
     add.add_argument(
-        "paths", nargs="+", type=_path, metavar="PATH", help="files, folders or globs in quotes"
+        "paths",
+        nargs="+",
+        type=_given,
+        metavar="PATH",
+        help="files, folders or globs in quotes",
     )
     add.add_argument("--dry-run", action="store_true", help="print the entry and write nothing")
     add.add_argument("--land", action="store_true", help="copy the files to landing as well")
@@ -207,7 +204,7 @@ def _add_setup(setup: argparse.ArgumentParser) -> None:
 def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument(
         "--output",
-        type=_path,
+        type=_given,
         metavar="FILE",
         help="file of the page (default: _report.html in the root)",
     )
@@ -230,7 +227,7 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument(
         "--where",
         metavar="SQL",
-        type=_condition,
+        type=_given,
         help="only rows for which this is true; `_failed_rules` has the names of broken rules",
     )
     replay.add_argument(
@@ -262,7 +259,7 @@ def _add_sql(sql: argparse.ArgumentParser) -> None:
         help='in quotes, such as "SELECT * FROM gold.device_counts"; without one, a terminal gets '
         "a prompt, and else standard input is read",
     )
-    sql.add_argument("-f", "--file", type=_path, help="run the statements of a file (- for stdin)")
+    sql.add_argument("-f", "--file", type=_given, help="run the statements of a file (- for stdin)")
     sql.add_argument(
         "--as-of",
         metavar="TIME|VERSION",
@@ -271,7 +268,7 @@ def _add_sql(sql: argparse.ArgumentParser) -> None:
     forms = sql.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help=_JSON)
     forms.add_argument("--csv", action="store_true", help="print CSV with a header")
-    forms.add_argument("--parquet", type=_path, metavar="FILE", help="write a Parquet file")
+    forms.add_argument("--parquet", type=_given, metavar="FILE", help="write a Parquet file")
 
 
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:
@@ -326,7 +323,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--dismiss",
         metavar="PATTERN",
-        type=_path,
+        type=_given,
         help="acknowledge rejected, waiting or changed files: runs no longer report them",
     )
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -134,12 +135,7 @@ def is_complete(text: str) -> bool:
 
 def _key_bindings() -> KeyBindings:
     bindings = KeyBindings()
-
-    @Condition
-    def is_text_complete() -> bool:
-        from prompt_toolkit.application import get_app
-
-        return is_complete(get_app().current_buffer.text)
+    is_text_complete = Condition(lambda: is_complete(get_app().current_buffer.text))
 
     @bindings.add("enter", filter=is_text_complete)
     def run(event: KeyPressEvent) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from medallion.errors import StatementError, UsageError
 from medallion.sql import guard
 from medallion.sql.mistakes import describe
-from medallion.sql.result import Names, Result, batch_rows
+from medallion.sql.result import Result
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout, StoragePath, unsupported_path_reason
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from arro3.core import RecordBatch, RecordBatchReader, Schema
     from deltalake import QueryBuilder
 
-Rows = Iterator[tuple[Any, ...]]
 AsOf = int | datetime
 """The version of a table, or a time."""
 
@@ -56,17 +55,6 @@ def query(
     """
     schema, batches = execute(os.fspath(root), statement, views, as_of)
     return Result(tuple(schema.names), batches=(schema, list(batches)))
-
-
-def stream_rows(
-    root: str,
-    statement: str,
-    views: Mapping[str, str] | None = None,
-    as_of: AsOf | None = None,
-) -> tuple[Names, Rows]:
-    """Run a statement like `query`, but stream rows that need not fit in memory."""
-    schema, batches = execute(root, statement, views, as_of)
-    return tuple(schema.names), (row for batch in batches for row in batch_rows(batch))
 
 
 def execute(
