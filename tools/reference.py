@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from medallion.config import gold, loader, model, monitoring, operations, silver, sources, tables
-from medallion.config.document import Node
+from medallion.config.document import Node, declared_keys
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
 
@@ -238,7 +238,7 @@ def page() -> str:
         sections = [
             section("Sources: `sources.<name>`", "source", *csv),
             section("`options` of a source", "source.options", csv[0], model.ReaderOptions),
-            section("`lookup` of a source", "source.lookup", csv[0], model.LookupConfig),
+            section("`lookup` of a source", "source.lookup", csv[0], tables.LookupConfig),
             section("`cdc` of a source", "source.cdc", lambda: source(CDC), tables.CdcConfig),
             *stream_sections(source),
             section("Child tables: `silver.<name>`", "silver", child_table, tables.ChildTable),
@@ -287,7 +287,7 @@ def page() -> str:
 def stream_sections(source: Callable[[Mapping[str, Any]], object]) -> list[str]:
     """Return the sections of formats that read no files; they have the keys of files as well."""
     result = []
-    for name, settings in (("kafka", model.Kafka), ("rate", model.Rate), ("socket", model.Socket)):
+    for name, settings in model.STREAMS.items():
         document = KAFKA if name == "kafka" else STREAM | {"format": name, "port": 9999}
         if name == "rate":
             del document["port"]
@@ -296,7 +296,7 @@ def stream_sections(source: Callable[[Mapping[str, Any]], object]) -> list[str]:
         meanings = attribute_docs(settings)
         rows = [
             (f"`{key}`", values_text(expected), default_text(default), meanings[key])
-            for key in model.STREAM_KEYS[name]
+            for key in declared_keys(settings)
             for expected, default in [record.values[f"source.{key}"]]
         ]
         result.append(table(f"Sources with `format: {name}`", rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -93,6 +94,11 @@ def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def declared_keys(declared: type) -> dict[str, Any]:
+    """Return converter, expectation and default of each key that a dataclass declares."""
+    return {each.name: each.metadata["key"] for each in fields(declared) if each.metadata}
+
+
 class Node:
     """A mapping of a YAML file, with its path in the document for error messages."""
 
@@ -157,6 +163,21 @@ class Node:
             self.fail(f"{key}.{error.name}", error.problem)
         except (ValueError, TypeError):
             self.fail(key, f"must be {expected}, not {value!r}")
+
+    def settings(self, declared: type) -> dict[str, Any]:
+        """Return the values of the keys that the fields of a dataclass declare."""
+        result = dict[str, Any]()
+        for name, (convert, expected, default) in declared_keys(declared).items():
+            if default is None:
+                result[name] = self.optional(name, convert, expected)
+            else:
+                result[name] = self.get(name, convert, expected, default)
+        return result
+
+    def parse(self, declared: type[T]) -> T:
+        """Return an object of a dataclass whose fields are the keys of this mapping."""
+        self.allow_only(*declared_keys(declared))
+        return declared(**self.settings(declared))
 
     def choice(self, key: str, choices: Sequence[str]) -> str:
         """Return the value of a key, one of `choices`; the first is the default."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 from zoneinfo import available_timezones
 
-from medallion.config import sources, values
+from medallion.config import values
 from medallion.config.document import Node
 from medallion.config.expressions import COMMENT, STRING
 from medallion.config.model import (
@@ -33,7 +33,6 @@ from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
 Definition = Aggregate | Statement | Join
-_FORMATS = ("json", "csv", "parquet")
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
 _CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
@@ -231,15 +230,9 @@ def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     entry.allow_only("files", "kafka")
     outputs: dict[str, OutputConfig] = {}
     if "files" in entry.value:
-        files = entry.child("files")
-        files.allow_only("format")
-        expected = f"one of {', '.join(_FORMATS)}"
-        outputs["files"] = ToFiles(files.get("format", values.one_of(_FORMATS), expected))
+        outputs["files"] = entry.child("files").parse(ToFiles)
     if "kafka" in entry.value:
-        kafka = entry.child("kafka")
-        kafka.allow_only("servers", "topic")
-        topic = kafka.get("topic", sources.topic_name, "the name of a topic")
-        outputs["kafka"] = ToKafka(sources.parse_servers(kafka), topic)
+        outputs["kafka"] = entry.child("kafka").parse(ToKafka)
     if not outputs:
         node.fail("publish", "must name files, kafka, or both")
     return outputs

@@ -24,7 +24,6 @@ from medallion.config.silver import parents_first, parse_child_table
 from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
 from medallion.config.tables import ChildTable, ToKafka
 from medallion.errors import ConfigError, NoSourceError
-from medallion.storage import table_specs
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
 from medallion.storage.text import counted, error_reason
 
@@ -96,7 +95,7 @@ def load_with_errors(
     gold = _gold(document, {**sources, **silver}, file.parent, errors)
     login = attempt(lambda: _login(document, sources, gold, variables))
     maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
-    sql, number = "names with their SQL", "a whole number above 0"
+    sql, number = "names with their SQL", values.COUNT
     views = attempt(lambda: document.optional("views", values.named_columns, sql))
     config = Config(
         pipeline_file=file,
@@ -324,17 +323,10 @@ def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], proj
 
 def parse_maintenance(node: Node) -> Maintenance:
     """Parse the maintenance policy; every key has a default."""
-    node.allow_only(*(field.name for field in fields(Maintenance)))
-    duration, size = values.DURATION, "a size such as '128 MiB'"
-    retention = node.get("retention", values.duration, duration, table_specs.RETENTION)
-    if retention.seconds < 3600:  # a user's query may take that long
+    policy = node.parse(Maintenance)
+    if policy.retention.seconds < 3600:  # a user's query may take that long
         node.fail("retention", "must be at least 1 hour")
-    return Maintenance(
-        retention=retention,
-        every=node.get("every", values.duration, duration, "1 hour"),
-        compact_from=node.get("compact_from", values.count, "a whole number above 0", 20),
-        target_file_size=node.get("target_file_size", values.size, size, "128 MiB"),
-    )
+    return policy
 
 
 def read_dotenv(file: Path) -> dict[str, str]:

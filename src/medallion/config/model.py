@@ -7,13 +7,14 @@ docs/configuration-reference.md from them, with the values and defaults that the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from medallion.config import values
 from medallion.config.operations import Login, Maintenance, Monitoring
-from medallion.config.tables import CdcConfig, ChildTable, OutputConfig
-from medallion.config.values import Duration
+from medallion.config.tables import CdcConfig, ChildTable, LookupConfig, OutputConfig
+from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, without_dotdot
@@ -45,11 +46,11 @@ class Kafka:
         max_messages_per_trigger: The most messages in one batch.
     """
 
-    servers: tuple[str, ...]
-    topics: tuple[str, ...]
-    value: str
-    starting_offsets: str
-    max_messages_per_trigger: int
+    servers: tuple[str, ...] = key(values.distinct(values.server), values.SERVERS)
+    topics: tuple[str, ...] = key(values.distinct(values.topic), "a list of different topics")
+    value: str = choice_key(("json", "text"))
+    starting_offsets: str = choice_key(("earliest", "latest"))
+    max_messages_per_trigger: int = key(values.count, values.COUNT, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Rate:
         rows_per_second: The number of rows that Spark generates each second.
     """
 
-    rows_per_second: int
+    rows_per_second: int = key(values.count, values.COUNT, 10)
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,21 @@ class Socket:
         port: The TCP port.
     """
 
-    host: str
-    port: int
+    host: str = key(values.non_blank_string, "a host name", "localhost")
+    port: int = key(values.one_of(range(1, 65_536)), "a port number")
 
 
-STREAM_KEYS: Mapping[str, tuple[str, ...]] = {
-    name: tuple(each.name for each in fields(settings))
-    for name, settings in (("kafka", Kafka), ("rate", Rate), ("socket", Socket))
+STREAMS: Mapping[str, type[Kafka | Rate | Socket]] = {
+    "kafka": Kafka,
+    "rate": Rate,
+    "socket": Socket,
 }
-"""Keys of a source that only one format has, by format."""
+"""Formats that are no files, each with the keys that only it has."""
 
 
 TYPED_FORMATS = ("parquet", "orc", "avro")  # whose files bring the types of their columns
 FILE_FORMATS = ("json", "csv", *TYPED_FORMATS, "text")
-FORMATS = (*FILE_FORMATS, *STREAM_KEYS)
+FORMATS = (*FILE_FORMATS, *STREAMS)
 WIDENING = "addNewColumnsWithTypeWidening"
 EVOLUTION = ("addNewColumns", WIDENING, "rescue", "failOnNewColumns", "none")
 CLEANING = ("archive", "delete", "off")
@@ -101,24 +103,11 @@ IGNORED_NAMES = (
     *("*.crc", "Thumbs.db", "~lock*", "~$*"),
 )
 UTC = "UTC"
+_SILVER = "snake_case columns with their Spark SQL expressions"
+_NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
 CHANGES = "_changes"  # ends the name of the silver table with the change records of a source
 # The shortest length of each unit.
 CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}
-
-
-@dataclass(frozen=True)
-class LookupConfig:
-    """A lookup table whose columns are joined to silver.
-
-    Attributes:
-        file: A CSV file with a header or the folder of a Delta table, absolute or below the root.
-        on: The silver column to join by; the lookup table has one of the same name.
-        columns: The lookup table's columns to add, with their types.
-    """
-
-    file: str
-    on: str
-    columns: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -148,7 +137,7 @@ class ReaderOptions:
     null_value: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SourceConfig:
     """One source: its input, its bronze table and its silver table.
 
@@ -214,37 +203,41 @@ class SourceConfig:
     """
 
     name: str
-    schema: Mapping[str, str] | None
+    schema: Mapping[str, str] | None = key(
+        values.inferred_or_schema, f"infer, or {values.COLUMNS}", "infer"
+    )
     hints: Mapping[str, str]
-    schema_evolution: str
-    silver: Mapping[str, str]
+    schema_evolution: str = choice_key(EVOLUTION)
+    silver: Mapping[str, str] = key(values.named_columns, _SILVER)
     lookup: LookupConfig | None
     event_time: str
-    keys: tuple[str, ...]
-    watermark: Duration
-    max_future: Duration
-    late: str
-    on_rescued: str
+    keys: tuple[str, ...] = key(values.string_list, "a list of silver columns")
+    watermark: Duration = key(values.duration, values.DURATION, "1 hour")
+    max_future: Duration = key(values.duration, values.DURATION, "1 day")
+    late: str = choice_key(LATE)
+    on_rescued: str = choice_key(ON_RESCUED)
     format: str
-    multi_line: bool
-    pattern: str
-    folders: tuple[str, ...]
-    allow_overwrites: bool
-    quiet_period: Duration | None
-    clean_source: str
-    clean_after: Duration | None
-    max_line_bytes: int
-    max_files_per_trigger: int
-    max_bytes_per_trigger: int
-    stream: Kafka | Rate | Socket | None = None
-    options: ReaderOptions = ReaderOptions()
-    record_path: str | None = None
-    record_fields: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = IGNORED_NAMES
-    partition_columns: tuple[str, ...] = ()
-    expect_every: Duration | None = None
-    cdc: CdcConfig | None = None
-    is_debezium: bool = False
+    multi_line: bool = key(values.boolean, values.BOOLEAN, False)
+    pattern: str = key(values.file_glob, _NAMES, "*")
+    folders: tuple[str, ...] = key(values.string_list, "a list of folders", [])
+    allow_overwrites: bool = key(values.boolean, values.BOOLEAN, False)
+    quiet_period: Duration | None = key(values.duration, values.DURATION, None)
+    clean_source: str = choice_key(CLEANING)
+    clean_after: Duration | None = key(values.duration, values.DURATION, None)
+    max_line_bytes: int = key(values.size, "a size such as '16 MiB'", "16 MiB")
+    max_files_per_trigger: int = key(values.count, values.COUNT, 1000)
+    max_bytes_per_trigger: int = key(values.size, "a size such as '1 GiB'", "1 GiB")
+    stream: Kafka | Rate | Socket | None
+    options: ReaderOptions
+    record_path: str | None = key(values.field_path, values.FIELD_PATH, None)
+    record_fields: tuple[str, ...]
+    ignore: tuple[str, ...] = key(
+        values.string_list, "a list of globs of names", list(IGNORED_NAMES)
+    )
+    partition_columns: tuple[str, ...]
+    expect_every: Duration | None = key(values.duration, values.DURATION, None)
+    cdc: CdcConfig | None
+    is_debezium: bool
 
     @property
     def rows_table(self) -> str:

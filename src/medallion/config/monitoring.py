@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from medallion.config import values
@@ -34,10 +33,7 @@ def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring
         raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
     lineage = None
     if "openlineage" in document.value:
-        node = document.child("openlineage")
-        node.allow_only(*(field.name for field in fields(OpenLineage)))
-        namespace = node.get("namespace", values.non_blank_string, "a name", "medallion")
-        lineage = OpenLineage(namespace)
+        lineage = document.child("openlineage").parse(OpenLineage)
     return Monitoring(
         on_failure=parse_on_failure(document.child("on_failure"), variables),
         metrics_file=Path(file) if file else None,
@@ -61,5 +57,5 @@ def parse_on_failure(node: Node, variables: Mapping[str, str]) -> OnFailure:
         command=node.get("command", values.string_list, example, []),
         post=post,
         variable=variable[1] if variable else None,
-        details=node.get("details", values.boolean, "true or false", False),
+        details=node.get("details", values.boolean, values.BOOLEAN, False),
     )

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from medallion.config.values import Duration
+from medallion.config import values
+from medallion.config.values import Duration, key
+from medallion.storage import table_specs
 from medallion.storage.table_specs import TableSpec
 
 
@@ -22,10 +24,10 @@ class Maintenance:
         target_file_size: The size of a compacted file.
     """
 
-    retention: Duration
-    every: Duration
-    compact_from: int
-    target_file_size: int
+    retention: Duration = key(values.duration, values.DURATION, table_specs.RETENTION)
+    every: Duration = key(values.duration, values.DURATION, "1 hour")
+    compact_from: int = key(values.count, values.COUNT, 20)
+    target_file_size: int = key(values.size, "a size such as '128 MiB'", "128 MiB")
 
     def properties(self, spec: TableSpec) -> dict[str, str]:
         """Return the properties of a Delta table under this policy."""
@@ -84,7 +86,7 @@ class OpenLineage:
         namespace: The namespace of the jobs.
     """
 
-    namespace: str
+    namespace: str = key(values.non_blank_string, "a name", "medallion")
 
 
 @dataclass(frozen=True)

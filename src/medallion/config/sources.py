@@ -6,42 +6,29 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations, permutations
-from typing import Any
 
 from medallion.config import expressions, values
-from medallion.config.document import Node
+from medallion.config.document import Node, declared_keys
 from medallion.config.model import (
     CHANGES,
-    CLEANING,
-    EVOLUTION,
     FORMATS,
-    IGNORED_NAMES,
-    LATE,
-    ON_RESCUED,
-    STREAM_KEYS,
+    STREAMS,
     TYPED_FORMATS,
     Kafka,
-    LookupConfig,
     Rate,
     ReaderOptions,
     Socket,
     SourceConfig,
 )
-from medallion.config.tables import CdcConfig
+from medallion.config.tables import CdcConfig, LookupConfig
 from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.table_specs import SPAN
 
-_VALUES, _OFFSETS = ("json", "text"), ("earliest", "latest")
-topic_name = values.matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
-_server = values.matching(r"[^\s,/@]+:[1-9][0-9]{0,4}")
 _columns = values.distinct(values.matching(r"[A-Za-z][A-Za-z0-9_]{0,99}"))
 _paths = values.distinct(values.field_path)
 
-_COLUMNS, _COUNT = "columns with their types", "a whole number above 0"
-_NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
 _LONGEST_LINE = 2**29  # Java arrays hold 2 GiB, and a character has up to four bytes
-_SILVER = "snake_case columns with their Spark SQL expressions"
 _FILE_KEYS = (
     "multi_line", "pattern", "folders", "allow_overwrites", "quiet_period", "clean_source",
     "clean_after", "max_line_bytes", "max_files_per_trigger", "max_bytes_per_trigger", "options",
@@ -50,11 +37,8 @@ _FILE_KEYS = (
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
 _DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
 _SIGN = "one character that is not a letter or digit"
-_FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 _CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
-_BOOLEAN, _DURATION = "true or false", values.DURATION
 _PARTITIONS = "a list of columns such as [date, hour]"
-_SQL, _GLOBS = "a Spark SQL expression", "a list of globs of names"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
 _WATERMARK_KEYS = ("watermark", "max_future", "late")
@@ -66,37 +50,18 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
-        schema=node.get("schema", _parse_schema, f"infer, or {_COLUMNS}", "infer"),
-        hints=node.optional("hints", values.schema_of, _COLUMNS) or {},
-        schema_evolution=node.choice("schema_evolution", EVOLUTION),
-        silver=node.get("silver", values.named_columns, _SILVER),
+        hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
         lookup=_parse_lookup(node),
         event_time=_parse_event_time(node, is_debezium),
-        keys=node.get("keys", values.string_list, "a list of silver columns"),
-        watermark=node.get("watermark", values.duration, _DURATION, "1 hour"),
-        max_future=node.get("max_future", values.duration, _DURATION, "1 day"),
-        late=node.choice("late", LATE),
-        on_rescued=node.choice("on_rescued", ON_RESCUED),
         format=file_format,
-        multi_line=node.get("multi_line", values.boolean, _BOOLEAN, False),
-        pattern=node.get("pattern", values.file_glob, _NAMES, "*"),
-        folders=node.get("folders", values.string_list, "a list of folders", []),
-        allow_overwrites=node.get("allow_overwrites", values.boolean, _BOOLEAN, False),
-        quiet_period=node.optional("quiet_period", values.duration, _DURATION),
-        clean_source=node.choice("clean_source", CLEANING),
-        clean_after=node.optional("clean_after", values.duration, _DURATION),
-        max_line_bytes=_get_size(node, "max_line_bytes", "16 MiB"),
-        max_files_per_trigger=node.get("max_files_per_trigger", values.count, _COUNT, 1000),
-        max_bytes_per_trigger=_get_size(node, "max_bytes_per_trigger", "1 GiB"),
-        stream=parse_stream_format(node, file_format),
+        stream=_parse_stream(node, file_format),
         options=_parse_options(node, file_format),
-        record_path=node.optional("record_path", values.field_path, _FIELD_PATH),
-        record_fields=node.optional("record_fields", _paths, f"a list, each {_FIELD_PATH}") or (),
-        ignore=node.get("ignore", values.string_list, _GLOBS, list(IGNORED_NAMES)),
+        record_fields=node.optional("record_fields", _paths, f"a list, each {values.FIELD_PATH}")
+        or (),
         partition_columns=node.optional("partition_columns", _columns, _PARTITIONS) or (),
-        expect_every=node.optional("expect_every", values.duration, _DURATION),
         cdc=_parse_cdc(node, is_debezium),
         is_debezium=is_debezium,
+        **node.settings(SourceConfig),
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
@@ -133,12 +98,10 @@ def _parse_cdc(source: Node, is_debezium: bool) -> CdcConfig | None:
     node = source.child("cdc")
     node.allow_only(*(field.name for field in fields(CdcConfig)))
     return CdcConfig(
-        sequence_by=node.get("sequence_by", values.non_blank_string, _SQL, sequence),
-        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, _SQL)
+        sequence_by=node.get("sequence_by", values.non_blank_string, values.SQL, sequence),
+        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, values.SQL)
         or deletes,
-        stored_as_scd_type=node.get("stored_as_scd_type", values.one_of((1, 2)), "one of 1, 2", 1),
-        ignore_null_updates=node.get("ignore_null_updates", values.boolean, _BOOLEAN, False),
-        tombstone_retention=node.get("tombstone_retention", values.duration, _DURATION, "30 days"),
+        **node.settings(CdcConfig),
     )
 
 
@@ -150,7 +113,7 @@ def _parse_event_time(node: Node, is_debezium: bool) -> str:
 
 
 def _parse_options(source: Node, file_format: str) -> ReaderOptions:
-    if "options" not in source.value or file_format in STREAM_KEYS:
+    if "options" not in source.value or file_format in STREAMS:
         return ReaderOptions()
     if file_format in TYPED_FORMATS:
         source.fail("options", f"is for the formats csv, json and text, not {file_format}")
@@ -161,7 +124,7 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
     key = "sep" if "sep" in node.value else "delimiter"
     options = ReaderOptions(
         delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
-        header=node.optional("header", values.boolean, _BOOLEAN),
+        header=node.optional("header", values.boolean, values.BOOLEAN),
         quote=node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"'),
         escape=node.optional("escape", values.csv_character, _SIGN),
         encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
@@ -178,30 +141,17 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
 def _known_keys(file_format: str) -> list[str]:
     """Return the known keys of a source with this format."""
     known = [f.name for f in fields(SourceConfig) if f.name not in _NO_KEYS] + ["enrich"]
-    if file_format in STREAM_KEYS:
-        known = [key for key in known if key not in _FILE_KEYS] + [*STREAM_KEYS[file_format]]
+    if file_format in STREAMS:
+        known = [key for key in known if key not in _FILE_KEYS]
+        known += declared_keys(STREAMS[file_format])
     return known
-
-
-def _get_size(node: Node, key: str, default: str) -> int:
-    return node.get(key, values.size, f"a size such as '{default}'", default)
-
-
-def _parse_schema(value: Any) -> Mapping[str, str] | None:
-    return None if value == "infer" else values.schema_of(value)
 
 
 def _parse_lookup(source: Node) -> LookupConfig | None:
     key = _lookup_key(source)
     if key not in source.value:
         return None
-    node = source.child(key)
-    node.allow_only(*(field.name for field in fields(LookupConfig)))
-    return LookupConfig(
-        file=node.get("file", values.non_blank_string, "a CSV file or the folder of a Delta table"),
-        on=node.get("on", values.non_blank_string, "the name of a silver column"),
-        columns=node.get("columns", values.typed_columns, f"snake_case {_COLUMNS}"),
-    )
+    return source.child(key).parse(LookupConfig)
 
 
 def _lookup_key(source: Node) -> str:
@@ -314,30 +264,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             )
 
 
-def parse_stream_format(node: Node, name: str) -> Kafka | Rate | Socket | None:
-    """Parse the keys of the formats kafka, rate and socket; return None for file formats."""
-    if name == "kafka":
-        return Kafka(
-            servers=parse_servers(node),
-            topics=node.get("topics", values.distinct(topic_name), "a list of different topics"),
-            value=node.choice("value", _VALUES),
-            starting_offsets=node.choice("starting_offsets", _OFFSETS),
-            max_messages_per_trigger=_get_count(node, "max_messages_per_trigger", 1_000_000),
-        )
-    if name == "rate":
-        return Rate(_get_count(node, "rows_per_second", 10))
-    if name == "socket":
-        return Socket(
-            host=node.get("host", values.non_blank_string, "a host name", "localhost"),
-            port=node.get("port", values.one_of(range(1, 65_536)), "a port number"),
-        )
-    return None
-
-
-def _get_count(node: Node, key: str, default: int) -> int:
-    return node.get(key, values.count, "a whole number above 0", default)
-
-
-def parse_servers(node: Node) -> tuple[str, ...]:
-    """Return the brokers of an entry as host:port."""
-    return node.get("servers", values.distinct(_server), "a list such as [localhost:9092]")
+def _parse_stream(node: Node, name: str) -> Kafka | Rate | Socket | None:
+    """Return the settings of the formats kafka, rate and socket; None for file formats."""
+    settings = STREAMS.get(name)
+    return settings(**node.settings(settings)) if settings else None

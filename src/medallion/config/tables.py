@@ -1,11 +1,12 @@
-"""Change records, child tables and outputs as frozen dataclasses; see `model`."""
+"""Change records, lookup tables, child tables and outputs as frozen dataclasses; see `model`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from medallion.config.values import Duration
+from medallion.config import values
+from medallion.config.values import Duration, key
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,21 @@ class ChildTable:
 
 
 @dataclass(frozen=True)
+class LookupConfig:
+    """A lookup table whose columns are joined to silver.
+
+    Attributes:
+        file: A CSV file with a header or the folder of a Delta table, absolute or below the root.
+        on: The silver column to join by; the lookup table has one of the same name.
+        columns: The lookup table's columns to add, with their types.
+    """
+
+    file: str = key(values.non_blank_string, "a CSV file or the folder of a Delta table")
+    on: str = key(values.non_blank_string, "the name of a silver column")
+    columns: Mapping[str, str] = key(values.typed_columns, f"snake_case {values.COLUMNS}")
+
+
+@dataclass(frozen=True)
 class CdcConfig:
     """Change records: the rows of a source say how rows of another system changed.
 
@@ -64,9 +80,9 @@ class CdcConfig:
 
     sequence_by: str
     apply_as_deletes: str | None
-    stored_as_scd_type: int
-    ignore_null_updates: bool
-    tombstone_retention: Duration
+    stored_as_scd_type: int = key(values.one_of((1, 2)), "one of 1, 2", 1)
+    ignore_null_updates: bool = key(values.boolean, values.BOOLEAN, False)
+    tombstone_retention: Duration = key(values.duration, values.DURATION, "30 days")
 
 
 @dataclass(frozen=True)
@@ -77,7 +93,7 @@ class ToFiles:
         format: The format of the files.
     """
 
-    format: str
+    format: str = key(values.one_of(("json", "csv", "parquet")), "one of json, csv, parquet")
 
 
 @dataclass(frozen=True)
@@ -89,8 +105,8 @@ class ToKafka:
         topic: A topic that no source reads and no other output writes.
     """
 
-    servers: tuple[str, ...]
-    topic: str
+    servers: tuple[str, ...] = key(values.distinct(values.server), values.SERVERS)
+    topic: str = key(values.topic, "the name of a topic")
 
 
 OutputConfig = ToFiles | ToKafka

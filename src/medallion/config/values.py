@@ -27,6 +27,10 @@ _PATTERN_LETTERS = {
     **{"G": 4, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "a": 1, "h": 2, "H": 2, "k": 2, "K": 2},
     **{"m": 2, "s": 2, "S": 6, "V": 2, "z": 4, "O": 4, "X": 5, "x": 5, "Z": 5},
 }
+BOOLEAN, COUNT = "true or false", "a whole number above 0"
+FIELD_PATH = "the name of a field, or a dotted path such as data.items"
+SERVERS = "a list such as [localhost:9092]"
+SQL, COLUMNS = "a Spark SQL expression", "columns with their types"
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
 _DAY = 86_400
@@ -85,6 +89,22 @@ def fold_case(name: str) -> str:
     return "".join(letter.lower()[0] for letter in one)
 
 
+def key(convert: Callable[[Any], Any], expected: str, default: Any = ...) -> Any:
+    """Return a field of a dataclass that is a key of pipeline.yaml; `Node.settings` reads it.
+
+    Args:
+        convert: returns the value, or raises ValueError or TypeError if it is invalid.
+        expected: what the value must be, for messages and the reference.
+        default: the default as pipeline.yaml spells it, or None; else the key is required.
+    """
+    return field(metadata={"key": (convert, expected, default)})
+
+
+def choice_key(choices: Sequence[str]) -> Any:
+    """Return a field of a dataclass that is a key with one of these words, by default the first."""
+    return key(one_of(choices), f"one of {', '.join(choices)}", choices[0])
+
+
 class InvalidColumnError(ValueError):
     """A mapping has an invalid column."""
 
@@ -116,6 +136,8 @@ def matching(expression: str) -> Callable[[Any], str]:
 
 
 file_glob = matching(r"[^._/{][^/{]*")
+topic = matching(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+server = matching(r"[^\s,/@]+:[1-9][0-9]{0,4}")
 field_path = matching(r"[^.]+(\.[^.]+)*")
 
 
@@ -186,6 +208,11 @@ def schema_of(value: Any) -> Mapping[str, str]:
             )
         seen[fold_case(name)] = name
     return columns
+
+
+def inferred_or_schema(value: Any) -> Mapping[str, str] | None:
+    """Return what `schema_of` returns, or None for `infer`."""
+    return None if value == "infer" else schema_of(value)
 
 
 def _time_pattern_problem(pattern: str) -> str | None:

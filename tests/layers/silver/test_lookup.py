@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from medallion.config.model import LookupConfig
+from medallion.config.tables import LookupConfig
 from medallion.errors import ConfigError, MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
