@@ -42,7 +42,7 @@ def test_stream_formats_are_parsed(tmp_path: Path) -> None:
     rate = loaded(tmp_path / "2", {"format": "rate", "rows_per_second": 3}, {})
     assert rate.sources["more"].stream == Rate(3)
     socket = loaded(tmp_path / "3", {"format": "socket", "port": 9999}, {})
-    assert socket.sources["more"].stream == Socket("localhost", 9999)
+    assert socket.sources["more"].stream == Socket(9999, "localhost")
     assert [source.stream for name, source in found.sources.items() if name != "more"] == [None] * 2
 
 

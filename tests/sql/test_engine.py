@@ -15,7 +15,6 @@ from deltalake import write_deltalake
 
 from medallion.errors import MedallionError, UsageError
 from medallion.sql.engine import query
-from medallion.sql.result import Result
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
 
@@ -47,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     ],
 )
 def test_query_finds_tables_in_any_spelling(root: str, statement: str) -> None:
-    assert query(root, statement) == Result(("device",), [("nexus4_1",), ("nexus4_2",)])
+    assert query(root, statement).rows == [("nexus4_1",), ("nexus4_2",)]
 
 
 def test_query_unsupported_root_is_refused(tmp_path: Path) -> None:
@@ -106,7 +105,8 @@ def test_query_longest_chains(root: str) -> None:
 
 
 def test_query_empty_table_has_columns(root: str) -> None:
-    assert query(root, "SELECT * FROM quarantine.event") == Result(("id",), [])
+    result = query(root, "SELECT * FROM quarantine.event")
+    assert (result.columns, result.rows) == (("id",), [])
 
 
 def test_query_engine_refuses_writes(root: str, tmp_path: Path) -> None:

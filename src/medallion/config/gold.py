@@ -6,14 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
-from zoneinfo import available_timezones
+from typing import cast
 
 from medallion.config import values
 from medallion.config.document import Node
 from medallion.config.expressions import COMMENT, STRING
 from medallion.config.model import (
-    CALENDAR_DAYS,
     JOINS,
     OUTPUT_MODES,
     UTC,
@@ -28,18 +26,12 @@ from medallion.config.model import (
 )
 from medallion.config.silver import SilverTables, silver_names, silver_table
 from medallion.config.tables import OutputConfig, ToFiles, ToKafka
-from medallion.config.values import Duration
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
 Definition = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
-_CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
-_WINDOW_EXPECTED = (
-    "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
-    f"of {_CALENDAR}"
-)
 _COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
 
@@ -90,48 +82,22 @@ def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
 
 
 def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
-    slide, start, session = (
-        node.optional(key, values.duration, _DURATION) for key in ("slide", "start", "session")
-    )
-    window = node.optional("window", _parse_window, _WINDOW_EXPECTED)
-    zone = node.get("time_zone", _parse_time_zone, "a time zone such as 'Europe/Berlin'", UTC)
-    ends = WINDOW if window or session else ()
-    if ends:
-        _require_event_time(node, "session" if session else "window", source)
     group_by = node.get("group_by", values.string_list, "a list of silver columns", [])
-    table = f"silver.{source.name}"
+    aggregate = Aggregate(group_by, **node.settings(Aggregate))
+    key, table = "session" if aggregate.session else "window", f"silver.{source.name}"
+    ends = WINDOW if aggregate.window or aggregate.session else ()
+    if ends:
+        _require_event_time(node, key, source)
     node.refuse_unknown_columns("group_by", group_by, source.columns, table)
-    node.refuse_added_columns("session" if session else "window", ends, source.columns, table)
-    if session and not group_by:
+    node.refuse_added_columns(key, ends, source.columns, table)
+    if aggregate.session and not group_by:
         node.fail(
             "group_by",
             "must name a column, such as a device: each of its values has its own sessions",
         )
-    measure = node.get(
-        "measure", values.named_columns, "snake_case columns with their Spark SQL aggregates"
-    )
-    node.refuse_added_columns("measure", measure, (*group_by, *ends), "group_by or window")
-    where = node.optional("where", values.non_blank_string, "a condition in Spark SQL")
-    aggregate = Aggregate(group_by, measure, window, slide, session, start, zone, where)
+    node.refuse_added_columns("measure", aggregate.measure, aggregate.groups, "group_by or window")
     _refuse_invalid_windows(node, aggregate)
     return aggregate
-
-
-def _parse_window(value: Any) -> Duration:
-    """Return a duration, or one unit of the calendar with its shortest length."""
-    string = values.non_blank_string(value).strip()
-    match = re.fullmatch(r"([0-9]+) *(week|month|quarter|year)s?", string)
-    if match and match[1] != "1":
-        raise ValueError  # `2 weeks` has no obvious start
-    if match:
-        return Duration(CALENDAR_DAYS[match[2]] * 86_400, f"1 {match[2]}")
-    return Duration.parse(string)
-
-
-def _parse_time_zone(value: Any) -> str:
-    if values.non_blank_string(value) not in available_timezones():
-        raise ValueError
-    return str(value)
 
 
 def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
@@ -151,7 +117,7 @@ def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
     if start and (not step or start.seconds >= step.seconds):
         node.fail("start", "needs a window, or a slide, that is longer")
     if aggregate.time_zone != UTC and not aggregate.calendar_unit:
-        node.fail("time_zone", f"needs a window of 1 day, {_CALENDAR}")
+        node.fail("time_zone", f"needs a window of 1 day, {values.CALENDAR}")
 
 
 # Strings and comments are left as they are.
@@ -203,13 +169,12 @@ def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
     join.refuse_unknown_columns("on", [*on], tables[first].columns, f"silver.{first}")
     for column in on.values():
         join.refuse_unknown_columns("on", [column], tables[second].columns, f"silver.{second}")
-    sql = "a condition in Spark SQL"
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
         within=join.get("within", values.duration, _DURATION),
-        where=node.optional("where", values.non_blank_string, sql),
-        condition=join.optional("condition", values.non_blank_string, sql),
+        where=node.optional("where", values.non_blank_string, values.CONDITION),
+        condition=join.optional("condition", values.non_blank_string, values.CONDITION),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
     read = {source: tables[source] for source in (first, second)}

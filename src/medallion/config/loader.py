@@ -104,7 +104,7 @@ def load_with_errors(
         layout=layout,
         sources=sources,
         gold=gold,
-        maintain=maintain or parse_maintenance(Node({}, file)),
+        maintain=maintain or Maintenance(),
         login=login or Login(),
         max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
         views=views or {},

@@ -71,12 +71,12 @@ class Socket:
     Lines that arrive while no stream runs are lost, so only `medallion stream` reads it.
 
     Attributes:
-        host: The host to connect to.
         port: The TCP port.
+        host: The host to connect to.
     """
 
-    host: str = key(values.non_blank_string, "a host name", "localhost")
     port: int = key(values.one_of(range(1, 65_536)), "a port number")
+    host: str = key(values.non_blank_string, "a host name", "localhost")
 
 
 STREAMS: Mapping[str, type[Kafka | Rate | Socket]] = {
@@ -106,8 +106,6 @@ UTC = "UTC"
 _SILVER = "snake_case columns with their Spark SQL expressions"
 _NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
 CHANGES = "_changes"  # ends the name of the silver table with the change records of a source
-# The shortest length of each unit.
-CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}
 
 
 @dataclass(frozen=True)
@@ -314,20 +312,22 @@ class Aggregate:
     """
 
     group_by: tuple[str, ...]
-    measure: Mapping[str, str]
-    window: Duration | None = None
-    slide: Duration | None = None
-    session: Duration | None = None
-    start: Duration | None = None
-    time_zone: str = UTC
-    where: str | None = None
+    measure: Mapping[str, str] = key(
+        values.named_columns, "snake_case columns with their Spark SQL aggregates"
+    )
+    window: Duration | None = key(values.window, values.WINDOW, None)
+    slide: Duration | None = key(values.duration, values.DURATION, None)
+    session: Duration | None = key(values.duration, values.DURATION, None)
+    start: Duration | None = key(values.duration, values.DURATION, None)
+    time_zone: str = key(values.time_zone, "a time zone such as 'Europe/Berlin'", UTC)
+    where: str | None = key(values.non_blank_string, values.CONDITION, None)
 
     @property
     def calendar_unit(self) -> str | None:
         """The unit of windows that follow the calendar, whose lengths differ; None for others."""
         unit = self.window.text.removeprefix("1 ") if self.window else ""
         is_utc_day = unit == "day" and self.time_zone == UTC  # always 24 hours
-        return unit if unit in CALENDAR_DAYS and not is_utc_day else None
+        return unit if unit in values.CALENDAR_DAYS and not is_utc_day else None
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
         explode=explode,
         outer=outer,
         columns=columns,
-        where=node.optional("where", values.non_blank_string, "a condition in Spark SQL"),
+        where=node.optional("where", values.non_blank_string, values.CONDITION),
         keys=keys,
         event_time=_event_time(columns, parent),
         watermark=parent.watermark,

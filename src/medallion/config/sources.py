@@ -46,20 +46,22 @@ _WATERMARK_KEYS = ("watermark", "max_future", "late")
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
-    file_format, is_debezium = _parse_format(node)
+    is_debezium = node.value.get("format") == _DEBEZIUM
+    node = _with_debezium_defaults(node) if is_debezium else node
+    file_format = node.choice("format", (*FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
         lookup=_parse_lookup(node),
-        event_time=_parse_event_time(node, is_debezium),
+        event_time=_parse_event_time(node),
         format=file_format,
         stream=_parse_stream(node, file_format),
         options=_parse_options(node, file_format),
         record_fields=node.optional("record_fields", _paths, f"a list, each {values.FIELD_PATH}")
         or (),
         partition_columns=node.optional("partition_columns", _columns, _PARTITIONS) or (),
-        cdc=_parse_cdc(node, is_debezium),
+        cdc=node.child("cdc").parse(CdcConfig) if "cdc" in node.value else None,
         is_debezium=is_debezium,
         **node.settings(SourceConfig),
     )
@@ -83,31 +85,17 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     return source
 
 
-def _parse_format(node: Node) -> tuple[str, bool]:
-    """Return the format that is read, and whether its rows are in Debezium's envelopes."""
-    name = node.choice("format", (*FORMATS, _DEBEZIUM))
-    if name != _DEBEZIUM:
-        return name, False
-    return ("kafka" if "servers" in node.value else "json"), True
+def _with_debezium_defaults(node: Node) -> Node:
+    """Return a source of Debezium's envelopes with the format that is read, and with `cdc`."""
+    cdc = {"sequence_by": "coalesce(_lsn, _ts_ms)", "apply_as_deletes": "_op = 'd'"}
+    file_format = "kafka" if "servers" in node.value else "json"
+    entry = {**node.value, "format": file_format, "cdc": cdc | node.child("cdc").value}
+    return Node(entry, node.file, node.path)
 
 
-def _parse_cdc(source: Node, is_debezium: bool) -> CdcConfig | None:
-    if "cdc" not in source.value and not is_debezium:
-        return None
-    sequence, deletes = ("coalesce(_lsn, _ts_ms)", "_op = 'd'") if is_debezium else (..., None)
-    node = source.child("cdc")
-    node.allow_only(*(field.name for field in fields(CdcConfig)))
-    return CdcConfig(
-        sequence_by=node.get("sequence_by", values.non_blank_string, values.SQL, sequence),
-        apply_as_deletes=node.optional("apply_as_deletes", values.non_blank_string, values.SQL)
-        or deletes,
-        **node.settings(CdcConfig),
-    )
-
-
-def _parse_event_time(node: Node, is_debezium: bool) -> str:
+def _parse_event_time(node: Node) -> str:
     """Return the event time; "" if change records have none."""
-    if ("cdc" in node.value or is_debezium) and "event_time" not in node.value:
+    if "cdc" in node.value and "event_time" not in node.value:
         return ""
     return node.get("event_time", values.non_blank_string, "the name of a silver column")
 

@@ -78,8 +78,8 @@ class CdcConfig:
             ingested later than this after the delete adds the row again.
     """
 
-    sequence_by: str
-    apply_as_deletes: str | None
+    sequence_by: str = key(values.non_blank_string, values.SQL)
+    apply_as_deletes: str | None = key(values.non_blank_string, values.SQL, None)
     stored_as_scd_type: int = key(values.one_of((1, 2)), "one of 1, 2", 1)
     ignore_null_updates: bool = key(values.boolean, values.BOOLEAN, False)
     tombstone_retention: Duration = key(values.duration, values.DURATION, "30 days")

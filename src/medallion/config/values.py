@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
+from zoneinfo import available_timezones
 
 T = TypeVar("T")
 
@@ -30,7 +31,8 @@ _PATTERN_LETTERS = {
 BOOLEAN, COUNT = "true or false", "a whole number above 0"
 FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 SERVERS = "a list such as [localhost:9092]"
-SQL, COLUMNS = "a Spark SQL expression", "columns with their types"
+SQL, CONDITION = "a Spark SQL expression", "a condition in Spark SQL"
+COLUMNS = "columns with their types"
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
 _DAY = 86_400
@@ -41,6 +43,11 @@ _SHORT_UNITS = {"ms": "millisecond", "s": "second", "sec": "second", "min": "min
 DURATION = (
     "a duration in ms, seconds (s), minutes (min), hours (h), days, weeks or months, such as "
     "'10 minutes'"
+)
+CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
+WINDOW = (
+    "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
+    f"of {CALENDAR}"
 )
 _LONGEST = 36_500 * _DAY  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -78,6 +85,29 @@ class Duration:
         return self.text
 
 
+CALENDAR_DAYS = {"day": 1, "week": 7, "month": 28, "quarter": 90, "year": 365}
+"""The shortest length of each unit of the calendar."""
+
+
+def window(value: Any) -> Duration:
+    """Return a duration, or one unit of the calendar with its shortest length."""
+    string = non_blank_string(value).strip()
+    match = re.fullmatch(r"([0-9]+) *(week|month|quarter|year)s?", string)
+    if match and match[1] != "1":
+        raise ValueError  # `2 weeks` has no obvious start
+    if match:
+        return Duration(CALENDAR_DAYS[match[2]] * _DAY, f"1 {match[2]}")
+    return Duration.parse(string)
+
+
+def time_zone(value: Any) -> str:
+    """Return the name of a time zone."""
+    # The list of all zones is read from a hundred files.
+    if non_blank_string(value) != "UTC" and value not in available_timezones():
+        raise ValueError
+    return str(value)
+
+
 def fold_case(name: str) -> str:
     """Return a key that is equal for names that Spark takes for the same column.
 
@@ -97,7 +127,10 @@ def key(convert: Callable[[Any], Any], expected: str, default: Any = ...) -> Any
         expected: what the value must be, for messages and the reference.
         default: the default as pipeline.yaml spells it, or None; else the key is required.
     """
-    return field(metadata={"key": (convert, expected, default)})
+    metadata = {"key": (convert, expected, default)}
+    if default is ...:
+        return field(metadata=metadata)
+    return field(default=None if default is None else convert(default), metadata=metadata)
 
 
 def choice_key(choices: Sequence[str]) -> Any:

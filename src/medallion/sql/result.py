@@ -43,14 +43,6 @@ class Result:
         _, batches = self._batches or (None, ())
         return [row for batch in batches for row in batch_rows(batch)]
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Result):
-            return NotImplemented
-        return (self.columns, self.rows) == (other.columns, other.rows)
-
-    def __hash__(self) -> int:
-        return hash(self.columns)
-
     def __repr__(self) -> str:
         return f"Result({self.columns!r}, {self.rows!r})"
 
