@@ -606,8 +606,8 @@ def test_home_expands_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ({"delimiter": "tab", "encoding": "Windows-1252"}, ReaderOptions("\t", encoding="cp1252")),
         ({"encoding": "utf-8-sig", "nullValue": ""}, ReaderOptions(null_value="")),
         (
-            {"quote": "'", "escape": "\\", "comment": "#", "nullValue": "NULL"},
-            ReaderOptions(quote="'", escape="\\", comment="#", null_value="NULL"),
+            {"quote": "'", "escape": "\\", "comment": "#", "nullValue": "NULL", "skipRows": 2},
+            ReaderOptions(quote="'", escape="\\", comment="#", null_value="NULL", skip_rows=2),
         ),
         ({"quote": "'"}, ReaderOptions(quote="'")),
         ({"quote": ""}, ReaderOptions(quote="")),

@@ -62,13 +62,17 @@ def test_floating_point_keys_are_text(conf: Path) -> None:
     csv, lines = conf.parents[1] / "b.csv", conf.parents[1] / "b.json"
     csv.write_text("shop,amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
     lines.write_text('{"shop": "north", "amount": 1.5, "time": "2026-05-01T10:00:00Z"}\n')
-    assert main.main(["add", "strings", str(csv)]) == 0
+    assert main.main(["add", "csv", str(csv)]) == 0
     assert main.main(["add", "sales", str(lines)]) == 0
-    assert load().sources["strings"].keys == ("shop", "amount", "time")
+    assert load().sources["csv"].hints == {"amount": "double"}
+    assert load().sources["csv"].keys == ("shop", "amount_as_text", "time")
     source = load().sources["sales"]
     assert source.keys == ("shop", "amount_as_text", "time")
     assert source.silver["amount_as_text"] == "cast(amount as string)"
     assert source.silver["amount"] == "amount"
+    csv.write_text("north,1.5,2026-05-01T10:00:00Z\n")  # without a header: schema has a double
+    assert main.main(["add", "typed", str(csv)]) == 1
+    assert load().sources["typed"].keys == ("column_1", "column_2_as_text", "column_3")
 
 
 def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,31 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         "id,at,n\n" + "".join(f"{n},{at},NULL\n" for n, at in enumerate(NUMBERED)),
         {"nullValue": "NULL"},
     ),
+    "raw quotes": (
+        "id\tat\tn\n" + "".join(f'{n}\t{at}\t"a {n}" b\n' for n, at in enumerate(NUMBERED)),
+        {"delimiter": "\t", "quote": ""},
+    ),
+    "backslashes": (
+        "id,at,n\n" + "".join(f'{n},{at},"a \\"b\\", {n}"\n' for n, at in enumerate(NUMBERED)),
+        {"escape": "\\"},
+    ),
+    "lines before the header": (
+        'Report, by x\n"May, 2026"\n\nid,at,n\n'
+        + "".join(f"{n},{at},x\n" for n, at in enumerate(NUMBERED)),
+        {"skipRows": 3},
+    ),
+    "names that are empty or repeated": (
+        ",at,n,n\n" + "".join(f"{n},{at},x,y\n" for n, at in enumerate(NUMBERED)),
+        {},
+    ),
+    "rows that end with a delimiter": (
+        "id,at,n\n" + "".join(f"{n},{at},x,\n" for n, at in enumerate(NUMBERED)),
+        {},
+    ),
+    "malformed rows": (
+        "id,at,n\n" + "".join(f"{n},{at},x\n{'n,' * (n % 2)}\n" for n, at in enumerate(NUMBERED)),
+        {},
+    ),
     "no header": (
         "".join(f"{n};{at};n{n};{n},5\n" for n, at in enumerate(NUMBERED)),
         {"delimiter": ";", "header": False},
@@ -69,13 +94,26 @@ def test_csv_options(name: str, tmp_path: Path) -> None:
     assert bool(found.choices) == (name == "no header")
 
 
-@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(encoding: str, tmp_path: Path) -> None:
     text = "Straße;Größe\n" + "".join(f"Käfer \u2013 {n};{n},5\n" for n in ROWS)
     (tmp_path / "a.csv").write_bytes(text.encode(encoding))
     found = describe_file(tmp_path / "a.csv")
     assert found.settings["options"] == {"delimiter": ";", "encoding": encoding}
     assert found.rows[1] == {"Straße": "Käfer \u2013 1", "Größe": "1,5"}
+
+
+def test_an_encoding_in_doubt(tmp_path: Path) -> None:
+    """By its letters alone, charset_normalizer takes this text for cp1257."""
+    text = "".join(f"{n};Café déjà vu, naïve Müller;{n}\n" for n in ROWS)
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
+    found = describe_file(tmp_path / "a.csv")
+    assert found.rows[0]["column_2"] == "Café déjà vu, naïve Müller"
+    guess = "options.encoding: {} is a guess, by how the letters look"
+    assert found.choices[-1] == guess.format("windows-1252")
+    (tmp_path / "a.csv").write_bytes("Привет мир это обычный текст на русском\n".encode("cp1251"))
+    found = describe_file(tmp_path / "a.csv")
+    assert found.choices[-1] == guess.format("cp1251")
 
 
 JSON: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -166,8 +204,15 @@ def test_typed_formats(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0", "neither text nor"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0", "a PNG picture"),
         (b"PAR1....", "unreadable parquet file"),
+        (b"\0\0\0\0\x07abc", "framed messages of a schema registry"),
+        (b"\x01\0\0\0abc\0", "neither text nor Parquet, ORC or Avro"),
+        (b"SQLite format 3\0", "a database of SQLite"),
+        (gzip.compress(b"a".ljust(257, b"\0") + b"ustar\0"), "a tar archive: unpack it"),
+        (b'<?xml version="1.0"?>\n<rows/>', "XML: convert it to JSON or CSV"),
+        (b"<!DOCTYPE html>\n<html>, </html>", "a page in HTML"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
         (gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "cannot be read"),
         (b"id,at,n\n", "no rows"),
     ],

@@ -41,14 +41,14 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
     "sales-semicolon.csv": (
         {
             "options": {"delimiter": ";"},
-            "hints": {"Datum": "timestamp 'dd.MM.yyyy HH:mm'"},
+            "hints": {"Order ID": "long", "Datum": "timestamp 'dd.MM.yyyy HH:mm'"},
         },
         {"order_id": "Order_ID", "note": "Note"},
         "pattern dd.MM.yyyy HH:mm",
         ["order_id", "datum"],
     ),
     "orders-spaces.csv": (
-        {},
+        {"hints": {"order_id": "long", "amount": "double"}},
         {"customer_email": "customer_email"},
         "ISO 8601",
         ["order_id", "created_at"],

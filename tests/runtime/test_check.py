@@ -186,6 +186,14 @@ def test_folders_and_files(project: Project) -> None:
     assert result.exit_status == 1
 
 
+def test_files_that_would_wait(project: Project) -> None:
+    project.document["sources"]["sales"]["format"] = "csv"
+    project.land("sales/a.json", "time,shop\n2026-05-01,x")
+    project.land("sales/b.csv", "Report\n\ntime,shop\n2026-05-01,x")
+    (attention,) = project.check().attention
+    assert attention.startswith("landing/sales/b.csv waits: row 2 looks like its header")
+
+
 def test_suites_are_refused_before_a_run(project: Project) -> None:
     project.suite("nothing")
     assert project.check().exit_status == 2

@@ -100,7 +100,7 @@ OutputMode = Literal["complete", "update", "append"]
 JOINS = ("inner", "left")
 IGNORED_NAMES = (
     *("*.tmp", "*.part", "*.filepart", "*.partial", "*.crdownload"),  # uploads until their rename
-    *("*.crc", "Thumbs.db", "~lock*", "~$*"),
+    *("*.crc", "Thumbs.db", "desktop.ini", "~lock*", "~$*"),
 )
 UTC = "UTC"
 _SILVER = "snake_case columns with their Spark SQL expressions"
@@ -124,6 +124,7 @@ class ReaderOptions:
         encoding: The encoding of the files, such as `latin-1`, `windows-1252` or `utf-16`.
         comment: Lines that start with this character are left out.
         null_value: The string that is read as null, such as `NULL`; an empty field is always null.
+        skip_rows: The number of lines before the header that are left out, in each file.
     """
 
     delimiter: str = ","
@@ -133,6 +134,7 @@ class ReaderOptions:
     encoding: str = "utf-8"
     comment: str | None = None
     null_value: str | None = None
+    skip_rows: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,10 @@ _FILE_KEYS = (
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
 _DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
 _SIGN = "one character that is not a letter or digit"
-_CSV_OPTIONS = ("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue")
+_CSV_OPTIONS = (
+    *("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue"),
+    "skipRows",
+)
 _PARTITIONS = "a list of columns such as [date, hour]"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
@@ -118,6 +121,7 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
         encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
         comment=node.optional("comment", values.csv_character, _SIGN),
         null_value=node.optional("nullValue", values.string, "a string"),
+        skip_rows=node.optional("skipRows", values.count, "a whole number above 0") or 0,
     )
     signs = {key: options.delimiter, "quote": options.quote, "comment": options.comment}
     for name, other in combinations(signs, 2):

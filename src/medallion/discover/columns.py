@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -19,7 +20,7 @@ _ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)? ?(Z|[+-]
 _TIME_NAME = re.compile(
     r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis)([^a-z]|$)|time$"
 )
-_KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset)$")
+_KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
 # Java's date patterns with Python's. `dd/MM` and `MM/dd` may both fit.
 _DATES = {
@@ -29,8 +30,12 @@ _DATES = {
     "yyyy/MM/dd": "%Y/%m/%d",
     "dd-MMM-yyyy": "%d-%b-%Y",
     "dd/MMM/yyyy": "%d/%b/%Y",
+    "yyyyMMdd": "%Y%m%d",
 }
-_CLOCKS = {"": "", " HH:mm": " %H:%M", " HH:mm:ss": " %H:%M:%S", ":HH:mm:ss Z": ":%H:%M:%S %z"}
+_CLOCKS = {
+    **{"": "", " HH:mm": " %H:%M", " HH:mm:ss": " %H:%M:%S", ":HH:mm:ss Z": ":%H:%M:%S %z"},
+    **{" hh:mm a": " %I:%M %p", " hh:mm:ss a": " %I:%M:%S %p", "HHmmss": "%H%M%S"},
+}
 _EPOCHS = {"seconds": 1, "millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
 
@@ -86,8 +91,9 @@ class Column:
 
 
 def silver_name(path: Sequence[str]) -> str:
-    """Return a snake_case name for a field."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", "_".join(path)).lower()
+    """Return a snake_case name for a field; `Größe` is `grosse`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", "_".join(path)).casefold()
+    words = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", words))
     name = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
     return (name if name[:1].isalpha() else f"c_{name}")[:90]
 
@@ -141,10 +147,11 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "timestamp"
     if all(isinstance(value, bool) for value in values) or all_match("true|false"):
         return "boolean"
-    if all(type(value) is int for value in values) or all_match(r"[-+]?(0|[1-9]\d{0,17})"):
+    if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
+    # A double holds 15 digits.
     if all(type(value) in (int, float) for value in values) or all_match(
-        r"[-+]?(0|[1-9]\d*|(?=\.))(\.\d+)?"
+        r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"
     ):
         return "double"
     nested = {"struct": dict, "array": list}
@@ -160,17 +167,18 @@ def detect_time_format(column: Column) -> TimeFormat | None:
         not_iso == 1 and len(values) >= 5
     ):  # bronze infers a timestamp
         return TimeFormat("", f"ISO 8601{f', except {not_iso}' if not_iso else ''}", times)
+    texts = [str(value) for value in values]
     if not _TIME_NAME.search(column.words):
-        return _match_date_pattern([str(value) for value in values])
-    if column.type in ("long", "double"):
-        numbers = [float(value) for value in values]
+        return None if texts[0].isdigit() else _match_date_pattern(texts)
+    if all(map(_NUMBER.fullmatch, texts)):
+        numbers = [float(text.replace(",", ".")) for text in texts]
         for unit, factor in _EPOCHS.items():
             if all(_RANGE[0] <= number / factor < _RANGE[1] for number in numbers):
                 times = [
                     datetime.fromtimestamp(n / factor, UTC).replace(tzinfo=None) for n in numbers
                 ]
                 return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
-    return _match_date_pattern([str(value) for value in values])
+    return _match_date_pattern(texts) if isinstance(values[0], str) else None
 
 
 def _parse_iso(value: str) -> datetime | None:
@@ -186,16 +194,19 @@ def _parse_iso(value: str) -> datetime | None:
 
 def _match_date_pattern(values: list[str]) -> TimeFormat | None:
     fitting = []
-    for java, python in _DATES.items():
+    for date_pattern, python_date in _DATES.items():
         for clock, python_clock in _CLOCKS.items():
+            java, python = date_pattern + clock, python_date + python_clock
             try:
-                pattern = python + python_clock
-                times = [datetime.strptime(value, pattern) for value in values]
+                times = [datetime.strptime(value, python) for value in values]
             except ValueError:
                 continue
-            # Python reads one digit where Java needs two.
-            if times[0].strftime(pattern) == values[0]:
-                fitting.append((java + clock, [time.replace(tzinfo=None) for time in times]))
+            # Python reads one digit where Java needs two, or a pattern of one letter.
+            if [time.strftime(python) for time in times] != values:
+                padded, java = java, re.sub(r"\b(dd|MM|HH|hh)\b", lambda match: match[0][0], java)
+                if java == padded:
+                    continue
+            fitting.append((java, [time.replace(tzinfo=None) for time in times]))
     if not fitting:
         return None
     hints = [f"timestamp '{pattern}'" for pattern, _ in fitting]

@@ -19,7 +19,7 @@ from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
 from medallion.discover import columns as _columns
 from medallion.discover.columns import Column, TimeFormat
-from medallion.discover.files import InputFile
+from medallion.discover.files import InputFile, NoRowsError
 from medallion.discover.formats import MAX_ROWS, Description, describe_file
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
@@ -75,8 +75,7 @@ class NewSource:
     @property
     def text_keys(self) -> list[Column]:
         """The columns whose text is a key, since floating-point numbers cannot be one."""
-        are_strings = self.description.format == "csv"  # in bronze
-        return [] if self.keys or are_strings else self._complete("double")
+        return [] if self.keys else self._complete("double")
 
     def _complete(self, *types: str) -> list[Column]:
         """Return the columns of these types without nulls."""
@@ -91,7 +90,14 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         UsageError: a file cannot be read, or has another format than the first.
     """
     rows: list[dict[str, Any]] = []
-    descriptions = [(file, describe_file(file.path)) for file in files[:_MAX_INSPECTED]]
+    descriptions, without_rows = [], list[UsageError]()
+    for file in files[:_MAX_INSPECTED]:
+        try:
+            descriptions.append((file, describe_file(file.path)))
+        except NoRowsError as error:
+            without_rows.append(error)
+    if not descriptions:
+        raise without_rows[0]
     first = descriptions[0][1]
     for file, each in descriptions:
         if _format_summary(each) != _format_summary(first):
@@ -108,26 +114,48 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         types = {column.path[0]: column.type for column in columns}
         settings["schema"] = {name: types.get(name, "string") for name in settings["schema"]}
     times = _columns.time_candidates(columns, len(rows))
-    settings |= _time_settings(settings, times)
+    settings |= _type_settings(first.format, settings, columns, times)
     choices = list(first.choices)
     if times and (other := times[0][1].other):
         choices.append(f"the format of {times[0][0].name}: {times[0][1].hint} or {other}")
+    choices += filter(None, [_different_fields(descriptions)])
     keys = _columns.key_candidates(columns, len(rows))
     description = replace(first, rows=rows, settings=settings, choices=choices)
     return NewSource(name, files, description, columns, empty, times, keys)
 
 
-def _time_settings(
-    settings: Mapping[str, Any], times: Sequence[tuple[Column, TimeFormat]]
+def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> str | None:
+    """Return a choice if a file has mostly other fields than the first; None if none has."""
+    (first, description), *others = descriptions
+    names = set().union(*description.rows)
+    for file, each in others:
+        fields = set().union(*each.rows)
+        if 2 * len(names & fields) < min(len(names), len(fields)):
+            return f"one source, or two: {first.path.name} and {file.path.name} have other fields"
+    return None
+
+
+def _type_settings(
+    file_format: str,
+    settings: Mapping[str, Any],
+    columns: Sequence[Column],
+    times: Sequence[tuple[Column, TimeFormat]],
 ) -> dict[str, dict[str, str]]:
-    """Return the setting that makes times of other forms than ISO 8601 timestamps in bronze.
+    """Return the setting for types that bronze does not infer.
+
+    They are the times of other forms than ISO 8601 and, in CSV, whatever is not a string.
 
     Args:
+        file_format: the source's format.
         settings: the source's settings; `schema` if the files have no header.
+        columns: all columns.
         times: the columns with times.
     """
     key = "schema" if "schema" in settings else "hints"
-    hints = {c.path[0]: each.hint for c, each in times if each.hint and not c.is_nested}
+    fields = [c for c in columns if c.path[0] not in settings.get("partition_columns", ())]
+    types = ("long", "double", "boolean") if file_format == "csv" else ()
+    hints = {c.path[0]: c.type for c in fields if c.type in types}
+    hints |= {c.path[0]: each.hint for c, each in times if each.hint and not c.is_nested}
     return {key: {**settings.get(key, {}), **hints}} if hints else {}
 
 

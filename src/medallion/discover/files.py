@@ -24,6 +24,10 @@ _CODECS = {
 }
 
 
+class NoRowsError(UsageError):
+    """A file without rows: others may show what its source is like."""
+
+
 @dataclass(frozen=True)
 class InputFile:
     """A file of a new source, and its path below the source's directory in landing."""
@@ -77,18 +81,24 @@ def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
     """Return the decompressed start of a file; of a zip archive, that of its first member.
 
     Raises:
-        UsageError: the file is empty, or its compressed data is corrupt.
+        NoRowsError: the file is empty.
+        UsageError: its compressed data is corrupt.
     """
-    with path.open("rb") as file:
-        start = file.read(6)
-    codec = next((suffix for magic, suffix in _CODECS.items() if start.startswith(magic)), "")
+    codec = _codec(path)
     try:
         data = _unpacked_start(path, codec, size + 1)
     except (ContentError, *READ_ERRORS) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
     if not data.strip():
-        raise UsageError(f"{path}: the file is empty; add a source from files with rows.")
+        raise NoRowsError(f"{path}: the file is empty; add a source from files with rows.")
     return Sample(data[:size], codec, len(data) <= size)
+
+
+def _codec(path: Path) -> str:
+    """Return the suffix of a file's compression by its first bytes, or ""."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    return next((suffix for magic, suffix in _CODECS.items() if start.startswith(magic)), "")
 
 
 def _unpacked_start(path: Path, codec: str, size: int) -> bytes:
@@ -110,7 +120,7 @@ def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[
     """
     targets: dict[Path, StoragePath] = {}
     for file in files:
-        codec = read_sample(file.path, 1).codec
+        codec = _codec(file.path)
         suffix = "" if file.path.suffix.lower() == codec else codec
         targets[file.path] = directory / f"{file.target}{suffix}"
     if existing := [target for target in targets.values() if target.is_stored()]:
@@ -121,5 +131,5 @@ def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[
             "the directory above them in place of the files, or rename one."
         )
     for path, target in targets.items():
-        target.write_atomic(path.read_bytes())
+        target.copy_from(path)
     return list(targets.values())

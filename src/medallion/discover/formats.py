@@ -14,9 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from medallion.config.model import ReaderOptions
 from medallion.discover.columns import Row, is_value
-from medallion.discover.files import Sample, read_sample
+from medallion.discover.files import NoRowsError, Sample, read_sample
 from medallion.errors import UsageError
+from medallion.ingest.files.content import other_format
+from medallion.ingest.files.decode import csv_reader, header_names
+from medallion.storage.text import counted
 
 MAX_ROWS = 2000
 _TYPED = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
@@ -25,6 +29,14 @@ _DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
 _BLANK = re.compile(r"\s*")
+_NON_ASCII = re.compile(rb"[\x80-\xff]+")
+# The starts of text, in lower case, that has no rows for a table.
+_REFUSED = {
+    "<?xml": "XML: convert it to JSON or CSV",
+    "<!doctype html": "a page in HTML, such as a login or an error in place of the data",
+    "<html": "a page in HTML, such as a login or an error in place of the data",
+    "version https://git-lfs": "a pointer of Git LFS, not the data: fetch it with git lfs pull",
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,8 @@ def describe_file(path: Path) -> Description:
     """Return the format, settings and first rows of a file.
 
     Raises:
-        UsageError: the file has no format that can be ingested, or no rows.
+        NoRowsError: the file has no rows.
+        UsageError: the file has no format that can be ingested.
     """
     sample = read_sample(path)
     file_format = next((f for magic, f in _TYPED.items() if sample.data.startswith(magic)), None)
@@ -60,7 +73,7 @@ def describe_file(path: Path) -> Description:
     else:
         description = _describe_text(sample, path)
     if not description.rows:
-        raise UsageError(f"{path}: no rows; add a source from files with rows.")
+        raise NoRowsError(f"{path}: no rows; add a source from files with rows.")
     if sample.codec:
         description.reasons.append(f"compressed as {sample.codec[1:]}, by its first bytes")
         if path.suffix.lower() != sample.codec:
@@ -70,12 +83,15 @@ def describe_file(path: Path) -> Description:
 
 
 def _describe_text(sample: Sample, path: Path) -> Description:
-    text, encoding = _decode(sample.data, path)
+    text, encoding, is_guess = _decode(sample.data, path)
     description = None
+    start = text[:200].lstrip().lower()
+    if reason := next((r for words, r in _REFUSED.items() if start.startswith(words)), None):
+        raise UsageError(f"{path}: {reason}.")
     if text.lstrip()[:1] in ("{", "["):
         description = _describe_json_lines(text, sample.is_complete)
         if description is None:
-            text, _ = _decode(read_sample(path, _DOCUMENT_BYTES).data, path)
+            text, *_ = _decode(read_sample(path, _DOCUMENT_BYTES).data, path)
             description = _describe_json_documents(text)
     description = description or _describe_csv(text, sample.is_complete, path)
     if description is None:
@@ -85,26 +101,45 @@ def _describe_text(sample: Sample, path: Path) -> Description:
     if encoding != "utf-8":
         description.settings.setdefault("options", {})["encoding"] = encoding
         description.reasons.append(f"its bytes are not UTF-8; they fit {encoding}")
+        if is_guess:
+            choice = f"options.encoding: {encoding} is a guess, by how the letters look"
+            description.choices.append(choice)
     return description
 
 
-def _decode(data: bytes, path: Path) -> tuple[str, str]:
-    """Return a sample's text and encoding; its last character may be incomplete."""
+def _decode(data: bytes, path: Path) -> tuple[str, str, bool]:
+    """Return a sample's text and encoding, and whether that is a guess.
+
+    The last character may be incomplete.
+    """
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "ignore"), "utf-16"
+        return data.decode("utf-16", "ignore"), "utf-16", False
+    for name, zeros, letters in (("le", data[1::2], data[::2]), ("be", data[::2], data[1::2])):
+        if zeros.count(0) * 2 > len(zeros) and 0 not in letters:  # no mark, but mostly ASCII
+            return data.decode(f"utf-16-{name}", "ignore"), f"utf-16-{name}", False
     if b"\0" in data:
-        raise UsageError(f"{path}: neither text nor Parquet, ORC or Avro.")
+        reason = other_format(data[:512], "utf-8") or (
+            "framed messages of a schema registry: lines of JSON or files of Avro can be read"
+            if data.startswith(b"\0\0")
+            else "neither text nor Parquet, ORC or Avro"
+        )
+        raise UsageError(f"{path}: {reason}.")
     try:
         text, _ = codecs.utf_8_decode(data)
-        return text.removeprefix("\ufeff"), "utf-8"
+        return text.removeprefix("\ufeff"), "utf-8", False
     except UnicodeDecodeError:
         from charset_normalizer import from_bytes
 
         best = from_bytes(data[: 1 << 16]).best()
         fitting = best.could_be_from_charset if best else ["cp1252"]
-        # Western text fits several encodings: prefer the usual one.
-        name = "cp1252" if "cp1252" in fitting else fitting[0]
-        return data.decode(name, "replace"), "windows-1252" if name == "cp1252" else name
+        # Western text fits several encodings: prefer the usual one. Most of its letters are ASCII,
+        # with others one at a time.
+        others = _NON_ASCII.findall(data)
+        is_western = sum(map(len, others)) < 1.5 * len(others)
+        if "cp1252" in fitting or is_western:
+            is_guess = "cp1252" not in fitting
+            return data.decode("cp1252", "replace"), "windows-1252", is_guess
+        return data.decode(fitting[0], "replace"), fitting[0], True
 
 
 def _describe_json_lines(text: str, is_complete: bool) -> Description | None:
@@ -177,21 +212,68 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
         dialect = Sniffer().sniff(text[:_DIALECT_CHARACTERS])
     except Error:
         dialect = None
-    quote, delimiter = (dialect.quotechar, dialect.delimiter) if dialect else (None, None)
+    delimiter = dialect.delimiter if dialect else None
     if delimiter not in _DELIMITERS and not is_named:
         return None
-    quote, delimiter = quote or '"', delimiter if delimiter in _DELIMITERS else ","
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote)
-    rows = list(islice(filter(None, reader), MAX_ROWS + 1))[: None if is_complete else -1]
-    width, count = Counter(map(len, rows)).most_common(1)[0] if rows else (0, 0)
-    if count * 10 < len(rows) * 9 or width < (1 if is_named else 2):
-        return None
-    if delimiter != ",":
+    if delimiter in _DELIMITERS and delimiter != ",":
         options["delimiter"] = delimiter
-    if quote != '"':
-        options["quote"] = quote
-    reason = f"{count} of {len(rows)} rows have {width} fields between {_DELIMITERS[delimiter]}"
-    return _describe_csv_rows([row for row in rows if len(row) == width], options, reason)
+    if dialect and dialect.quotechar not in ("", '"'):
+        options["quote"] = dialect.quotechar
+    if dialect and dialect.escapechar:
+        options["escape"] = dialect.escapechar
+    rows, width = _split_csv(text, options, is_complete)
+    if any(row is None for _, row in rows) and dialect and not dialect.quotechar:
+        plain, plain_width = _split_csv(text, {**options, "quote": ""}, is_complete)
+        if all(row and len(row) == plain_width for _, row in plain):
+            rows, width, options = plain, plain_width, {**options, "quote": ""}
+    valid = [(line, row) for line, row in rows if row and len(row) == width]
+    first = rows[0][1] if rows else None
+    if first and len(first) == width - 1 and not any(row[-1] for _, row in valid):
+        # Each row but the header ends with a delimiter.
+        width -= 1
+        valid = [(0, first), *((line, row[:-1]) for line, row in valid)]
+    # A file that is named CSV may have more invalid rows.
+    few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
+    if not valid or few or width < (1 if is_named else 2):
+        return None
+    by = _DELIMITERS[options.get("delimiter", ",")]
+    reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
+    if valid[0][1] is not first and "comment" not in options:
+        options["skipRows"] = valid[0][0]
+        reason += f"; {counted(valid[0][0], 'line')} before them"
+    return _describe_csv_rows([row for _, row in valid], options, reason)
+
+
+def _split_csv(
+    text: str, options: dict[str, Any], is_complete: bool
+) -> tuple[list[tuple[int, list[str] | None]], int]:
+    """Return the first rows, each with the number of lines before it, and their usual width.
+
+    Args:
+        text: the text.
+        options: the reader options.
+        is_complete: False if the last row may be incomplete.
+
+    Returns:
+        The rows without blank ones, None for those that are not valid CSV; their usual width.
+    """
+    names = {key: options[key] for key in ("delimiter", "quote", "escape") if key in options}
+    reader: Any = csv_reader(io.StringIO(text, newline=""), ReaderOptions(**names))
+    rows: list[tuple[int, list[str] | None]] = []
+    while len(rows) <= MAX_ROWS:
+        before = reader.line_num
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            rows.append((before, None))
+            continue
+        if row is None:
+            break
+        if row:
+            rows.append((before, row))
+    rows = rows if is_complete else rows[:-1]
+    widths = Counter(len(row) for _, row in rows if row)
+    return rows, widths.most_common(1)[0][0] if widths else 0
 
 
 def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
@@ -202,10 +284,15 @@ def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: s
         options: reader options, to which `header` and `nullValue` are added.
         reason: the reason for the delimiter.
     """
-    names = [name.strip() for name in rows[0]]
+    names = header_names(rows[0])
     settings: dict[str, Any] = {"options": options} if options else {}
     reasons, choices, data = [reason], [], rows[1:]
-    if len({*names}) < len(names) or not all(names) or any(map(is_value, names)):
+    # A name that is empty or there twice is no name, unless a column's values show that it is one.
+    are_names = names == [name.strip() for name in rows[0]] or any(
+        name and data and all(row[number] and is_value(row[number]) for row in data)
+        for number, name in enumerate(rows[0])
+    )
+    if not are_names or any(map(is_value, rows[0])):
         data, names = rows, [f"column_{number}" for number in range(1, len(names) + 1)]
         options["header"] = False
         settings = {"options": options, "schema": dict.fromkeys(names, "string")}

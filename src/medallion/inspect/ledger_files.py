@@ -19,8 +19,9 @@ from medallion.state.ledger import PENDING, REFUSED_STATES, Entry, ReasonCode
 from medallion.storage import clock
 
 _LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
-_FOR_THE_USER = (ReasonCode.CSV_HEADER,)  # such a file waits until it or the settings change
-_FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
+# A file with one of these waits until it or the settings change.
+FOR_THE_USER = (ReasonCode.CSV_HEADER, ReasonCode.MULTI_LINE)
+FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def find_attention(config: Config) -> Attention:
         rejected=tuple(filter(is_rejected, listed)),
         waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
-        folders=tuple(e for e in waiting if e.reason_code in _FOLDERS),
+        folders=tuple(e for e in waiting if e.reason_code in FOLDERS),
         pending=sum(entry.state == PENDING for entry in entries),
         not_compared=not_compared,
     )
@@ -96,8 +97,8 @@ def _entries_of_sources(config: Config) -> list[Entry]:
 
 def _waits_too_long(entry: Entry, now: int) -> bool:
     """Return whether a pending file needs attention."""
-    is_folder = entry.reason_code in _FOLDERS
-    is_due = entry.reason_code in _FOR_THE_USER or now - entry.first_seen_at > _LONG_WAIT
+    is_folder = entry.reason_code in FOLDERS
+    is_due = entry.reason_code in FOR_THE_USER or now - entry.first_seen_at > _LONG_WAIT
     return is_due and not is_folder
 
 

@@ -24,7 +24,9 @@ from medallion.errors import (
     UsageError,
     error_message,
 )
-from medallion.ingest.files.listing import list_files, unread_file_warnings
+from medallion.ingest.files.discovery import Discovery
+from medallion.ingest.files.listing import unread_file_warnings
+from medallion.ingest.files.source_type import backlog_of
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
@@ -37,8 +39,7 @@ from medallion.runtime import planner
 from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
-from medallion.state import ledger, pending_work
-from medallion.state.ledger import ReasonCode
+from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
@@ -336,22 +337,25 @@ _PROJECT_CHECKS = (_check_suites, _check_sql, _check_permissions, _check_install
 
 def _check_landing(config: Config, result: CheckResult) -> None:
     """Find unused files and suites, sources without files, and unreadable directories."""
+    result.files = ledger_files.find_attention(config)
+    reported = {entry.path for entry in result.files.files}
     result.attention += unread_file_warnings(config)
     for suite in unused_suites(config.conf_dir, query_names(config)):
         result.notes.append(f"{suite} is not used: no table has that name.")
     for source in config.sources.values():
         with result.collecting():
-            backlog = SOURCE_TYPES[source.format].backlog(config, source)
-            result.backlogs[source.name] = backlog
             if source.stream:
+                backlog = SOURCE_TYPES[source.format].backlog(config, source)
+                result.backlogs[source.name] = backlog
                 continue
-            listing = list_files(config.layout, source, source.folders_in(config.layout))
-            result.attention += [
-                f"no files were read from {path}: {reason.text}."
-                for path, reason in listing.invalid.items()
-                if reason.code in (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
-            ]
-            if not listing.files and not ledger.read_entries(config.layout, source.name):
+            entries = Discovery(config, source).entries()
+            result.backlogs[source.name] = backlog_of(config, entries)
+            for entry in entries:
+                if entry.reason_code in ledger_files.FOLDERS:
+                    result.attention.append(f"no files were read from {entry.path}: {entry.why}.")
+                elif entry.reason_code in ledger_files.FOR_THE_USER and entry.path not in reported:
+                    result.attention.append(f"{entry.path} waits: {entry.why}.")
+            if not any(entry.reason_code not in ledger_files.FOLDERS for entry in entries):
                 folder = config.layout.relative(config.layout.landing(source.name))
                 result.notes.append(f"{source.name} has no files: nothing has landed in {folder}/.")
 
@@ -361,7 +365,6 @@ def _plan(config: Config, result: CheckResult) -> None:
     alerts = config.monitoring.on_failure
     if alerts.variable and not alerts.post:
         result.attention.append(f"on_failure.post: {alerts.variable} is not set: no alert is sent.")
-    result.files = ledger_files.find_attention(config)
     for name in query_names(config, ["gold"]):
         if gates := pending_work.blocking_gates(config, runs.run_state, name):
             result.attention.append(f"{name} is blocked: {pending_work.blocked_reason(gates)}")

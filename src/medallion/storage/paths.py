@@ -143,6 +143,12 @@ class StoragePath(os.PathLike[str]):
         self.parent.create_directory()
         files.write_atomic(self.local, data)
 
+    def copy_from(self, file: Path) -> None:
+        """Copy a file here, atomically and durably; the directory is created."""
+        self.parent.create_directory()
+        with files.replacing(self.local) as unfinished:
+            shutil.copyfile(file, unfinished)
+
     def delete(self, if_unchanged: FileInfo | None = None) -> bool:
         """Delete this file, if it is there.
 

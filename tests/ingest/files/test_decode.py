@@ -97,7 +97,11 @@ CSV: dict[str, tuple[bytes, list[tuple[Any, ...]], list[str]]] = {
         [],
     ),
     "one also in the header": (b"Index,Device,\n1,a,\n", [(1, "a")], []),
-    "two columns of one name": (b"Device,Device\n1,2\n", [(None, "2")], []),
+    "two columns of one name": (
+        b"Device,Index,Device\nx,1,y\n",
+        [(1, "x", ("Device_2", "y"))],
+        [],
+    ),
     "a column without a name": (b"Index,,\n1,2,3\n", [(1, None, ("_1", "2"), ("_2", "3"))], []),
     "objects with commas": (
         b'Index,Device\n{"Index":7}\n{"a":8,"b":9,"c":1}\n',
@@ -153,6 +157,7 @@ OPTIONS = [
         b'Index,Device\nNULL,a\n2,"NULL"\n',
         [(None, "a"), (2, None)],
     ),
+    (ReaderOptions(skip_rows=2), b'Report "x\n\nIndex,Device\n1,a\n', [(1, "a")]),
     (ReaderOptions(encoding="latin-1"), b"Index,Device\n1,caf\xe9\n", [(1, "café")]),
     (ReaderOptions(encoding="cp1252"), b"Index,Device\n1,\x80 5\n", [(1, "€ 5")]),
     (ReaderOptions(encoding="utf-16"), "Index,Device\n1,😀é\n".encode("utf-16"), [(1, "😀é")]),
@@ -217,34 +222,47 @@ DIALECTS = st.builds(
     ReaderOptions,
     delimiter=st.sampled_from(",;|\t"),
     quote=st.sampled_from("\"'"),
+    escape=st.sampled_from([None, "\\"]),
+    skip_rows=st.integers(0, 2),
     encoding=st.sampled_from(["utf-8", "latin-1", "cp1252", "utf-16", "utf-16-le"]),
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(
     options=DIALECTS,
     rows=st.lists(st.tuples(FIELDS, FIELDS, FIELDS), min_size=1, max_size=9),
     end=st.sampled_from(["\n", "\r\n", "\r"]),
+    suffix=st.sampled_from(["", ".gz", ".zip"]),
 )
 def test_csv_written_by_python(
-    tmp_path_factory: pytest.TempPathFactory, options: ReaderOptions, rows: list[Any], end: str
+    tmp_path_factory: pytest.TempPathFactory,
+    options: ReaderOptions,
+    rows: list[Any],
+    end: str,
+    suffix: str,
 ) -> None:
-    """Every record is found again, once, whatever its delimiter, quote and encoding."""
+    """Every record is found again, once, whatever its delimiter, quote, encoding and packing."""
     text = io.StringIO(newline="")
+    text.write(f'Report, "é{end}' * options.skip_rows)
     for row in ("abc", *rows):
         has_line_end = any(sign in field for sign in "\r\n" for field in row)
         csv.writer(
             text,
             delimiter=options.delimiter,
             quotechar=options.quote,
+            doublequote=not options.escape,
+            escapechar=options.escape,
             lineterminator=end,
             quoting=csv.QUOTE_ALL if has_line_end else csv.QUOTE_MINIMAL,
         ).writerow(row)
-    path = tmp_path_factory.getbasetemp() / "written.csv"
+    path = tmp_path_factory.getbasetemp() / f"written.csv{suffix}"
     data = text.getvalue().encode(options.encoding)
+    members = {"a.csv": data, "b/ä #.csv": data} if suffix == ".zip" else {}
+    if suffix:
+        data = zipped(path, members).read_bytes() if members else gzip.compress(data)
     found, corrupt = decoded(path, data, {}, options=options)
-    expected = [dict(zip("abc", row, strict=True)) for row in rows]
+    expected = [dict(zip("abc", row, strict=True)) for row in rows] * (len(members) or 1)
     assert found == [{k: v for k, v in row.items() if v} for row in expected]
     assert corrupt == []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
 from medallion.ingest.files.erase import unsupported_reason
@@ -43,6 +44,13 @@ def test_rows_with_text_of_csv(tmp_path: Path) -> None:
         {"Index": 3, "Device": "c"},
         None,
     ]
+
+
+def test_rows_with_text_of_csv_with_lines_before_its_header(tmp_path: Path) -> None:
+    lines = ['Report "x\n\nIndex,Device\n', "1,a\n"]
+    options = ReaderOptions(skip_rows=2)
+    found = records(tmp_path / "a.csv", "".join(lines), format="csv", options=options)
+    assert found == [(None, lines[0]), ({"Index": 1, "Device": "a"}, lines[1])]
 
 
 def test_rows_with_text_of_lines(tmp_path: Path) -> None:

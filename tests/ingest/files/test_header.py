@@ -32,6 +32,7 @@ GOOD = {
     "no row": "\n\n",
     "only text": "a;b",
     "digits in names": "q1,2nd,e5,x-1\n1,2,3,4\n",
+    "an empty name beside a known one": ",order_id\n0,1\n",
     "not text": "PK\x03\x04\x00",
 }
 HEADERLESS = {
@@ -61,6 +62,12 @@ def reason(path: Path, text: str, options: ReaderOptions = ReaderOptions()) -> s
 def misread(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
     found = header.misread_reason(path, source, known)
     return found.text if found else None
+
+
+def test_lines_before_the_header(tmp_path: Path) -> None:
+    text = "Report\n\nOrder_Id,v\n1,x\n"
+    assert "set options.skipRows" in str(reason(tmp_path / "a.csv", text))
+    assert reason(tmp_path / "a.csv", text, ReaderOptions(skip_rows=2)) is None
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet
 import pytest
 
 from medallion.ingest.files.typed import unreadable_typed_reason
@@ -261,6 +262,14 @@ def test_what_spark_noted_of_other_columns_is_told(tmp_path: Path, name: str) ->
         base.execute(f"copy made to '{file}' (format parquet, {of_spark})")
     why = unreadable_typed_reason(file, "parquet")
     assert (why or "").partition(" is not as")[0] == (f"its {other}" if other else "")
+
+
+def test_brotli_is_refused_by_name(tmp_path: Path) -> None:
+    table, file = pyarrow.table({"a": [1]}), tmp_path / "a.parquet"
+    reasons = {"BROTLI": "Brotli, is not supported: write it with zstd or snappy", "ZSTD": ""}
+    for compression, problem in reasons.items():
+        pyarrow.parquet.write_table(table, file, compression=compression)
+        assert problem in (unreadable_typed_reason(file, "parquet") or "")
 
 
 # By the column that is of one.

@@ -46,6 +46,7 @@ _ZIP_METHODS = (
 )
 _MEMBER = re.compile(r"(\.zip)#.*", re.IGNORECASE | re.DOTALL)
 _IS_ENCRYPTED = 1  # a flag of a zip member
+_OFFICE_MEMBERS = ("[Content_Types].xml", "content.xml")  # of Microsoft's and of Open Document
 
 # Errors of a file that cannot be read or unpacked.
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
@@ -132,6 +133,8 @@ def _file_members(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
 def _unsupported_zip_reason(archive: zipfile.ZipFile) -> str | None:
     """Return why a zip archive is not supported; None if it is."""
     members = _file_members(archive)
+    if any(member.filename in _OFFICE_MEMBERS for member in members):
+        return f"a document of Office, such as a workbook of Excel: {_AS_CSV}"
     for member in members:
         name = member.filename
         if member.flag_bits & _IS_ENCRYPTED:
@@ -291,10 +294,12 @@ def _first_long_line(file: IO[bytes], limit: int) -> int | None:
 Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid
 _REPACK = "pack it as .gz or .zst"
 _UNPACK = "unpack it, and land its files"
+_AS_CSV = "save each sheet as CSV"
 # Compression that is not supported. Spark supports the first two, but returns no rows and no error
 # if such a file is truncated or in another format.
 REFUSED_CODECS = (".lz4", ".snappy", ".lzma", ".br", ".z", ".lz", ".lzo", ".sz")
 _CODEC_NAMES = {".br": "Brotli", ".lz4": "LZ4", ".snappy": "Snappy", ".lzma": "LZMA"}
+_OFFICE = (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods")
 REFUSED_ARCHIVES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".7z", ".rar")
 # The first bytes of other formats (source: their specifications).
 _FIRST_BYTES = {
@@ -308,6 +313,8 @@ _FIRST_BYTES = {
     b"7z\xbc\xaf\x27\x1c": f"a 7z archive: {_UNPACK}",
     b"Rar!\x1a\x07": f"a rar archive: {_UNPACK}",
     b"Obj\x01": "an Avro file",
+    b"SQLite format 3\0": "a database of SQLite: export its tables as CSV",
+    b"\xd0\xcf\x11\xe0": f"a document of Office: {_AS_CSV}",
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
     b"%PDF-": "a PDF document",
@@ -333,12 +340,14 @@ def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
     is_packed = suffix in (*CODECS, *REFUSED_CODECS)
     if suffix in REFUSED_ARCHIVES or (is_packed and Path(path.stem).suffix.lower() == ".tar"):
         return f"an archive by its name, which is not supported: {_UNPACK}"
+    if suffix in _OFFICE:
+        return f"{suffix} is not supported: {_AS_CSV}"
     if suffix in REFUSED_CODECS:
         return f"{_CODEC_NAMES.get(suffix, suffix)} is not supported: {_REPACK}"
     try:
         for member, file in open_members(path):
             with file:
-                if found_format := _other_format(file.read(512), encoding):
+                if found_format := other_format(file.read(512), encoding):
                     name = f" ({member})" if member else ""
                     is_unpacked = suffix in (*CODECS, ZIP)
                     return f"not text{', once it is unpacked' * is_unpacked}: {found_format}{name}"
@@ -351,7 +360,7 @@ def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
     return None
 
 
-def _other_format(start: bytes, encoding: str) -> str | None:
+def other_format(start: bytes, encoding: str) -> str | None:
     """Return the format of a file that starts with these bytes; None if it may be text."""
     if encoding.startswith(("utf-16", "utf-32")):
         return None

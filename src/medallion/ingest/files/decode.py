@@ -86,6 +86,7 @@ def decode_file(
     for member, data in open_members(path):
         with data:
             lines = _Lines(data, source)
+            lines.skip_rows()
             try:
                 for values, corrupt in decode(lines, source, columns or {}, spell):
                     yield Batch(member, values, corrupt)
@@ -110,10 +111,12 @@ def rows_with_text(
     with open_unpacked(path) as data:
         lines, header = _Lines(data, source), ""
         if source.format == "csv":
+            skipped = lines.skip_rows()
             records = ((None, text) for _, text in _csv_records(lines, source.options))
             if source.options.header is not False:
                 _, header = next(records, (None, ""))
-                yield None, header
+            if skipped or header:
+                yield None, skipped + header
         else:
             records = ((None, lines.next_record()) for line in lines if line.strip(_BLANK))
 
@@ -184,7 +187,7 @@ class _Lines:
         self._limit = source.max_line_bytes
         newline = "" if source.format == "csv" else None
         self._text = io.TextIOWrapper(data, self.encoding, self.errors, newline)
-        self._comment = source.options.comment
+        self._comment, self._skipped = source.options.comment, source.options.skip_rows
         self.record: list[str] = []
         self.number, self.first, self.is_at_end = 0, 1, False
 
@@ -213,6 +216,11 @@ class _Lines:
             yield line
         self.is_at_end = True
 
+    def skip_rows(self) -> str:
+        """Skip the lines before the header, and return their text."""
+        self.number = self._skipped
+        return "".join(self._text.readline() for _ in range(self._skipped))
+
     def next_record(self) -> str:
         """Return the raw text of the record, and start the next one."""
         text = self.record[0] if len(self.record) == 1 else "".join(self.record)
@@ -224,6 +232,15 @@ class _Lines:
         if not _INVALID.search(text):
             return text
         return text.encode(self.encoding, "surrogateescape").decode("latin-1")
+
+
+def header_names(fields: Iterable[str]) -> list[str]:
+    """Return the names of a CSV header; those that are empty or repeated get their positions."""
+    names: list[str] = []
+    for number, field in enumerate(fields):
+        name = field.strip()
+        names.append(f"{name}_{number}" if not name or name in names else name)
+    return names
 
 
 Rows = tuple[list[str], list[str]]  # as in `Batch`
@@ -243,13 +260,13 @@ def _decode_csv(
             if raw:
                 raise ContentError("its header is not valid CSV: check its quotes")
             return
-        names = [lines.raw_text(name.strip()) for name in header]
+        names = header_names([lines.raw_text(name) for name in header])
     if len(names) > _MAX_FIELDS:
         raise ContentError(
             f"its header has {len(names):,} fields, and the limit is {_MAX_FIELDS:,}: split it "
             "into files of fewer columns, or write it as lines of JSON"
         )
-    writers = [_field_writer(n, name, columns) for n, name in enumerate(spell(names))]
+    writers = [_field_writer(name, columns) for name in spell(names)]
     for batch in _in_batches(records):
         rows, corrupt = [], []
         text = "".join([raw for _, raw in batch])
@@ -320,14 +337,14 @@ def _in_batches(records: Iterable[T]) -> Iterator[list[T]]:
 FieldWriter = Callable[[Sequence[str]], list[str]]
 
 
-def _field_writer(number: int, name: str, columns: Mapping[str, str]) -> FieldWriter:
+def _field_writer(name: str, columns: Mapping[str, str]) -> FieldWriter:
     """Return a function that writes the values of a column as members of JSON objects.
 
     An empty field is left out. A valid JSON number, boolean, object or array is written as it is if
     its column has such a type. The word `null` is written as a string: a JSON null would be the
     same as an empty field.
     """
-    start = f"{encode_basestring(name or f'_{number}')}:"
+    start = f"{encode_basestring(name)}:"
     type_name = columns.get(name, "string")
     if type_name.startswith(_STRING_TYPES):
         return partial(_string_members, start)

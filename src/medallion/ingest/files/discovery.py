@@ -114,12 +114,16 @@ class Discovery:
                 report(f"  {self._source.name}: backfill of {path}: it no longer exists")
             request.delete()
 
-    def backlog(self) -> list[Entry]:
-        """Return the files that are to be ingested, enqueued or not; write nothing."""
+    def entries(self) -> list[Entry]:
+        """Return the newest entry of each file as a poll would leave it; write nothing."""
         result = self.scan()
         known = self.ledger.newest_entries()
         entries = {e.path: e for e in (*known, *result.new, *result.changed, *result.gone)}
-        return [entry for entry in entries.values() if is_ready(entry)]
+        return list(entries.values())
+
+    def backlog(self) -> list[Entry]:
+        """Return the files that are to be ingested, enqueued or not; write nothing."""
+        return list(filter(is_ready, self.entries()))
 
     def _unread_entries(self) -> set[tuple[str, int]]:
         """Return path and version of the pending files that are not in the queue any more.

@@ -90,7 +90,7 @@ class _Head:
         comment = self.options.comment
         lines = (
             line
-            for line in io.StringIO(self._text, newline="")
+            for line in islice(io.StringIO(self._text, newline=""), self.options.skip_rows, None)
             if not (comment and line.startswith(comment))
         )
         rows: list[list[str]] = []
@@ -147,7 +147,8 @@ def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]
         if len(row) > len(first) and any(_folded(name) in known for name in row):
             return (
                 f"row {number} looks like its header ({row[0]!r}, ...), and {first[0]!r} comes "
-                "before it: remove the rows before the header, or set options.comment"
+                "before it: set options.skipRows to the number of lines before the header "
+                "(options.comment if they start with a character of their own), or remove them"
             )
     data = next((name for name in first if not name or _DATA.fullmatch(name.strip())), None)
     if data is None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import archive
+from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.content import estimate_unpacked_size
 from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_behind
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.state import ledger, pending_work
+from medallion.state.ledger import Entry
 from medallion.storage.text import Reporter, counted
 
 
@@ -20,7 +23,12 @@ def _open(*arguments: Any) -> Source:
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    waiting = Discovery(config, source).backlog()
+    return backlog_of(config, Discovery(config, source).entries())
+
+
+def backlog_of(config: Config, entries: Iterable[Entry]) -> Backlog:
+    """Return the backlog among entries of the ledger."""
+    waiting = list(filter(is_ready, entries))
     return Backlog(
         files=len(waiting),
         bytes=sum(file.size for file in waiting),

@@ -109,6 +109,9 @@ def _misread_parquet_reason(path: Path) -> str | None:
     """Return why Spark misreads a file without an error; None if it does not."""
     with _open_parquet(path) as file:
         fields, spark_schema = file.schema_arrow, (file.metadata.metadata or {}).get(_SPARK_SCHEMA)
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    if any(g.column(n).compression == "BROTLI" for g in groups for n in range(g.num_columns)):
+        return "its compression, Brotli, is not supported: write it with zstd or snappy"
     if field := _differing_field(spark_schema, fields):
         return (
             f"its {field} is not as in the Spark schema in its metadata, by which Spark reads it: "
