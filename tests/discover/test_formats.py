@@ -111,7 +111,8 @@ def test_an_encoding_in_doubt(tmp_path: Path) -> None:
     assert found.rows[0]["column_2"] == "Café déjà vu, naïve Müller"
     guess = "options.encoding: {} is a guess, by how the letters look"
     assert found.choices[-1] == guess.format("windows-1252")
-    (tmp_path / "a.csv").write_bytes("Привет мир это обычный текст на русском\n".encode("cp1251"))
+    text = "".join(f"{n};Привет, мир, это обычный текст на русском;{n}\n" for n in ROWS)
+    (tmp_path / "a.csv").write_bytes(text.encode("cp1251"))
     found = describe_file(tmp_path / "a.csv")
     assert found.choices[-1] == guess.format("cp1251")
 
