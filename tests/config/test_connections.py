@@ -88,7 +88,7 @@ def test_stream_formats_required_keys(tmp_path: Path) -> None:
         ({"MEDALLION_KAFKA_MECHANISM": "GSSAPI"}, "MECHANISM must be one of PLAIN, SCRAM"),
         (
             {"MEDALLION_KAFKA_PROTOCOL": "SASL_PLAINTEXT", "MEDALLION_KAFKA_CA": __file__},
-            "CA is for SSL, not for SASL_PLAINTEXT: set",
+            "CA needs MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL",
         ),
         ({"MEDALLION_KAFKA_CA": "here.pem"}, "here.pem: must be the absolute path"),
         ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the absolute path"),

@@ -76,7 +76,7 @@ def test_gold_over_child_tables(tmp_path: Path) -> None:
     assert (errors, config.gold["words"].tables) == ([], ("words",))
     edited(tmp_path, "gold", value={"words": counts | {"window": "1 hour"}})
     _, errors = loaded_as_it_is(tmp_path, words)
-    assert "gold.words.window needs an event time, which silver.words does not have" in errors[0]
+    assert "gold.words.window needs an event time, which silver.words lacks" in errors[0]
 
 
 def loaded_as_it_is(path: Path, words: dict[str, Any]) -> tuple[Config, list[str]]:

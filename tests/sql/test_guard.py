@@ -51,9 +51,7 @@ def test_parse_read_only_refuses_empty(statement: str) -> None:
 
 @pytest.mark.parametrize("part", ["device LIKE 'a%' OR ", "1 UNION ALL SELECT ", "1+"])
 def test_parse_read_only_refuses_long_chains(part: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"3,000 operators such as AND, OR, .* and more than 1,000 may crash"
-    ):
+    with pytest.raises(UsageError, match=r"3,000 operators such as OR: more than 1,000 may crash"):
         parse_read_only(f"SELECT {part * 3000}1")
 
 

@@ -153,9 +153,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     refuse_invalid_project(config, options.config_errors)
     query.trigger_options(options.trigger)
     if options.trigger == query.AVAILABLE_NOW:
-        raise UsageError(
-            "medallion stream keeps running: give an interval, or run medallion nightly."
-        )
+        raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
     layers = layers_in_use(config)
     with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):

@@ -145,7 +145,5 @@ def _parse_as_of(text: str | None) -> AsOf | None:
     try:
         time_ = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            f"--as-of {text}: must be a version such as 12, or a time such as 2026-05-01T12:00."
-        ) from None
+        raise UsageError(f"--as-of {text}: must be a version or a time (2026-05-01).") from None
     return time_ if time_.tzinfo else time_.replace(tzinfo=UTC)

@@ -32,9 +32,7 @@ def read_yaml(file: Path) -> Any:
         text = _read_text(file)
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
-        raise ConfigError(
-            f"{file}: no such file; set --conf or MEDALLION_CONF to the folder of pipeline.yaml."
-        ) from None
+        raise ConfigError(f"{file}: no such file; set --conf or MEDALLION_CONF.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     except ReaderError as error:
@@ -132,9 +130,7 @@ class Node:
         node = self.child(key)
         for name in node.value:
             if not TABLE_NAME.fullmatch(name):
-                node.fail(
-                    name, "is not a table name: lower-case letters, digits and _, a letter first"
-                )
+                node.fail(name, "must be a letter, then up to 99 lower-case letters, digits, _")
         return {n: Node(v, self.file, f"{node.path}.{n}") for n, v in node.value.items()}
 
     def child(self, key: str) -> Node:

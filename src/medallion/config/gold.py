@@ -74,11 +74,7 @@ def _gold_table(
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
     if not table.event_time:
-        node.fail(
-            key,
-            f"needs an event time, which silver.{table.name} does not have: set event_time for "
-            "the source, or add it to the columns of the child table",
-        )
+        node.fail(key, f"needs an event time, which silver.{table.name} lacks: add it there")
 
 
 def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
@@ -91,10 +87,7 @@ def _parse_aggregate(node: Node, source: SilverTable) -> Aggregate:
     node.refuse_unknown_columns("group_by", group_by, source.columns, table)
     node.refuse_added_columns(key, ends, source.columns, table)
     if aggregate.session and not group_by:
-        node.fail(
-            "group_by",
-            "must name a column, such as a device: each of its values has its own sessions",
-        )
+        node.fail("group_by", "must name a column: each of its values has its own sessions")
     node.refuse_added_columns("measure", aggregate.measure, aggregate.groups, "group_by or window")
     _refuse_invalid_windows(node, aggregate)
     return aggregate
@@ -110,9 +103,7 @@ def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
     if slide and aggregate.calendar_unit:
         node.fail("slide", f"cannot be used with a window of {aggregate.calendar_unit}: remove it")
     if slide and window and window.seconds > _MOST_WINDOWS * slide.seconds:
-        node.fail(
-            "slide", f"puts each row into more than {_MOST_WINDOWS:,} windows: make slide longer"
-        )
+        node.fail("slide", f"puts each row into over {_MOST_WINDOWS:,} windows: make it longer")
     step = slide or window
     if start and (not step or start.seconds >= step.seconds):
         node.fail("start", "needs a window, or a slide, that is longer")
@@ -186,11 +177,7 @@ def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     if "publish" not in node.value:
         return {}
     if mode == "complete":
-        node.fail(
-            "publish",
-            "needs output_mode update or append, in which a batch writes only changes: complete "
-            "rewrites the table",
-        )
+        node.fail("publish", "needs output_mode update or append: complete rewrites the table")
     entry = node.child("publish")
     entry.allow_only("files", "kafka")
     outputs: dict[str, OutputConfig] = {}
@@ -221,11 +208,7 @@ def refuse_shared_topics(
         for other, (servers, topics) in used.items():
             # One common server is enough: then both name the same cluster.
             if output.topic in topics and _lower_names(servers) & _lower_names(output.servers):
-                document.fail(
-                    f"{key}.topic",
-                    f"is {output.topic}, as in {other}: give the output a topic that no other "
-                    "output writes and no source reads",
-                )
+                document.fail(f"{key}.topic", f"is {output.topic}, as in {other}: use another")
         used[key] = (output.servers, (output.topic,))
 
 

@@ -264,10 +264,7 @@ def find_pipeline_file(environ: Mapping[str, str], cwd: Path) -> Path:
         return path if path.suffix == ".yaml" else _file_in(path) or path / PIPELINE
     if file := _file_in(cwd.absolute()) or _file_in(PROJECT):
         return file
-    raise ConfigError(
-        f"{cwd.absolute()}: there is no {PIPELINE} here; medallion init makes a project, and "
-        "--conf or MEDALLION_CONF names one that is elsewhere."
-    )
+    raise ConfigError(f"{cwd.absolute()}: no {PIPELINE} here: set --conf, or run medallion init.")
 
 
 def _file_in(project: Path) -> Path | None:
@@ -348,22 +345,13 @@ def read_dotenv(file: Path) -> dict[str, str]:
             written = binding.original.string  # it starts with the blank lines before
             line = binding.original.line + len(written) - len(written.lstrip("\n"))
             # The message leaves the line out: it may be a password.
-            raise ConfigError(
-                f"{file} line {line}: must be KEY=value; put a value that contains ' in \", and "
-                "vice versa."
-            )
+            raise ConfigError(f"{file} line {line}: must be KEY=value, or KEY='a value'.")
         if key == "MEDALLION_CONF":
-            raise ConfigError(
-                f"{file}: MEDALLION_CONF can only be set in the environment, because it decides "
-                "which .env is read."
-            )
+            raise ConfigError(f"{file}: MEDALLION_CONF can only be set in the environment.")
         if key and key.startswith("MEDALLION_") and key not in KEYS:
             raise ConfigError(f"{file}: {key} is not a known key; known here: {', '.join(KEYS)}.")
         if key in _NOT_EXPANDED and "$" in (value or ""):
-            raise ConfigError(
-                f"{file}: {key} has a $, but variables are not expanded here: write the complete "
-                "path, or start it with ~."
-            )
+            raise ConfigError(f"{file}: {key} has a $, which is not expanded: write the path.")
         if key and value:
             settings[key] = value
     return settings
@@ -386,10 +374,7 @@ def kafka_login(variables: Mapping[str, str]) -> Login:
             "SASL_SSL (or SASL_PLAINTEXT): set all three, or none."
         )
     if login.ca and not login.protocol.endswith("SSL"):
-        raise ConfigError(
-            f"MEDALLION_KAFKA_CA is for SSL, not for {login.protocol}: set "
-            "MEDALLION_KAFKA_PROTOCOL to SSL or SASL_SSL."
-        )
+        raise ConfigError("MEDALLION_KAFKA_CA needs MEDALLION_KAFKA_PROTOCOL SSL or SASL_SSL.")
     if login.ca and not (Path(login.ca).is_absolute() and Path(login.ca).is_file()):
         raise ConfigError(f"MEDALLION_KAFKA_CA: {login.ca}: must be the absolute path of a file.")
     return login

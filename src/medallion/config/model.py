@@ -439,9 +439,8 @@ class Config:
             UsageError: there is no source of that name.
         """
         if name not in self.sources:
-            raise UsageError(
-                f"there is no source {name}; the sources are {', '.join(self.sources)}."
-            )
+            known = ", ".join(self.sources)
+            raise UsageError(f"there is no source {name}; the sources are {known}.")
         return self.sources[name]
 
     @property

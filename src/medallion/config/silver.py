@@ -65,9 +65,7 @@ def _change_keys(
     followed = dict[str, str]()
     for key in change_keys(parent):
         if key not in own:
-            node.fail(
-                "columns", f"must have {key} as a column: it says which rows of its source change"
-            )
+            node.fail("columns", f"must have {key}, which says which rows of its source change")
         if keys and own[key] not in keys:
             node.fail("keys", f"must have {own[key]}, because rows of its source change")
         followed[key] = own[key]

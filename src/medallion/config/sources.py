@@ -70,21 +70,13 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
-        node.fail(
-            "folders",
-            f"names {folder!r}: object stores and other addresses are not supported; name a local "
-            "path, such as the mount point of the store",
-        )
+        node.fail("folders", f"names {folder!r}: object stores are not supported; mount it")
     source = replace(source, folders=tuple(map(layout.normalize, source.folders)))
     for folder in filter(layout.is_internal, source.folders):
-        node.fail(
-            "folders", f"names {folder}, in which the lakehouse {layout.root} keeps its own files"
-        )
+        node.fail("folders", f"names {folder}, in which the lakehouse keeps its own files")
     for one, other in permutations(source.folders_in(layout), 2):
         if resolved_path(other).is_relative_to(resolved_path(one)):
-            node.fail(
-                "folders", f"{other} is in {one} (or a link to it), whose subfolders are read too"
-            )
+            node.fail("folders", f"{other} is in {one} (or a link), whose subfolders are read")
     return source
 
 
@@ -168,9 +160,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     if source.record_fields and not source.record_path:
         node.fail("record_fields", "needs record_path, the array whose elements are the rows")
     if source.clean_after and source.clean_source == "off":
-        node.fail(
-            "clean_after", "has no effect with clean_source: off: remove it, or set clean_source"
-        )
+        node.fail("clean_after", "has no effect with clean_source: off: remove one of them")
     if source.max_line_bytes > _LONGEST_LINE:
         node.fail("max_line_bytes", "must be 512 MiB at most, the longest string of Spark")
     if "max_line_bytes" in node.value and source.format in TYPED_FORMATS:
@@ -186,11 +176,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         if column != source.event_time and (
             arrival := expressions.arrival_column(source.silver[column])
         ):
-            node.fail(
-                "keys",
-                f"names {column!r}, which is computed from {arrival}: it changes when the same row "
-                "arrives again, so duplicates would not be found",
-            )
+            node.fail("keys", f"names {column!r}, computed from {arrival}: duplicates would differ")
     if lookup := source.lookup:
         key = _lookup_key(node)
         node.refuse_unknown_columns(f"{key}.on", [lookup.on], source.silver)
@@ -211,10 +197,8 @@ def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) ->
     """Raise ConfigError if a source has the name of another source's log of changes."""
     for source in sources.values():
         if source.cdc and (name := f"{source.name}{CHANGES}") in sources:
-            document.fail(
-                f"sources.{name}",
-                f"writes silver.{name}, which has the changes of {source.name}: rename one of them",
-            )
+            problem = f"writes silver.{name}, which has the changes of {source.name}: rename it"
+            document.fail(f"sources.{name}", problem)
 
 
 def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
@@ -224,14 +208,10 @@ def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
     for key, columns in (("schema", source.schema), ("hints", source.hints)):
         for column in columns or ():
             if fixed and column not in (*fixed, *source.partition_columns):
-                node.fail(
-                    f"{key}.{column}",
-                    f"is not a column of this format, whose rows have {' and '.join(fixed)}",
-                )
+                known = " and ".join(fixed)
+                node.fail(f"{key}.{column}", f"is not a column of this format: it has {known}")
     if is_text and "schema_evolution" in node.value:
-        node.fail(
-            "schema_evolution", "is for new fields, but rows of text only have the column value"
-        )
+        node.fail("schema_evolution", "is for new fields, which rows of text do not have")
 
 
 def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[SourceConfig]) -> None:
@@ -249,11 +229,9 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
         if may_overlap(one.pattern, other.pattern) and any(
             a.is_relative_to(b) or b.is_relative_to(a) for a in folders for b in others
         ):
-            document.fail(
-                f"sources.{other.name}",
-                f"may read the same files as {one.name}, and move them away before it reads them: "
-                "give each its own folders, or patterns with different starts or ends",
-            )
+            advice = "give each its own folders, or patterns with different starts or ends"
+            problem = f"may read the same files as {one.name}, and move them away: {advice}"
+            document.fail(f"sources.{other.name}", problem)
 
 
 def _parse_stream(node: Node, name: str) -> Kafka | Rate | Socket | None:

@@ -208,9 +208,7 @@ def named_columns(value: Any) -> Mapping[str, str]:
     columns = columns_of(value)
     for name in columns:
         if not TABLE_NAME.fullmatch(name):
-            raise InvalidColumnError(
-                name, "is not snake_case: lower-case letters, digits and _, a letter first"
-            )
+            raise InvalidColumnError(name, "is not snake_case: a letter, then also digits and _")
     return columns
 
 
@@ -236,9 +234,7 @@ def schema_of(value: Any) -> Mapping[str, str]:
             known = ", ".join((*TYPES, *NESTED, *TIME_FORMATS))
             raise InvalidColumnError(name, f"must be one of the types {known}, not {type_name!r}")
         if other := seen.get(fold_case(name)):
-            raise InvalidColumnError(
-                name, f"is the same column as {other}: names that differ only in case are equal"
-            )
+            raise InvalidColumnError(name, f"is the same column as {other}: case is ignored")
         seen[fold_case(name)] = name
     return columns
 

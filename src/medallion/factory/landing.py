@@ -115,10 +115,7 @@ class DataFactory:
             plan = done.following(seed=self.seed, dirty=self.dirty, rows=rows, files=files)
         path = self._landing / source / batch_files(plan, None)[0].name
         if path.is_stored():
-            raise UsageError(
-                f"{path} already exists, but is not in the data factory's state: restore "
-                "the state, or land on a new root."
-            )
+            raise UsageError(f"{path} already exists, but not in the factory's state: restore it.")
         return plan
 
     @property

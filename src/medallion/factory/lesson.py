@@ -70,10 +70,7 @@ def land_given(
         for file in left if everything else left[:1]:
             content, path = file.read_bytes(), landing / source / file.name
             if path.is_stored() and path.read() != content:
-                raise UsageError(
-                    f"{path} already exists, and was not landed from {file.parent}: move it away, "
-                    "or land on a new root."
-                )
+                raise UsageError(f"{path} already exists with other content: move it away.")
             path.write_atomic(content)
             before = state.load(source)
             state.save(source, replace(before, given=(*before.given, file.name)))
@@ -93,16 +90,11 @@ def clean_up(landing: StoragePath, timeout: float) -> CleanedUp:
     if not landing.is_stored() and not layout.internal_directories():
         return CleanedUp()
     if not (state.directory / _MARK).is_stored():
-        raise UsageError(
-            f"{layout.root} had files before the first load() of a data factory, so it does not "
-            "belong to a lesson: clean_up() deletes nothing there."
-        )
+        raise UsageError(f"{layout.root} had files before the first load(): it is no lesson.")
     with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
         zones = (landing, layout.archive(""), layout.rejected(""))
         if other := sorted(_other_files(zones, state)):
-            raise UsageError(
-                f"{other[0]} is not the lesson's: move it away, or delete {layout.root} yourself."
-            )
+            raise UsageError(f"{other[0]} is not the lesson's: move it away.")
         stopped = _stop_streams(layout.root, timeout)
         # The mark is deleted last, so that an interrupted clean-up can be repeated.
         directories = [landing, *layout.internal_directories()]
@@ -130,10 +122,8 @@ def _stop_streams(root: StoragePath, timeout: float) -> tuple[str, ...]:
 
     streams = stop_below(root.local, timeout)
     if running := [stream.name for stream in streams if not stream.is_stopped]:
-        raise UsageError(
-            f"{', '.join(running)} did not stop within {timeout:g} seconds, and reads or writes "
-            f"below {root}: nothing was deleted. Try again after its batch."
-        )
+        names = ", ".join(running)
+        raise UsageError(f"{names} did not stop within {timeout:g} seconds: nothing was deleted.")
     return tuple(stream.name for stream in streams)
 
 

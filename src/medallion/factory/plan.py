@@ -190,10 +190,7 @@ class StateFile:
                 known[key] = BatchPlan(**known[key]) if known.get(key) else None
             return Progress(**{**known, "given": tuple(known.get("given", ()))})
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"{self.path} is not the state of this data factory ({error}): "
-                "restore it, or land on a new root."
-            ) from error
+            raise UsageError(f"{self.path} is not the state of this version ({error}).") from error
 
     def save(self, source: str, progress: Progress) -> None:
         """Save a source's progress."""

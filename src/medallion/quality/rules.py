@@ -99,9 +99,7 @@ def _literal(value: Any) -> str:
             # Spark's parser substitutes ${name}: escape its dollar sign.
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
             return "'" + escaped.replace("${", "\\u0024{") + "'"
-    raise ValueError(
-        f"has the value {value!r}, which is neither a string, a number, a boolean nor null"
-    )
+    raise ValueError(f"has the value {value!r}, which is no string, number, boolean or null")
 
 
 def _bound(value: Any) -> str:
@@ -117,9 +115,7 @@ def _bound(value: Any) -> str:
     if time and len(value) == len("2000-12-31"):
         return f"date'{time.date().isoformat()}'"
     # Great Expectations reads a time without a zone as local time, Spark reads it as UTC.
-    raise ValueError(
-        f"has the bound {value!r}, which must be a number, a date or a time with a time zone"
-    )
+    raise ValueError(f"has the bound {value!r}, not a number, a date or a time with a time zone")
 
 
 def _length_bound(value: Any) -> str:
@@ -228,9 +224,7 @@ def _condition(expectation: Expectation) -> str:
         raise ValueError('has "mostly", but every row that breaks a quarantine rule is quarantined')
     allowed, to_sql = _TYPES[type_]
     if unknown := kwargs.keys() - allowed - {"mostly"}:
-        raise ValueError(
-            f"has {sorted(unknown)}, but a quarantine rule takes only {sorted(allowed)}"
-        )
+        raise ValueError(f"has {sorted(unknown)}; a quarantine rule takes only {sorted(allowed)}")
     try:
         return to_sql(kwargs)
     except KeyError as missing:

@@ -65,9 +65,7 @@ def session() -> SparkSession:
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
-        raise UsageError(
-            "There is no Spark session. Start one with medallion.spark_session()."
-        ) from None
+        raise UsageError("No Spark session: start one with medallion.spark_session().") from None
 
 
 def keep(query: StreamingQuery) -> StreamingQuery:

@@ -28,9 +28,8 @@ def refuse_invalid_bar(df: DataFrame, bar: str | None) -> None:
     """Raise UsageError if `bar` is not a column of numbers."""
     numbers = [field.name for field in df.schema if isinstance(field.dataType, NumericType)]
     if bar is not None and bar not in numbers:
-        raise UsageError(
-            f"bar={bar!r} is not a column of numbers; these are {', '.join(numbers) or 'none'}."
-        )
+        known = ", ".join(numbers) or "none"
+        raise UsageError(f"bar={bar!r} is not a column of numbers; these are {known}.")
 
 
 def draw_table(df: DataFrame, most_rows: int, bar: str | None, newest: bool = False) -> Table:

@@ -46,10 +46,8 @@ def named_trigger(name: str) -> dict[str, Any]:
     try:
         duration = Duration.parse(interval)
     except ValueError:
-        raise UsageError(
-            f"There is no trigger {name!r}: use {', '.join(_TRIGGERS)} or an interval such as "
-            "'4 seconds'."
-        ) from None
+        known = ", ".join(_TRIGGERS)
+        raise UsageError(f"There is no trigger {name!r}: use {known} or '4 seconds'.") from None
     return {"processingTime" if interval == words else "continuous": duration.text}
 
 
