@@ -57,22 +57,27 @@ def test_a_mapping_in_braces_is_refused() -> None:
         entry.add_entries("sources: {a: {b: 1}}\n", {"sources": ["c:", "  d: 1"]})
 
 
-def test_floating_point_keys_are_text(conf: Path) -> None:
-    """Without a column like a key, all are keys; silver refuses floating-point ones."""
+def test_rows_without_a_key(conf: Path) -> None:
+    """Only equal rows are duplicates: also those that differ in a null or a number are two."""
     csv, lines = conf.parents[1] / "b.csv", conf.parents[1] / "b.json"
-    csv.write_text("shop,amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
-    lines.write_text('{"shop": "north", "amount": 1.5, "time": "2026-05-01T10:00:00Z"}\n')
-    assert main.main(["add", "csv", str(csv)]) == 0
-    assert main.main(["add", "sales", str(lines)]) == 0
-    assert load().sources["csv"].hints == {"amount": "double"}
-    assert load().sources["csv"].keys == ("shop", "amount_as_text", "time")
-    source = load().sources["sales"]
-    assert source.keys == ("shop", "amount_as_text", "time")
-    assert source.silver["amount_as_text"] == "cast(amount as string)"
-    assert source.silver["amount"] == "amount"
-    csv.write_text("north,1.5,2026-05-01T10:00:00Z\n")  # without a header: schema has a double
-    assert main.main(["add", "typed", str(csv)]) == 1
-    assert load().sources["typed"].keys == ("column_1", "column_2_as_text", "column_3")
+    csv.write_text("shop,The amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
+    lines.write_text('{"shop": {"name": "north", "zip": 1}, "time": "2026-05-01T10:00:00Z"}\n')
+    for name, file in (("csv", csv), ("lines", lines)):
+        assert main.main(["add", name, str(file)]) == 0
+        source = load().sources[name]
+        assert source.keys == ("row_digest", "time")
+        fields = "shop, time" if name == "lines" else "shop, The_amount, time"
+        assert source.silver["row_digest"] == f"sha2(to_json(struct({fields})), 256)"
+    assert load().sources["csv"].hints == {"The amount": "double"}
+
+
+def test_rows_without_a_key_and_a_time(conf: Path) -> None:
+    """The time of ingestion is the same for all rows of a batch, so it is no key."""
+    (conf.parents[1] / "a.log").write_text("GET /health\nGET /health\n")
+    assert main.main(["add", "log", str(conf.parents[1] / "a.log")]) == 0
+    source = load().sources["log"]
+    assert source.keys == ("no_key", "ingested_at")
+    assert source.silver["no_key"] == "cast(null as string)"
 
 
 def test_add_writes_the_entry_and_lands(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +117,27 @@ def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
         "column_2": "timestamp",
         "column_3": "string",  # a code: its zeros would be lost
     }
+
+
+def test_fields_with_names_of_medallion(conf: Path) -> None:
+    file = conf.parents[1] / "a.json"
+    file.write_text('{"id": 1, "at": "2026-05-01", "_source_file": "x", "_ingested_at": "y"}\n')
+    assert main.main(["add", "new", str(file)]) == 0
+    assert list(load().sources["new"].silver) == ["id", "at"]
+    assert "columns of these names: _ingested_at, _source_file" in conf.read_text()
+
+
+def test_two_schemas_are_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = conf.parents[1] / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("customer_id,name\n1,x\n")
+    (folder / "b.csv").write_text("order_id,customer_id,amount\n1,1,1.5\n")
+    (folder / "empty.csv").touch()
+    assert main.main(["add", "new", str(folder), "--land"]) == 1
+    assert "two: a.csv and b.csv have other fields" in capsys.readouterr().err
+    (folder / "c").write_bytes(b"")
+    with pytest.raises(UsageError, match="the file is empty"):
+        entry.inspect_files("new", input_files([str(folder / "c")]))
 
 
 def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:

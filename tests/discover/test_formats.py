@@ -47,6 +47,11 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         "# made by x\nid,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
         {"comment": "#"},
     ),
+    "names of a log": (
+        "#Version: 1.0\n#Fields: c-ip at cs(Agent)\n"
+        + "".join(f"10.0.0.{n}\t{at}\tx y\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": "\t", "comment": "#", "header": False},
+    ),
     "nulls": (
         "id,at,n\n" + "".join(f"{n},{at},NULL\n" for n, at in enumerate(NUMBERED)),
         {"nullValue": "NULL"},
@@ -206,7 +211,7 @@ def test_typed_formats(tmp_path: Path) -> None:
     [
         (b"", "the file is empty"),
         (b"\x89PNG\r\n\x1a\n\0\0\0", "a PNG picture"),
-        (b"PAR1....", "unreadable parquet file"),
+        (b"PAR1....", "cannot be read: truncated, or not Parquet"),
         (b"\0\0\0\0\x07abc", "framed messages of a schema registry"),
         (b"\x01\0\0\0abc\0", "neither text nor Parquet, ORC or Avro"),
         (b"SQLite format 3\0", "a database of SQLite"),

@@ -24,8 +24,13 @@ gold: {}
 """
 # The file: settings, columns of silver, event time with its reason, keys.
 EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
-    "docker.json": ({}, {"log": "log", "stream": "stream", "time": "time"}, "ISO 8601", ["log"]),
-    "serilog.clef.json": ({}, {"t": "`@t`", "path": "Path"}, "ISO 8601", ["t", "mt"]),
+    "docker.json": (
+        {},
+        {"log": "log", "stream": "stream", "time": "time"},
+        "ISO 8601",
+        ["row_digest"],
+    ),
+    "serilog.clef.json": ({}, {"t": "`@t`", "path": "Path"}, "ISO 8601", ["row_digest", "t"]),
     "zeek-conn.json": (
         {"hints": {"ts": "timestamp_seconds"}},
         {"ts": "ts", "id_orig_h": "id_orig_h", "conn_state": "conn_state"},

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import combinations
 from typing import Any
 
@@ -106,7 +107,8 @@ def infer_columns(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], l
         has_types: False if strings may be values of other types, as in CSV.
     """
     columns, empty = list[Column](), list[str]()
-    names = {"window_start", "window_end", "ingested_at"}  # columns of gold, and the event time
+    # Columns of gold, and those that an entry may add.
+    names = {"window_start", "window_end", "ingested_at", "row_digest", "no_key"}
     for path, values in _leaves(rows, ()):
         if not values:
             empty.append(".".join(path))
@@ -154,7 +156,7 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"
     ):
         return "double"
-    nested = {"struct": dict, "array": list}
+    nested = {"struct": dict, "array": list, "decimal": Decimal}
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
 
 

@@ -23,9 +23,11 @@ from medallion.discover.files import InputFile, NoRowsError
 from medallion.discover.formats import MAX_ROWS, Description, describe_file
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, FULL_TIMES, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, printable
 
 _MAX_INSPECTED = 20  # files
+_TAKEN = {*TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS, FULL_TIMES}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 _TIME_SQL = {
@@ -65,22 +67,19 @@ class NewSource:
 
     @property
     def key_names(self) -> list[str]:
-        """The silver columns of the keys; without a candidate, all without nulls."""
-        scalars = ("string", "long", "double", "boolean", "timestamp")
-        keys = self.keys[0] if self.keys else self._complete(*scalars)
-        in_text = {column.name: f"{column.name}_as_text" for column in self.text_keys}
-        names = [in_text.get(column.name, column.name) for column in keys]
-        return list(dict.fromkeys([*names, self.event_time]))  # keys must have the event time
+        """The silver columns of the keys."""
+        keys = [column.name for column in self.keys[0]] if self.keys else self.own_key[:1]
+        return list(dict.fromkeys([*keys, self.event_time]))
 
     @property
-    def text_keys(self) -> list[Column]:
-        """The columns whose text is a key, since floating-point numbers cannot be one."""
-        return [] if self.keys else self._complete("double")
-
-    def _complete(self, *types: str) -> list[Column]:
-        """Return the columns of these types without nulls."""
-        rows = len(self.description.rows)
-        return [c for c in self.columns if len(c.values) == rows and c.type in types]
+    def own_key(self) -> tuple[str, str, str]:
+        """The name, SQL and reason of the key of a source without a candidate."""
+        if not self.times:
+            return "no_key", "cast(null as string)", "no row is a duplicate: a key is null"
+        fields = {column.path[:1]: column for column in self.columns}
+        names = [replace(column, path=path).sql for path, column in fields.items()]
+        reason = "no column looks like a key: only rows that are equal are duplicates"
+        return "row_digest", f"sha2(to_json(struct({', '.join(names)})), 256)", reason
 
 
 def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
@@ -109,6 +108,11 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     settings = dict(first.settings)
     if files[0].partitions:
         settings["partition_columns"] = list(files[0].partitions)
+    reasons = list(first.reasons)
+    if taken := {name for row in rows for name in row if name in _TAKEN}:
+        rows = [{name: row[name] for name in row if name not in taken} for row in rows]
+        names = ", ".join(sorted(taken))
+        reasons.append(f"only in _rescued_data, as medallion has columns of these names: {names}")
     columns, empty = _columns.infer_columns(rows, first.format != "csv")
     if "schema" in settings:  # of files without a header
         types = {column.path[0]: column.type for column in columns}
@@ -120,7 +124,7 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         choices.append(f"the format of {times[0][0].name}: {times[0][1].hint} or {other}")
     choices += filter(None, [_different_fields(descriptions)])
     keys = _columns.key_candidates(columns, len(rows))
-    description = replace(first, rows=rows, settings=settings, choices=choices)
+    description = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)
     return NewSource(name, files, description, columns, empty, times, keys)
 
 
@@ -130,7 +134,7 @@ def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> 
     names = set().union(*description.rows)
     for file, each in others:
         fields = set().union(*each.rows)
-        if 2 * len(names & fields) < min(len(names), len(fields)):
+        if 2 * len(names & fields) <= min(len(names), len(fields)):
             return f"one source, or two: {first.path.name} and {file.path.name} have other fields"
     return None
 
@@ -173,10 +177,9 @@ def source_entry(source: NewSource) -> list[str]:
     comments = [f"medallion add, from {counted(len(source.files), 'file')}: {names}"]
     comments += [*description.reasons, *(f"choose: {choice}" for choice in description.choices)]
     silver = [_silver_line(column, source) for column in source.columns]
-    silver += [
-        f"{column.name}_as_text: {_yaml_scalar(f'cast({column.sql} as string)')} # for the keys"
-        for column in source.text_keys
-    ]
+    key_name, key_sql, key_reason = source.own_key
+    if not source.keys:
+        silver.append(f"{key_name}: {_yaml_scalar(key_sql)}")
     if source.times:
         (_, time_format), *others = source.times
         time_reason = f"{time_format.reason}, {min(time_format.times)} to {max(time_format.times)}"
@@ -184,12 +187,9 @@ def source_entry(source: NewSource) -> list[str]:
             time_reason += f"; or {', '.join(column.name for column, _ in others[:5])}"
     else:
         silver.append("ingested_at: _ingested_at")
-        time_reason = "no event time found: the time of ingestion, so duplicates are not found"
+        time_reason = "no event time found: the time of ingestion"
     if source.empty:
         silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
-    key_reason = (
-        "no column looks like a key: only rows that are equal in all of these are duplicates"
-    )
     if source.keys:
         names, *more = (" and ".join(c.name for c in each) for each in source.keys[:4])
         key_reason = f"{names}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"

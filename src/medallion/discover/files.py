@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from glob import glob
 from pathlib import Path
+from urllib.parse import unquote
 
 from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
@@ -39,7 +40,7 @@ class InputFile:
     def partitions(self) -> dict[str, str]:
         """The values of directories such as `date=2026-05-01`, by name."""
         parts = (part.partition("=") for part in self.target.parent.parts)
-        return {name: value for name, equals, value in parts if name and equals}
+        return {name: unquote(value) for name, equals, value in parts if name and equals}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from medallion.discover.files import NoRowsError, Sample, read_sample
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
 from medallion.ingest.files.decode import csv_reader, header_names
+from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.storage.text import counted
 
 MAX_ROWS = 2000
@@ -29,6 +30,7 @@ _DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
 _BLANK = re.compile(r"\s*")
+_LOG_FIELDS = re.compile("^#Fields:(.+)", re.MULTILINE)  # of W3C's extended log format
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 # The starts of text, in lower case, that has no rows for a table.
 _REFUSED = {
@@ -204,8 +206,10 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     from clevercsv import Error, Sniffer  # right on decimal commas without header, unlike csv's
 
     options: dict[str, Any] = {}
+    log_fields = list[str]()
     if text.startswith("#"):
         options["comment"] = "#"
+        log_fields = " ".join(_LOG_FIELDS.findall(text)[:1]).split()
         text = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
     is_named = any(suffix.lower() in (".csv", ".tsv") for suffix in path.suffixes)
     try:
@@ -241,7 +245,7 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if valid[0][1] is not first and "comment" not in options:
         options["skipRows"] = valid[0][0]
         reason += f"; {counted(valid[0][0], 'line')} before them"
-    return _describe_csv_rows([row for _, row in valid], options, reason)
+    return _describe_csv_rows([row for _, row in valid], options, reason, log_fields)
 
 
 def _split_csv(
@@ -276,13 +280,16 @@ def _split_csv(
     return rows, widths.most_common(1)[0][0] if widths else 0
 
 
-def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
+def _describe_csv_rows(
+    rows: list[list[str]], options: dict[str, Any], reason: str, log_fields: list[str]
+) -> Description:
     """Return the description of CSV rows, with their header and word for null.
 
     Args:
         rows: rows of equal length; the first may be the header.
         options: reader options, to which `header` and `nullValue` are added.
         reason: the reason for the delimiter.
+        log_fields: the names in a comment of a log.
     """
     names = header_names(rows[0])
     settings: dict[str, Any] = {"options": options} if options else {}
@@ -292,12 +299,16 @@ def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: s
         name and data and all(row[number] and is_value(row[number]) for row in data)
         for number, name in enumerate(rows[0])
     )
-    if not are_names or any(map(is_value, rows[0])):
+    if len(log_fields) == len(names):
+        data, names = rows, header_names(log_fields)
+        reasons.append("the names are those of #Fields")
+    elif not are_names or any(map(is_value, rows[0])):
         data, names = rows, [f"column_{number}" for number in range(1, len(names) + 1)]
-        options["header"] = False
-        settings = {"options": options, "schema": dict.fromkeys(names, "string")}
         reasons.append("no header: the first row looks like data")
         choices.append("the names of the columns in schema: the files have no header")
+    if data is rows:
+        options["header"] = False
+        settings = {"options": options, "schema": dict.fromkeys(names, "string")}
     words = Counter(value for row in data for value in row if value in _NULLS)
     if words:
         options["nullValue"] = words.most_common(1)[0][0]
@@ -311,8 +322,10 @@ def _typed_rows(path: Path, file_format: str) -> list[Row]:
     """Return the first rows of a Parquet, ORC or Avro file.
 
     Raises:
-        UsageError: the file is corrupt.
+        UsageError: the file is corrupt, or Spark cannot read it.
     """
+    if reason := unreadable_typed_reason(path, file_format):
+        raise UsageError(f"{path}: {reason}.")
     try:
         with path.open("rb") as file:
             if file_format == "parquet":

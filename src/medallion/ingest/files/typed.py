@@ -121,7 +121,7 @@ def _misread_parquet_reason(path: Path) -> str | None:
         if str(field.type) == "timestamp[ns]" and _has_nanoseconds(path, field.name):
             return (
                 f"its column {field.name} has timestamps of nanoseconds, which Spark truncates to "
-                "microseconds: write it as microseconds, or as text"
+                "microseconds: write it as microseconds (coerce_timestamps of pandas), or as text"
             )
     return None
 
