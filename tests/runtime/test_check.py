@@ -186,6 +186,14 @@ def test_folders_and_files(project: Project) -> None:
     assert result.exit_status == 1
 
 
+def test_hints_for_a_field_of_a_column(project: Project) -> None:
+    project.learn(time="timestamp", shop="string", user="struct<age:string>")
+    project.document["sources"]["sales"]["hints"] = {"user.age": "long", "some.thing": "long"}
+    (attention,) = project.check().attention
+    assert "hints.user.age is not a column" in attention
+    assert "user: struct<age:string>. Or cast user.age in silver" in attention
+
+
 def test_files_that_would_wait(project: Project) -> None:
     project.document["sources"]["sales"]["format"] = "csv"
     project.land("sales/a.json", "time,shop\n2026-05-01,x")

@@ -171,6 +171,8 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
     event_time = (source.event_time,) if source.event_time else ()
     node.refuse_unknown_columns("event_time", event_time, source.silver)
     node.refuse_unknown_columns("keys", source.keys, source.silver)
+    if not source.keys:
+        node.fail("keys", "must name a column; if no row is a duplicate, one that is always null")
     for column in source.keys:
         # The event time is exempt: rows without one use the time of their arrival.
         if column != source.event_time and (
@@ -184,8 +186,6 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
 
 
 def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
-    if not source.keys:
-        node.fail("keys", "must name a column: cdc keeps the rows of each key")
     for key in _WATERMARK_KEYS:
         if key in node.value:
             node.fail(key, "has no effect with cdc: remove it")

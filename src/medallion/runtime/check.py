@@ -207,6 +207,13 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     columns = known_columns(config, source)
     if columns is None or source.is_debezium:  # it names columns of the row in the envelope
         return
+    for hint in source.hints:
+        column, dot, field_name = hint.partition(".")
+        if dot and column in columns and column not in source.hints:
+            result.attention.append(
+                f"sources.{source.name}.hints.{hint} is not a column: hints are for whole columns, "
+                f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
+            )
     expressions = {f"silver.{column}": sql for column, sql in source.silver.items()}
     if cdc := source.cdc:
         expressions["cdc.sequence_by"] = cdc.sequence_by
