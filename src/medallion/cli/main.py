@@ -158,18 +158,13 @@ def _parser() -> argparse.ArgumentParser:
     schema = add("schema", "show the versions of a source's schema, and their differences")
     schema.add_argument("source", help=_SOURCE)
     audit = add("audit", "balance the rows of every source")
-    audit.add_argument(
-        "--deep",
-        action="store_true",
-        help="count every file and table again, and compare each row with the layer before",
-    )
+    _flag(audit, "--deep", "count files and tables again, and compare rows with the layer before")
     _add_report(add("report", "write one HTML page with charts: gold, balance, quality, runs"))
     backfill = add("backfill", "ingest files from any path once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
-    backfill.add_argument(
-        "path", type=_given, help="a file, a folder with its subfolders, or a topic"
-    )
-    _add_refresh(add("refresh", "rebuild a table, or publish it again", has_json=False))
+    backfill.add_argument("path", type=_given, help="a file, a folder with subfolders, or a topic")
+    refresh = add("refresh", "rebuild a table, or publish it again", has_json=False)
+    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
     _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
     _add_replay(add("replay", "move quarantined rows that pass the current rules to silver"))
     add("maintain", "compact the tables, and remove old files and commits")
@@ -183,17 +178,16 @@ def _given(text: str) -> str:
     return text
 
 
+def _flag(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    parser.add_argument(name, action="store_true", help=text)
+
+
 def _add_add(add: argparse.ArgumentParser) -> None:
     add.add_argument("name", help="the new source, such as sales")
-    add.add_argument(
-        "paths",
-        nargs="+",
-        type=_given,
-        metavar="PATH",
-        help="files, folders or globs in quotes",
-    )
-    add.add_argument("--dry-run", action="store_true", help="print the entry and write nothing")
-    add.add_argument("--land", action="store_true", help="copy the files to landing as well")
+    paths = "files, folders or globs in quotes"
+    add.add_argument("paths", nargs="+", type=_given, metavar="PATH", help=paths)
+    _flag(add, "--dry-run", "print the entry and write nothing")
+    _flag(add, "--land", "copy the files to landing as well")
 
 
 def _add_setup(setup: argparse.ArgumentParser) -> None:
@@ -202,69 +196,40 @@ def _add_setup(setup: argparse.ArgumentParser) -> None:
 
 
 def _add_report(report: argparse.ArgumentParser) -> None:
-    report.add_argument(
-        "--output",
-        type=_given,
-        metavar="FILE",
-        help="file of the page (default: _report.html in the root)",
-    )
-    report.add_argument(
-        "--serve",
-        nargs="?",
-        type=int,
-        const=8321,
-        metavar="PORT",
-        help="show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C",
-    )
-
-
-def _add_refresh(refresh: argparse.ArgumentParser) -> None:
-    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+    file = "file of the page (default: _report.html in the root)"
+    report.add_argument("--output", type=_given, metavar="FILE", help=file)
+    page = "show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C"
+    report.add_argument("--serve", nargs="?", type=int, const=8321, metavar="PORT", help=page)
 
 
 def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("table", help="such as quarantine.event")
-    replay.add_argument(
-        "--where",
-        metavar="SQL",
-        type=_given,
-        help="only rows for which this is true; `_failed_rules` has the names of broken rules",
-    )
-    replay.add_argument(
+    rows = "only rows for which this is true; `_failed_rules` has the names of broken rules"
+    replay.add_argument("--where", metavar="SQL", type=_given, help=rows)
+    _flag(
+        replay,
         "--rescued",
-        action="store_true",
-        help="also rows with rescued values that today's schema has columns for: rewrites bronze, "
-        "and rebuilds silver and gold",
+        "also rows with rescued values that today's schema has columns for: rewrites bronze, and "
+        "rebuilds silver and gold",
     )
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument(
-        "layer",
-        choices=(*LAYERS, PUBLISH),
-        help="publish: the changes of gold tables with `publish`",
-    )
-    run.add_argument(
-        "--trigger",
-        default="available-now",
-        help="available-now (default), or an interval such as '4 seconds' to keep running",
-    )
+    layer = "publish: the changes of gold tables with `publish`"
+    run.add_argument("layer", choices=(*LAYERS, PUBLISH), help=layer)
+    trigger = "available-now (default), or an interval such as '4 seconds' to keep running"
+    run.add_argument("--trigger", default="available-now", help=trigger)
 
 
 def _add_sql(sql: argparse.ArgumentParser) -> None:
-    sql.add_argument(
-        "statement",
-        nargs="*",
-        metavar="STATEMENT",
-        help='in quotes, such as "SELECT * FROM gold.device_counts"; without one, a terminal gets '
-        "a prompt, and else standard input is read",
+    statement = (
+        'in quotes, such as "SELECT * FROM gold.device_counts"; without one, a terminal gets a '
+        "prompt, and else standard input is read"
     )
+    sql.add_argument("statement", nargs="*", metavar="STATEMENT", help=statement)
     sql.add_argument("-f", "--file", type=_given, help="run the statements of a file (- for stdin)")
-    sql.add_argument(
-        "--as-of",
-        metavar="TIME|VERSION",
-        help="read the tables as they were, such as 2026-05-01T12:00 (UTC) or version 12",
-    )
+    as_of = "read the tables as they were, such as 2026-05-01T12:00 (UTC) or version 12"
+    sql.add_argument("--as-of", metavar="TIME|VERSION", help=as_of)
     forms = sql.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help=_JSON)
     forms.add_argument("--csv", action="store_true", help="print CSV with a header")
@@ -272,76 +237,43 @@ def _add_sql(sql: argparse.ArgumentParser) -> None:
 
 
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:
-    nightly.add_argument(
-        "--accept",
-        metavar="EXPECTATION",
-        action="append",
-        default=[],
-        help="let rows pass that this expectation blocks (may be repeated)",
-    )
-    nightly.add_argument(
-        "--trigger",
-        choices=("available-now",),
-        default="available-now",
-        help="`available-now` only; to keep running use `medallion stream`",
-    )
+    rows = "let rows pass that this expectation blocks (may be repeated)"
+    nightly.add_argument("--accept", metavar="EXPECTATION", action="append", default=[], help=rows)
+    now, trigger = "available-now", "only this; to keep running use `medallion stream`"
+    nightly.add_argument("--trigger", choices=(now,), default=now, help=trigger)
 
 
 def _add_erase(erase: argparse.ArgumentParser) -> None:
-    erase.add_argument(
-        "table", nargs="?", help="a silver table; without it, an interrupted erasure is completed"
-    )
-    erase.add_argument(
-        "--where", metavar="SQL", help='the rows, such as "customer_id = 42", in Spark SQL'
-    )
-    erase.add_argument(
-        "--cascade",
-        action="store_true",
-        help="also erase them from bronze, quarantine and files, and rebuild what follows",
-    )
-    erase.add_argument("--dry-run", action="store_true", help="count the rows and change nothing")
-    erase.add_argument(
-        "--purge",
-        action="store_true",
-        help="remove older versions of the tables at once, and publish gold again",
-    )
-    erase.add_argument(
-        "--archive",
-        choices=("rewrite", "delete"),
-        default="rewrite",
-        help="rewrite files without the rows (default), or delete the files that have some",
-    )
+    table = "a silver table; without it, an interrupted erasure is completed"
+    erase.add_argument("table", nargs="?", help=table)
+    rows = 'the rows, such as "customer_id = 42", in Spark SQL'
+    erase.add_argument("--where", metavar="SQL", help=rows)
+    _flag(erase, "--cascade", "also from bronze, quarantine and files; rebuild what follows")
+    _flag(erase, "--dry-run", "count the rows and change nothing")
+    _flag(erase, "--purge", "remove older versions of the tables at once, and publish gold again")
+    files = "rewrite files without the rows (default), or delete the files that have some"
+    choices = ("rewrite", "delete")
+    erase.add_argument("--archive", choices=choices, default="rewrite", help=files)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
-    files.add_argument(
-        "pattern", nargs="?", default="*", help="glob of landed or current paths, such as '*x.json'"
-    )
+    paths = "glob of landed or current paths, such as '*x.json'"
+    files.add_argument("pattern", nargs="?", default="*", help=paths)
     files.add_argument("--source", help="only files of this source")
     states = "pending, ingested, unreadable, rejected, replaced, vanished or archived"
     files.add_argument("--state", help=f"only files in this state: {states}")
-    files.add_argument(
-        "--dismiss",
-        metavar="PATTERN",
-        type=_given,
-        help="acknowledge rejected, waiting or changed files: runs no longer report them",
-    )
+    dismissed = "acknowledge rejected, waiting or changed files: runs no longer report them"
+    files.add_argument("--dismiss", metavar="PATTERN", type=_given, help=dismissed)
 
 
 def _add_land(land: argparse.ArgumentParser) -> None:
     land.add_argument("--source", help="land for this source only (default: all)")
     land.add_argument("--batches", type=int, default=1, help="number of batches (default: 1)")
-    land.add_argument(
-        "--files", type=int, default=2, help="files of each source in a batch (default: 2)"
-    )
-    land.add_argument(
-        "--rows", type=int, default=1000, help="rows of each source in a batch (default: 1000)"
-    )
+    land.add_argument("--files", type=int, default=2, help="files of a source (default: 2)")
+    land.add_argument("--rows", type=int, default=1000, help="rows of a source (default: 1000)")
     land.add_argument("--seed", type=int, default=1, help="seed of the random data (default: 1)")
-    land.add_argument("--dirty", action="store_true", help="add counted defects")
-    land.add_argument(
-        "--sample", action="store_true", help="land the sample files, once, instead of new ones"
-    )
+    _flag(land, "--dirty", "add counted defects")
+    _flag(land, "--sample", "land the sample files, once, instead of new ones")
     generator_options = ("source", "batches", "files", "rows", "seed", "dirty")
     land.set_defaults(
         generator_options={name: land.get_default(name) for name in generator_options}
