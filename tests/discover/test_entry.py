@@ -135,9 +135,10 @@ def test_two_schemas_are_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
     (folder / "empty.csv").touch()
     assert main.main(["add", "new", str(folder), "--land"]) == 1
     assert "two: a.csv and b.csv have other fields" in capsys.readouterr().err
-    (folder / "c").write_bytes(b"")
-    with pytest.raises(UsageError, match="the file is empty"):
-        entry.inspect_files("new", input_files([str(folder / "c")]))
+    for text in ("", "\n", "id,at\n"):
+        (folder / "empty.csv").write_text(text)
+        with pytest.raises(UsageError, match=r"empty\.csv: no rows"):
+            entry.inspect_files("new", input_files([str(folder / "empty.csv")]))
 
 
 def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:

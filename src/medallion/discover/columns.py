@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import combinations
 from typing import Any
 
 from medallion.storage.table_specs import column_name
@@ -238,23 +237,20 @@ def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, 
     )
 
 
-def key_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, ...]]:
-    """Return columns, or pairs of columns, that identify a row of the sample, the best first.
+def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
+    """Return the columns that identify a row of the sample, the best first.
 
-    One of them must be named like a key: other columns may be unique in a sample by chance.
+    They are named like keys: other columns, and pairs, may be unique in a sample by chance, and
+    rows with equal keys are dropped.
 
     Args:
         columns: all columns.
         rows: number of rows.
     """
-    plain = [c for c in columns if c.type in ("string", "long") and len(c.values) == rows]
-    named = [column for column in plain if _KEY_NAME.search(column.words)]
-    singles = [(column,) for column in sorted(named, key=lambda column: len(column.path))]
-    pairs = [pair for pair in combinations(plain[:12], 2) if {*pair} & {*named}]
-    unique: list[tuple[Column, ...]] = [each for each in singles if _is_unique(each)]
-    return unique or [pair for pair in pairs if _is_unique(pair)]
-
-
-def _is_unique(columns: Sequence[Column]) -> bool:
-    values = list(zip(*(map(str, column.values) for column in columns), strict=True))
-    return len({*values}) == len(values)
+    unique = (
+        column
+        for column in columns
+        if column.type in ("string", "long") and len({*map(str, column.values)}) == rows
+    )
+    named = (column for column in unique if _KEY_NAME.search(column.words))
+    return sorted(named, key=lambda column: len(column.path))

@@ -19,7 +19,7 @@ from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
 from medallion.discover import columns as _columns
 from medallion.discover.columns import Column, TimeFormat
-from medallion.discover.files import InputFile, NoRowsError
+from medallion.discover.files import InputFile
 from medallion.discover.formats import MAX_ROWS, Description, describe_file
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
@@ -58,7 +58,7 @@ class NewSource:
     columns: list[Column]
     empty: list[str]
     times: list[tuple[Column, TimeFormat]]
-    keys: list[tuple[Column, ...]]
+    keys: list[Column]
 
     @property
     def event_time(self) -> str:
@@ -68,8 +68,8 @@ class NewSource:
     @property
     def key_names(self) -> list[str]:
         """The silver columns of the keys."""
-        keys = [column.name for column in self.keys[0]] if self.keys else self.own_key[:1]
-        return list(dict.fromkeys([*keys, self.event_time]))
+        key = self.keys[0].name if self.keys else self.own_key[0]
+        return list(dict.fromkeys([key, self.event_time]))
 
     @property
     def own_key(self) -> tuple[str, str, str]:
@@ -89,14 +89,10 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         UsageError: a file cannot be read, or has another format than the first.
     """
     rows: list[dict[str, Any]] = []
-    descriptions, without_rows = [], list[UsageError]()
-    for file in files[:_MAX_INSPECTED]:
-        try:
-            descriptions.append((file, describe_file(file.path)))
-        except NoRowsError as error:
-            without_rows.append(error)
+    some = files[:_MAX_INSPECTED]
+    descriptions = [(file, each) for file in some if (each := describe_file(file.path)).rows]
     if not descriptions:
-        raise without_rows[0]
+        raise UsageError(f"{files[0].path}: no rows; add a source from files with rows.")
     first = descriptions[0][1]
     for file, each in descriptions:
         if _format_summary(each) != _format_summary(first):
@@ -114,9 +110,6 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         names = ", ".join(sorted(taken))
         reasons.append(f"only in _rescued_data, as medallion has columns of these names: {names}")
     columns, empty = _columns.infer_columns(rows, first.format != "csv")
-    if "schema" in settings:  # of files without a header
-        types = {column.path[0]: column.type for column in columns}
-        settings["schema"] = {name: types.get(name, "string") for name in settings["schema"]}
     times = _columns.time_candidates(columns, len(rows))
     settings |= _type_settings(first.format, settings, columns, times)
     choices = list(first.choices)
@@ -157,7 +150,8 @@ def _type_settings(
     """
     key = "schema" if "schema" in settings else "hints"
     fields = [c for c in columns if c.path[0] not in settings.get("partition_columns", ())]
-    types = ("long", "double", "boolean") if file_format == "csv" else ()
+    types: tuple[str, ...] = ("long", "double", "boolean") if file_format == "csv" else ()
+    types += ("timestamp",) if key == "schema" else ()  # else it is inferred
     hints = {c.path[0]: c.type for c in fields if c.type in types}
     hints |= {c.path[0]: each.hint for c, each in times if each.hint and not c.is_nested}
     return {key: {**settings.get(key, {}), **hints}} if hints else {}
@@ -191,8 +185,8 @@ def source_entry(source: NewSource) -> list[str]:
     if source.empty:
         silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
     if source.keys:
-        names, *more = (" and ".join(c.name for c in each) for each in source.keys[:4])
-        key_reason = f"{names}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
+        first, *more = (column.name for column in source.keys[:4])
+        key_reason = f"{first}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
     lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {description.format}"]
     lines += [*_yaml_lines(description.settings), "silver:", *(f"  {line}" for line in silver)]
     lines += [f"event_time: {source.event_time} # {time_reason}"]
@@ -337,7 +331,7 @@ def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str
         "event_times": [
             {"column": c.name, "format": time_format.reason} for c, time_format in source.times
         ],
-        "keys": [[column.name for column in each] for each in source.keys],
+        "keys": [[column.name] for column in source.keys],
         "choices": description.choices,
         "entries": {key: "\n".join(lines) for key, lines in entries.items()},
     }

@@ -25,10 +25,6 @@ _CODECS = {
 }
 
 
-class NoRowsError(UsageError):
-    """A file without rows: others may show what its source is like."""
-
-
 @dataclass(frozen=True)
 class InputFile:
     """A file of a new source, and its path below the source's directory in landing."""
@@ -82,7 +78,6 @@ def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
     """Return the decompressed start of a file; of a zip archive, that of its first member.
 
     Raises:
-        NoRowsError: the file is empty.
         UsageError: its compressed data is corrupt.
     """
     codec = _codec(path)
@@ -90,8 +85,6 @@ def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
         data = _unpacked_start(path, codec, size + 1)
     except (ContentError, *READ_ERRORS) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
-    if not data.strip():
-        raise NoRowsError(f"{path}: the file is empty; add a source from files with rows.")
     return Sample(data[:size], codec, len(data) <= size)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from medallion.config.model import ReaderOptions
 from medallion.discover.columns import Row, is_value
-from medallion.discover.files import NoRowsError, Sample, read_sample
+from medallion.discover.files import Sample, read_sample
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
 from medallion.ingest.files.decode import csv_reader, header_names
@@ -36,7 +36,6 @@ _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 _REFUSED = {
     "<?xml": "XML: convert it to JSON or CSV",
     "<!doctype html": "a page in HTML, such as a login or an error in place of the data",
-    "<html": "a page in HTML, such as a login or an error in place of the data",
     "version https://git-lfs": "a pointer of Git LFS, not the data: fetch it with git lfs pull",
 }
 
@@ -61,10 +60,9 @@ class Description:
 
 
 def describe_file(path: Path) -> Description:
-    """Return the format, settings and first rows of a file.
+    """Return the format, settings and first rows of a file; it may have no rows.
 
     Raises:
-        NoRowsError: the file has no rows.
         UsageError: the file has no format that can be ingested.
     """
     sample = read_sample(path)
@@ -74,8 +72,6 @@ def describe_file(path: Path) -> Description:
         description = Description(file_format, _typed_rows(path, file_format), reasons=reasons)
     else:
         description = _describe_text(sample, path)
-    if not description.rows:
-        raise NoRowsError(f"{path}: no rows; add a source from files with rows.")
     if sample.codec:
         description.reasons.append(f"compressed as {sample.codec[1:]}, by its first bytes")
         if path.suffix.lower() != sample.codec:
