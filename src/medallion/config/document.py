@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -92,9 +92,9 @@ def _read_text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
 
-def declared_keys(declared: type) -> dict[str, Any]:
-    """Return converter, expectation and default of each key that a dataclass declares."""
-    return {each.name: each.metadata["key"] for each in fields(declared) if each.metadata}
+def declared_keys(declared: type) -> dict[str, Field[Any]]:
+    """Return the keys that a dataclass declares by `values.key`, each with its field."""
+    return {each.metadata["name"] or each.name: each for each in fields(declared) if each.metadata}
 
 
 class Node:
@@ -163,11 +163,12 @@ class Node:
     def settings(self, declared: type) -> dict[str, Any]:
         """Return the values of the keys that the fields of a dataclass declare."""
         result = dict[str, Any]()
-        for name, (convert, expected, default) in declared_keys(declared).items():
+        for name, each in declared_keys(declared).items():
+            convert, expected, default = each.metadata["key"]
             if default is None:
-                result[name] = self.optional(name, convert, expected)
+                result[each.name] = self.optional(name, convert, expected)
             else:
-                result[name] = self.get(name, convert, expected, default)
+                result[each.name] = self.get(name, convert, expected, default)
         return result
 
     def parse(self, declared: type[T]) -> T:

@@ -79,11 +79,8 @@ class Socket:
     host: str = key(values.non_blank_string, "a host name", "localhost")
 
 
-STREAMS: Mapping[str, type[Kafka | Rate | Socket]] = {
-    "kafka": Kafka,
-    "rate": Rate,
-    "socket": Socket,
-}
+StreamConfig = Kafka | Rate | Socket
+STREAMS: Mapping[str, type[StreamConfig]] = {"kafka": Kafka, "rate": Rate, "socket": Socket}
 """Formats that are no files, each with the keys that only it has."""
 
 
@@ -127,14 +124,14 @@ class ReaderOptions:
         skip_rows: The number of lines before the header that are left out, in each file.
     """
 
-    delimiter: str = ","
-    header: bool | None = None
-    quote: str = '"'
-    escape: str | None = None
-    encoding: str = "utf-8"
-    comment: str | None = None
-    null_value: str | None = None
-    skip_rows: int = 0
+    delimiter: str = key(values.delimiter, values.DELIMITER, ",")
+    header: bool | None = key(values.boolean, values.BOOLEAN, None)
+    quote: str = key(values.quote, f"{values.SIGN}, or empty if there are no quotes", '"')
+    escape: str | None = key(values.csv_character, values.SIGN, None)
+    encoding: str = key(values.encoding, "an encoding that Python knows", "utf-8")
+    comment: str | None = key(values.csv_character, values.SIGN, None)
+    null_value: str | None = key(values.string, "a string", None, "nullValue")
+    skip_rows: int = key(values.one_of(range(10**6)), "a whole number", 0, "skipRows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +224,7 @@ class SourceConfig:
     max_line_bytes: int = key(values.size, "a size such as '16 MiB'", "16 MiB")
     max_files_per_trigger: int = key(values.count, values.COUNT, 1000)
     max_bytes_per_trigger: int = key(values.size, "a size such as '1 GiB'", "1 GiB")
-    stream: Kafka | Rate | Socket | None
+    stream: StreamConfig | None
     options: ReaderOptions
     record_path: str | None = key(values.field_path, values.FIELD_PATH, None)
     record_fields: tuple[str, ...]

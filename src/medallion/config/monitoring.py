@@ -52,10 +52,5 @@ def parse_on_failure(node: Node, variables: Mapping[str, str]) -> OnFailure:
         post = variables.get(variable[1])
         if post and not _URL.fullmatch(post):  # the message leaves the secret value out
             node.fail("post", f"names {variable[1]}, whose value is not a URL of http or https")
-    example = "a list such as [mail, -s, medallion, me@x.org]"
-    return OnFailure(
-        command=node.get("command", values.string_list, example, []),
-        post=post,
-        variable=variable[1] if variable else None,
-        details=node.get("details", values.boolean, values.BOOLEAN, False),
-    )
+    name = variable[1] if variable else None
+    return OnFailure(post=post, variable=name, **node.settings(OnFailure))

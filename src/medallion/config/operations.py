@@ -67,9 +67,9 @@ class OnFailure:
         variable: the variable of `post`, or None.
     """
 
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = key(values.string_list, "a list such as [mail, -s, x, me@x.org]", [])
     post: str | None = field(default=None, repr=False)
-    details: bool = False
+    details: bool = key(values.boolean, values.BOOLEAN, False)
     variable: str | None = None
 
     @property

@@ -35,12 +35,6 @@ _FILE_KEYS = (
     "record_path", "record_fields", "ignore", "partition_columns",
 )  # fmt: skip
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
-_DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
-_SIGN = "one character that is not a letter or digit"
-_CSV_OPTIONS = (
-    *("delimiter", "sep", "quote", "escape", "header", "encoding", "comment", "nullValue"),
-    "skipRows",
-)
 _PARTITIONS = "a list of columns such as [date, hour]"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
@@ -101,21 +95,14 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
     if file_format in TYPED_FORMATS:
         source.fail("options", f"is for the formats csv, json and text, not {file_format}")
     node = source.child("options")
-    node.allow_only(*(_CSV_OPTIONS if file_format == "csv" else ("encoding",)))
-    if "delimiter" in node.value and "sep" in node.value:
-        node.fail("sep", "is another name of delimiter: give one of them")
-    key = "sep" if "sep" in node.value else "delimiter"
-    options = ReaderOptions(
-        delimiter=node.get(key, values.delimiter, _DELIMITER, ","),
-        header=node.optional("header", values.boolean, values.BOOLEAN),
-        quote=node.get("quote", values.quote, f"{_SIGN}, or empty if there are no quotes", '"'),
-        escape=node.optional("escape", values.csv_character, _SIGN),
-        encoding=node.get("encoding", values.encoding, "an encoding that Python knows", "utf-8"),
-        comment=node.optional("comment", values.csv_character, _SIGN),
-        null_value=node.optional("nullValue", values.string, "a string"),
-        skip_rows=node.optional("skipRows", values.count, "a whole number above 0") or 0,
-    )
-    signs = {key: options.delimiter, "quote": options.quote, "comment": options.comment}
+    known = (*declared_keys(ReaderOptions), "sep") if file_format == "csv" else ("encoding",)
+    node.allow_only(*known)
+    if "sep" in node.value:
+        if "delimiter" in node.value:
+            node.fail("sep", "is another name of delimiter: give one of them")
+        node = Node({**node.value, "delimiter": node.value["sep"]}, node.file, node.path)
+    options = ReaderOptions(**node.settings(ReaderOptions))
+    signs = {"delimiter": options.delimiter, "quote": options.quote, "comment": options.comment}
     for name, other in combinations(signs, 2):
         if signs[name] and signs[name] == signs[other]:
             node.fail(name, f"is the same character as {other}")

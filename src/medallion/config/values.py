@@ -30,6 +30,8 @@ _PATTERN_LETTERS = {
 }
 BOOLEAN, COUNT = "true or false", "a whole number above 0"
 FIELD_PATH = "the name of a field, or a dotted path such as data.items"
+DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
+SIGN = "one character that is not a letter or digit"
 SERVERS = "a list such as [localhost:9092]"
 SQL, CONDITION = "a Spark SQL expression", "a condition in Spark SQL"
 COLUMNS = "columns with their types"
@@ -119,15 +121,18 @@ def fold_case(name: str) -> str:
     return "".join(letter.lower()[0] for letter in one)
 
 
-def key(convert: Callable[[Any], Any], expected: str, default: Any = ...) -> Any:
+def key(
+    convert: Callable[[Any], Any], expected: str, default: Any = ..., name: str | None = None
+) -> Any:
     """Return a field of a dataclass that is a key of pipeline.yaml; `Node.settings` reads it.
 
     Args:
         convert: returns the value, or raises ValueError or TypeError if it is invalid.
         expected: what the value must be, for messages and the reference.
         default: the default as pipeline.yaml spells it, or None; else the key is required.
+        name: the key, if it is not the name of the field.
     """
-    metadata = {"key": (convert, expected, default)}
+    metadata = {"key": (convert, expected, default), "name": name}
     if default is ...:
         return field(metadata=metadata)
     return field(default=None if default is None else convert(default), metadata=metadata)
