@@ -627,7 +627,7 @@ def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: Reade
         ({"options": {"sep": ";", "delimiter": ";"}}, "options.sep is another name of delimiter"),
         ({"options": {"header": "no"}}, "options.header must be true or false"),
         ({"options": {"header": False}, "schema": "infer"}, "options.header is false: give the"),
-        ({"options": {"sep": "|", "quote": "|"}}, "options.delimiter is the same character as quote"),
+        ({"options": {"sep": "|", "quote": "|"}}, "options.delimiter is the same character"),
         ({"options": {"quote": "''"}}, "options.quote must be one character"),
         ({"options": {"comment": "x"}}, "options.comment must be one character"),
         ({"options": {"encoding": "utf-9"}}, "options.encoding must be an encoding"),
