@@ -87,17 +87,12 @@ def nightly_failures(outcome: Outcome) -> list[str]:
     if names := dict.fromkeys(
         f.expectation for gate in outcome.gates for f in gate.blocking_failures
     ):
-        lines.append(
-            "the gold tables that these rows feed are blocked until the expectations pass: fix the "
-            "data or the rule and run nightly again, or let the rows through: medallion nightly "
-            "--accept "
-            f"{' --accept '.join(names)}"
-        )
+        accept = " --accept ".join(("medallion nightly", *names))
+        blocked = "the gold tables that these rows feed are blocked until the expectations pass"
+        lines.append(f"{blocked}: fix the data or the rule, or let the rows through: {accept}")
     for name in accounting.unbalanced(outcome.balances):
-        lines.append(
-            f"the balance of {name} does not add up: medallion audit --deep counts its files and "
-            "tables again, and names those that differ."
-        )
+        advice = "medallion audit --deep names the files and tables that differ"
+        lines.append(f"the balance of {name} does not add up: {advice}.")
     return lines
 
 

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from medallion.cli.terminal import aligned_table, cell_text, iso_utc, json_value
-from medallion.storage import clock
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted, printable
 
@@ -62,14 +61,8 @@ def files_json(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def files_text(entries: Sequence[Entry]) -> str:
     """Return the rows of the ledger as an aligned table, and their number."""
-    rows = [
-        tuple(_ledger_cell(name, getattr(e, name)) for name in _LEDGER_COLUMNS) for e in entries
-    ]
+    rows = [[row[name] for name in _LEDGER_COLUMNS] for row in files_json(entries)["files"]]
     return "\n".join([*aligned_table(_LEDGER_COLUMNS, rows), f"({counted(len(rows), 'file')})"])
-
-
-def _ledger_cell(name: str, value: Any) -> Any:
-    return clock.format_time(value) if name in _TIMES and value is not None else value
 
 
 def schema_json(versions: Sequence[SchemaVersion]) -> dict[str, Any]:

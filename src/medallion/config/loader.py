@@ -284,12 +284,9 @@ def _project_and_conf(file: Path) -> tuple[Path, Path]:
 
 def _master(value: str) -> str | None:
     """Return the valid Spark master; for an invalid one Spark prints a Java stack trace."""
-    master = value.strip()
+    master, known = value.strip(), "local, local[2], local[*], spark://..., yarn and k8s://..."
     if master and not _MASTER.fullmatch(master):
-        raise ConfigError(
-            f"MEDALLION_MASTER: {value!r} must be one of local, local[2], local[*], "
-            "spark://host:port, yarn and k8s://host:port."
-        )
+        raise ConfigError(f"MEDALLION_MASTER: {value!r} must be one of {known}.")
     return master or None
 
 

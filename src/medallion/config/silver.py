@@ -24,7 +24,8 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
         tables: the sources, and the entries that come before this one by `parents_first`.
     """
     node.allow_only("source", "explode", "outer", "columns", "where", "keys")
-    if name in tables or f"silver.{name}" in _logs_of_changes(tables):
+    logs = [each.rows_table for each in tables.values() if isinstance(each, SourceConfig)]
+    if name in tables or f"silver.{name}" in logs:
         node.fail("", "has the name of a source's silver table, or of its changes: rename it")
     parent = tables[silver_table(node, "source", tables)]
     explode = node.optional("explode", values.non_blank_string, f"{_SQL} that gives an array")
@@ -47,14 +48,10 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
         columns=columns,
         where=node.optional("where", values.non_blank_string, values.CONDITION),
         keys=keys,
-        event_time=_event_time(columns, parent),
+        event_time=next((n for n, sql in columns.items() if sql == parent.event_time), None),
         watermark=parent.watermark,
         change_keys=followed,
     )
-
-
-def _logs_of_changes(tables: SilverTables) -> list[str]:
-    return [each.rows_table for each in tables.values() if isinstance(each, SourceConfig)]
 
 
 def _change_keys(
@@ -83,11 +80,6 @@ def parents_first(entries: Mapping[str, Any]) -> list[str]:
         return 0 if is_end else 1 + depth(parent, (*above, name))
 
     return sorted(entries, key=depth)
-
-
-def _event_time(columns: Mapping[str, str], parent: SilverTable) -> str | None:
-    """Return the column that is the parent's event time, if there is one."""
-    return next((name for name, sql in columns.items() if sql == parent.event_time), None)
 
 
 def silver_table(node: Node, key: str, tables: SilverTables) -> str:

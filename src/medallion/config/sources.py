@@ -138,10 +138,9 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("hints", "is only for an inferred schema: give the types in schema")
     if source.options.header is False and source.schema is None:
         node.fail("options.header", "is false: give the columns of the files in schema, in order")
-    if source.multi_line and source.format != "json":
-        node.fail("multi_line", f"is for the format json, not {source.format}")
-    if source.record_path and source.format != "json":
-        node.fail("record_path", f"is for the format json, not {source.format}")
+    for key in ("multi_line", "record_path"):
+        if getattr(source, key) and source.format != "json":
+            node.fail(key, f"is for the format json, not {source.format}")
     if source.record_path and source.multi_line:
         node.fail("multi_line", "has no effect with record_path: remove it")
     if source.record_fields and not source.record_path:

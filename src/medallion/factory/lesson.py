@@ -24,12 +24,6 @@ class CleanedUp:
     stopped: tuple[str, ...] = ()
     removed: tuple[Path, ...] = ()
 
-    def __str__(self) -> str:
-        """Return a line for each list that is not empty."""
-        parts = {"stopped": self.stopped, "removed": self.removed}
-        lines = [f"{name}: {', '.join(map(str, each))}" for name, each in parts.items() if each]
-        return "\n".join(lines) or "nothing to clean up"
-
 
 def given_files(directory: Path, source: str | None) -> dict[str, list[Path]]:
     """Return the files to land by source, in their order.

@@ -48,10 +48,7 @@ def describe(text: str, sql: str, root: str, tables: Sequence[str]) -> tuple[str
 
 def _missing_table(name: str, root: str, tables: Sequence[str]) -> str:
     if not tables:
-        return (
-            f"there is no table {name} under {root}; no nightly run yet: start one with medallion "
-            "nightly"
-        )
+        return f"there is no table {name} under {root}; no nightly run yet: medallion nightly"
     if nearest := nearest_name(name, tables):
         return f"there is no table {name} under {root}: did you mean {nearest}?"
     return f"there is no table {name} under {root}; the tables are {', '.join(tables)}"

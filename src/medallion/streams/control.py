@@ -174,19 +174,13 @@ def await_termination(query_or_name: StreamingQuery | str, timeout: float = 600)
 
 def _wait(is_done: Callable[[], object], query: StreamingQuery, timeout: float) -> bool:
     """Poll until a condition holds; return False on timeout."""
-    end = time.monotonic() + _checked_timeout(timeout)
+    end = time.monotonic() + timeout
     with plain_interrupts():
         while not is_done() and time.monotonic() < end:
             time.sleep(_PAUSE)
     if failure := exception(query):
         raise StreamError(f"{label(query)} failed: {failure}")
     return bool(is_done())
-
-
-def _checked_timeout(timeout: float) -> float:
-    if not (isinstance(timeout, (int, float)) and timeout > 0):
-        raise UsageError(f"timeout must be a number of seconds above 0, not {timeout!r}.")
-    return timeout
 
 
 @contextmanager
@@ -206,7 +200,7 @@ def stop_all_streams(timeout: float = 30) -> list[Stopped]:
 
 def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
     """Stop these queries; see `stop_all_streams`."""
-    seconds = max(1, round(_checked_timeout(timeout)))
+    seconds = max(1, round(timeout))
     still_running = f"still running after {seconds} seconds: it ends after its batch"
     with plain_interrupts():
         return [
