@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import io
+import json
 import lzma
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import fastavro
 import pyorc
 import pytest
 from backports import zstd
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from medallion.config.document import Node
+from medallion.config.sources import parse_source
 from medallion.discover.formats import describe_file
 from medallion.errors import UsageError
+from medallion.ingest.files.decode import decode_file
+from medallion.storage.paths import Layout
 
 ROWS = range(40)
 NUMBERED = [f"2026-05-01 10:00:{n:02}" for n in ROWS]
@@ -120,6 +128,50 @@ def test_an_encoding_in_doubt(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(text.encode("cp1251"))
     found = describe_file(tmp_path / "a.csv")
     assert found.choices[-1] == guess.format("cp1251")
+
+
+NOTES = st.text("ab \"';|,\\#é\n", max_size=5)
+
+
+@settings(max_examples=60)
+@given(
+    notes=st.lists(NOTES, min_size=3, max_size=9),
+    delimiter=st.sampled_from(",;|\t"),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    escape=st.sampled_from([None, "\\"]),
+    start=st.sampled_from(["", "", "Report\n\n", "# by x\n"]),
+    encoding=st.sampled_from(["utf-8", "windows-1252", "utf-16"]),
+)
+def test_sampled_rows_are_those_that_are_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    notes: list[str],
+    delimiter: str,
+    quoting: Literal[0, 1],
+    escape: str | None,
+    start: str,
+    encoding: str,
+) -> None:
+    """Whatever options are found, bronze reads with them what the user is shown."""
+    text = io.StringIO()
+    text.write(start)
+    writer = csv.writer(
+        text, delimiter=delimiter, quoting=quoting, doublequote=not escape, escapechar=escape
+    )
+    writer.writerows([("id", "at", "note"), *zip(ROWS, NUMBERED, notes, strict=False)])
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(text.getvalue().encode(encoding))
+    found = describe_file(path)
+    if found.format == "text":
+        return
+    node = Node(
+        {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"], "format": "csv"}
+        | found.settings,
+        path,
+    )
+    source = parse_source("a", node, Layout(path.parent))
+    batches = list(decode_file(path, source))
+    rows = [json.loads(row) for batch in batches for row in batch.values]
+    assert rows == [{k: v for k, v in row.items() if v is not None} for row in found.rows]
 
 
 JSON: dict[str, tuple[str, dict[str, Any], int]] = {

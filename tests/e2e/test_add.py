@@ -38,9 +38,9 @@ def test_added_files_reach_gold(
         "report.csv": 'Report, "x\n\n,id,at,at\n0,1,2026-05-01,a\n',
     }
     for name, text in texts.items():
-        file = tmp_path / name
-        file.write_text(text)
-        assert main.main(["add", file.stem, str(file), "--land"]) == 0
+        path = tmp_path / name
+        path.write_text(text)
+        assert main.main(["add", path.stem, str(path), "--land"]) == 0
     lakehouse.config = load(None, PROJECT)
     report = lakehouse.nightly()
     assert report.is_good, report

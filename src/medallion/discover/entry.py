@@ -201,7 +201,8 @@ def _silver_line(column: Column, source: NewSource) -> str:
         pattern = time_format.hint.removeprefix("timestamp ")
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)
-    return f"{column.name}: {_yaml_scalar(sql)} # {column.type}: {', '.join(examples(column))}"
+    type_name = "timestamp" if time_format else column.type
+    return f"{column.name}: {_yaml_scalar(sql)} # {type_name}: {', '.join(examples(column))}"
 
 
 def examples(column: Column) -> list[str]:

@@ -31,6 +31,7 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
 _BLANK = re.compile(r"\s*")
 _LOG_FIELDS = re.compile("^#Fields:(.+)", re.MULTILINE)  # of W3C's extended log format
+_COMMENTS = re.compile(r"\A(#.*(\r\n?|\n))+")
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 # The starts of text, in lower case, that has no rows for a table.
 _REFUSED = {
@@ -206,10 +207,9 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if text.startswith("#"):
         options["comment"] = "#"
         log_fields = " ".join(_LOG_FIELDS.findall(text)[:1]).split()
-        text = "".join(x for x in text.splitlines(keepends=True) if not x.startswith("#"))
     is_named = any(suffix.lower() in (".csv", ".tsv") for suffix in path.suffixes)
     try:
-        dialect = Sniffer().sniff(text[:_DIALECT_CHARACTERS])
+        dialect = Sniffer().sniff(_COMMENTS.sub("", text)[:_DIALECT_CHARACTERS])
     except Error:
         dialect = None
     delimiter = dialect.delimiter if dialect else None
@@ -258,10 +258,20 @@ def _split_csv(
         The rows without blank ones, None for those that are not valid CSV; their usual width.
     """
     names = {key: options[key] for key in ("delimiter", "quote", "escape") if key in options}
-    reader: Any = csv_reader(io.StringIO(text, newline=""), ReaderOptions(**names))
+    is_start = True
+
+    def lines() -> Iterator[str]:
+        nonlocal is_start
+        for line in io.StringIO(text, newline=""):
+            if is_start and line.startswith(options.get("comment", "\0")):
+                continue
+            is_start = False
+            yield line
+
+    reader: Any = csv_reader(lines(), ReaderOptions(**names))
     rows: list[tuple[int, list[str] | None]] = []
     while len(rows) <= MAX_ROWS:
-        before = reader.line_num
+        before, is_start = reader.line_num, True
         try:
             row = next(reader, None)
         except csv.Error:
