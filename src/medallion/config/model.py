@@ -18,20 +18,7 @@ from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, without_dotdot
-from medallion.storage.table_specs import (
-    FILE_ORIGIN_COLUMNS,
-    INGESTED_AT,
-    IS_DELETE,
-    MESSAGE_ORIGIN_COLUMNS,
-    OFFSET,
-    PARTITION,
-    SEQUENCE,
-    SOURCE_FILE,
-    TOPIC,
-    WINDOW,
-    Columns,
-    TableSpec,
-)
+from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
 
 
 @dataclass(frozen=True)
@@ -250,8 +237,8 @@ class SourceConfig:
     def origin_columns(self) -> Columns:
         """Columns of bronze with the origin of a row."""
         if isinstance(self.stream, Kafka):
-            return MESSAGE_ORIGIN_COLUMNS
-        return {} if self.stream else FILE_ORIGIN_COLUMNS
+            return table_specs.MESSAGE_ORIGIN_COLUMNS
+        return {} if self.stream else table_specs.FILE_ORIGIN_COLUMNS
 
     @property
     def headerless_columns(self) -> tuple[str, ...]:
@@ -261,12 +248,18 @@ class SourceConfig:
     @property
     def silver_origin_columns(self) -> tuple[str, ...]:
         """Columns of silver with the origin of a row."""
-        return tuple(c for c in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if c in self.origin_columns)
+        names = (
+            table_specs.SOURCE_FILE,
+            table_specs.TOPIC,
+            table_specs.PARTITION,
+            table_specs.OFFSET,
+        )
+        return tuple(name for name in names if name in self.origin_columns)
 
     @property
     def silver_columns(self) -> tuple[str, ...]:
         """The columns of `rows_table`, without the time of ingestion."""
-        change = (SEQUENCE, IS_DELETE) if self.cdc else ()
+        change = (table_specs.SEQUENCE, table_specs.IS_DELETE) if self.cdc else ()
         return (*self.columns, *self.silver_origin_columns, *change)
 
     @property

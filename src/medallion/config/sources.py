@@ -7,19 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import combinations, permutations
 
-from medallion.config import expressions, values
+from medallion.config import expressions, model, values
 from medallion.config.document import Node, declared_keys
-from medallion.config.model import (
-    CHANGES,
-    FORMATS,
-    STREAMS,
-    TYPED_FORMATS,
-    Kafka,
-    Rate,
-    ReaderOptions,
-    Socket,
-    SourceConfig,
-)
+from medallion.config.model import STREAMS, ReaderOptions, SourceConfig, StreamConfig
 from medallion.config.tables import CdcConfig, LookupConfig
 from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, resolved_path
@@ -45,7 +35,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     is_debezium = node.value.get("format") == _DEBEZIUM
     node = _with_debezium_defaults(node) if is_debezium else node
-    file_format = node.choice("format", (*FORMATS, _DEBEZIUM))
+    file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
@@ -92,7 +82,7 @@ def _parse_event_time(node: Node) -> str:
 def _parse_options(source: Node, file_format: str) -> ReaderOptions:
     if "options" not in source.value or file_format in STREAMS:
         return ReaderOptions()
-    if file_format in TYPED_FORMATS:
+    if file_format in model.TYPED_FORMATS:
         source.fail("options", f"is for the formats csv, json and text, not {file_format}")
     node = source.child("options")
     known = (*declared_keys(ReaderOptions), "sep") if file_format == "csv" else ("encoding",)
@@ -149,7 +139,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("clean_after", "has no effect with clean_source: off: remove one of them")
     if source.max_line_bytes > _LONGEST_LINE:
         node.fail("max_line_bytes", "must be 512 MiB at most, the longest string of Spark")
-    if "max_line_bytes" in node.value and source.format in TYPED_FORMATS:
+    if "max_line_bytes" in node.value and source.format in model.TYPED_FORMATS:
         node.fail("max_line_bytes", f"is for lines of text, which {source.format} does not have")
     _refuse_missing_columns(source, node)
     if source.cdc:
@@ -182,7 +172,7 @@ def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: No
 def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) -> None:
     """Raise ConfigError if a source has the name of another source's log of changes."""
     for source in sources.values():
-        if source.cdc and (name := f"{source.name}{CHANGES}") in sources:
+        if source.cdc and (name := f"{source.name}{model.CHANGES}") in sources:
             problem = f"writes silver.{name}, which has the changes of {source.name}: rename it"
             document.fail(f"sources.{name}", problem)
 
@@ -220,7 +210,7 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             document.fail(f"sources.{other.name}", problem)
 
 
-def _parse_stream(node: Node, name: str) -> Kafka | Rate | Socket | None:
+def _parse_stream(node: Node, name: str) -> StreamConfig | None:
     """Return the settings of the formats kafka, rate and socket; None for file formats."""
     settings = STREAMS.get(name)
     return settings(**node.settings(settings)) if settings else None

@@ -15,13 +15,8 @@ T = TypeVar("T")
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
 # Numbers since 1970, and strings of a pattern, which bronze has as timestamps.
-TIME_FORMATS = (
-    "timestamp_seconds",
-    "timestamp_millis",
-    "timestamp_micros",
-    "timestamp_nanos",
-    "timestamp '<pattern>'",
-)
+_TIME_UNITS = ("seconds", "millis", "micros", "nanos")
+TIME_FORMATS = (*(f"timestamp_{unit}" for unit in _TIME_UNITS), "timestamp '<pattern>'")
 _TIME_PATTERN = re.compile(r"timestamp '(.+)'")
 # Letters of Spark's datetime patterns that it can parse, with how many of each may be in a row.
 _PATTERN_LETTERS = {

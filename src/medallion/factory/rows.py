@@ -55,16 +55,10 @@ class Fault:
 
 def _make_malformed(line: str, random: Random) -> str:
     """Return a string that is not one JSON object."""
-    return random.choice(
-        (
-            line[: random.randrange(1, len(line) - 1)],
-            "!! sensor buffer overrun, recording lost",
-            line + random.choice(("}", " garbage", f",{line}")),
-            line.replace('":', ":", 1),
-            "42",
-            "[1,2]",
-        )
-    )
+    interrupted = line[: random.randrange(1, len(line) - 1)]
+    longer = line + random.choice(("}", " garbage", f",{line}"))
+    noise = "!! sensor buffer overrun, recording lost"
+    return random.choice((interrupted, noise, longer, line.replace('":', ":", 1), "42", "[1,2]"))
 
 
 MODELS = ("nexus4", "s3", "s3mini", "samsungold", "lgwatch", "gear")

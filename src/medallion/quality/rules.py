@@ -19,14 +19,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from medallion.config.expressions import without_strings
-from medallion.quality.suites import (
-    BETWEEN,
-    BY_QUERY,
-    Expectation,
-    read_suite,
-    suite_error,
-    suite_path,
-)
+from medallion.quality import suites
+from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation
 from medallion.storage.table_specs import quote_identifier
 
 
@@ -44,10 +38,10 @@ def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
     Raises:
         ConfigError: the suite is invalid, or a quarantine expectation is not about single rows.
     """
-    path = suite_path(conf_dir, table)
+    path = suites.suite_path(conf_dir, table)
     return tuple(
         Rule(e.name, f"coalesce({_rule_condition(path, e)}, false)")
-        for e in read_suite(conf_dir, table)
+        for e in suites.read_suite(conf_dir, table)
         if e.on_failure == "quarantine"
     )
 
@@ -205,7 +199,7 @@ def _rule_condition(path: Path, expectation: Expectation) -> str:
     try:
         return _condition(expectation)
     except ValueError as error:
-        suite_error(path, f'"{expectation.name}"', str(error))
+        suites.suite_error(path, f'"{expectation.name}"', str(error))
 
 
 def _condition(expectation: Expectation) -> str:

@@ -201,14 +201,10 @@ def stop_all_streams(timeout: float = 30) -> list[Stopped]:
 def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
     """Stop these queries; see `stop_all_streams`."""
     seconds = max(1, round(timeout))
-    still_running = f"still running after {seconds} seconds: it ends after its batch"
+    running = f"still running after {seconds} seconds: it ends after its batch"
     with plain_interrupts():
-        return [
-            Stopped(
-                label(query), query.id, _STOPPED if stop_within(query, seconds) else still_running
-            )
-            for query in map(keep, queries)
-        ]
+        outcomes = [(q, stop_within(q, seconds)) for q in map(keep, queries)]
+    return [Stopped(label(q), q.id, _STOPPED if done else running) for q, done in outcomes]
 
 
 def stop_below(root: Path, timeout: float) -> list[Stopped]:
