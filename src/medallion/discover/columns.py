@@ -175,9 +175,8 @@ def detect_time_format(column: Column) -> TimeFormat | None:
         numbers = [float(text.replace(",", ".")) for text in texts]
         for unit, factor in _EPOCHS.items():
             if all(_RANGE[0] <= number / factor < _RANGE[1] for number in numbers):
-                times = [
-                    datetime.fromtimestamp(n / factor, UTC).replace(tzinfo=None) for n in numbers
-                ]
+                utc = (datetime.fromtimestamp(number / factor, UTC) for number in numbers)
+                times = [time.replace(tzinfo=None) for time in utc]
                 return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
     return _match_date_pattern(texts) if isinstance(values[0], str) else None
 
@@ -231,10 +230,8 @@ def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, 
         return not is_named, is_change, not has_clock, len(column.path)
 
     mostly_filled = (column for column in columns if len(column.values) * 20 >= rows * 19)
-    return sorted(
-        ((c, time_format) for c in mostly_filled if (time_format := detect_time_format(c))),
-        key=rank,
-    )
+    formats = ((column, detect_time_format(column)) for column in mostly_filled)
+    return sorted(((c, time_format) for c, time_format in formats if time_format), key=rank)
 
 
 def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
@@ -247,10 +244,7 @@ def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
         columns: all columns.
         rows: number of rows.
     """
-    unique = (
-        column
-        for column in columns
-        if column.type in ("string", "long") and len({*map(str, column.values)}) == rows
-    )
+    possible = (column for column in columns if column.type in ("string", "long"))
+    unique = (column for column in possible if len({*map(str, column.values)}) == rows)
     named = (column for column in unique if _KEY_NAME.search(column.words))
     return sorted(named, key=lambda column: len(column.path))

@@ -97,9 +97,8 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     for file, each in descriptions:
         if _format_summary(each) != _format_summary(first):
             one, other = _format_summary(first), _format_summary(each)
-            raise UsageError(
-                f"{files[0].path} is {one}, and {file.path} is {other}: add them as two sources."
-            )
+            paths = f"{files[0].path} is {one}, and {file.path} is {other}"
+            raise UsageError(f"{paths}: add them as two sources.")
         rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS - len(rows)]]
     settings = dict(first.settings)
     if files[0].partitions:
@@ -159,9 +158,8 @@ def _type_settings(
 
 def _format_summary(description: Description) -> str:
     options = {k: v for k, v in description.settings.get("options", {}).items() if k != "nullValue"}
-    return " ".join(
-        [description.format, *_yaml_lines({**description.settings, "options": options})]
-    )
+    lines = _yaml_lines({**description.settings, "options": options})
+    return " ".join([description.format, *lines])
 
 
 def source_entry(source: NewSource) -> list[str]:
@@ -244,11 +242,8 @@ def _yaml_lines(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _yaml_scalar(value: Any) -> str:
-    is_plain = (
-        isinstance(value, str)
-        and _PLAIN_SCALAR.fullmatch(value)
-        and value.lower() not in _YAML_WORDS
-    )
+    is_word = isinstance(value, str) and _PLAIN_SCALAR.fullmatch(value)
+    is_plain = is_word and value.lower() not in _YAML_WORDS
     return str(value) if is_plain else json.dumps(value, ensure_ascii=False)
 
 
@@ -283,9 +278,7 @@ def add_entries(text: str, entries: Mapping[str, Sequence[str]]) -> str:
 def require_new_name(config: Config, name: str) -> None:
     """Raise UsageError if a name is invalid, or another source has it."""
     if not TABLE_NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is not a valid name: use lower-case letters, digits and _, a letter first."
-        )
+        raise UsageError(f"{name!r}: use lower-case letters, digits and _, a letter first.")
     if name in config.sources:
         raise UsageError(f"pipeline.yaml already has a source {name}: choose another name.")
 

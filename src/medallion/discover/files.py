@@ -120,10 +120,8 @@ def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[
     if existing := [target for target in targets.values() if target.is_stored()]:
         raise UsageError(f"{existing[0]} already exists: no file was copied.")
     if len(set(targets.values())) < len(targets):
-        raise UsageError(
-            f"two of the files would have the same name in {directory}: no file was copied. Name "
-            "the directory above them in place of the files, or rename one."
-        )
+        advice = "rename one, or name the directory above them"
+        raise UsageError(f"two of the files would have the same name in {directory}: {advice}.")
     for path, target in targets.items():
         target.copy_from(path)
     return list(targets.values())
