@@ -6,7 +6,7 @@ definition must return one row for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,27 +123,21 @@ def refuse_unstreamable(rows: DataFrame, mode: str) -> None:
     checker.checkForStreaming(analyzed_plan(rows), modes.apply(mode))
 
 
-RETURN_NULL_ADVICE = "return null for such a value, as with try_cast"
-
-
 @dataclass(frozen=True)
 class DefinitionPart:
     """One column, rule or clause of a table's definition.
 
     Attributes:
-        name: its name in messages that name the table; `title`: its name in others.
+        title: its name in messages.
         file: the file that has its SQL; `key`: the dotted key in it if it is YAML.
         rows: returns the rows of this part alone; raises AnalysisException if its SQL is invalid.
-        advice: what to do if it fails at a row.
         columns: the columns that its SQL can use.
         unknown_column: the message for any other column; `{}` is its name.
     """
 
-    name: str
     title: str
     file: Path
     rows: Callable[[], DataFrame]
-    advice: str = ""
     key: str = ""
     columns: Collection[str] = ()
     unknown_column: str = "there is no column {}"
@@ -197,24 +191,21 @@ def invalid_sql_error(
     return ConfigError(f"{table} cannot be started: {one_line(str(error))}.")
 
 
-def failing_part_reason(
-    inputs: Iterable[DataFrame], result: DataFrame, parts: Iterable[DefinitionPart], state: str
-) -> str | None:
+def failing_part_reason(inputs: Sequence[DataFrame], parts: Iterable[DefinitionPart]) -> str | None:
     """Return the message for the part of a definition that fails at a row; None if none does.
 
-    Spark's error does not always name the expression. This computes all rows again.
+    Spark's error does not always name the expression. This computes the rows of each part.
 
     Args:
         inputs: the rows that are read. If reading them fails, no part is at fault.
-        result: the rows of the complete definition.
         parts: the parts, each by itself.
-        state: the state of the rows until the part is corrected, for the message.
     """
-    if not _failure(result) or any(map(_failure, inputs)):
-        return None
-    for part in parts:
+    for part in () if any(map(_failure, inputs)) else parts:
         if reason := _failure(part.rows()):
-            return f"{part.name} fails at a row, and {state}: {reason}; {part.advice}"
+            return (
+                f"{part.title} in {part.file} fails at a row, and its table stays as it is: "
+                f"{reason}; have it return null for such a value, as with try_cast"
+            )
     return None
 
 

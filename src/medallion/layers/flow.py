@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
-from medallion.layers.definition import DefinitionPart
+from medallion.layers.definition import DefinitionPart, failing_part_reason
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
 from medallion.storage.paths import StoragePath
@@ -93,9 +93,30 @@ class Flow(ABC):
         Safe to repeat.
         """
 
-    def sql_parts(self) -> Iterable[DefinitionPart]:
-        """Return the parts of its SQL, each by itself, to find one that is invalid."""
+    def upstream_rows(self) -> Sequence[DataFrame]:
+        """Return all rows of the tables that it reads."""
+        return [self.spark.read.format("delta").load(str(path)) for path in self.upstream_paths]
+
+    def interrupted_rows(self) -> Sequence[DataFrame]:
+        """Return rows of the tables that it reads, with those of the interrupted batch."""
+        return self.upstream_rows()
+
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterable[DefinitionPart]:
+        """Return the parts of its SQL, each by itself, to find one that is invalid or fails.
+
+        Args:
+            upstream: rows of each table that it reads.
+        """
+        del upstream
         return ()
+
+    def failing_part_reason(self) -> str | None:
+        """Return the message for the part that fails at a row of the interrupted batch, if any."""
+        try:
+            rows = self.interrupted_rows()
+            return failing_part_reason(rows, self.sql_parts(rows))
+        except Exception:  # the query's own failure is reported in any case
+            return None
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the rows that a gate validates.

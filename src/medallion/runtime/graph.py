@@ -112,6 +112,7 @@ class Pipeline:
             pending_work.record_settings(self.config, flow.name, self._settings)
             if run:
                 run.on_batch = partial(self._log_batch, flow)
+                run.find_failing_part = flow.failing_part_reason
         return run is not None
 
     @property
@@ -140,7 +141,9 @@ class Pipeline:
         except AnalysisException as error:
             if not flow.targets:  # an output, which has no SQL
                 raise as_medallion_error(error, f"{flow.name} cannot be started") from error
-            raise invalid_sql_error(flow.name, flow.sql_parts(), error) from None
+            raise invalid_sql_error(
+                flow.name, flow.sql_parts(flow.upstream_rows()), error
+            ) from None
         except Exception as error:
             signals.raise_if_requested()
             raise as_medallion_error(error, f"{flow.name} cannot be started") from error

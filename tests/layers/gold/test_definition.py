@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Aggregate, GoldTable, Join
 from medallion.config.values import Duration
-from medallion.layers.gold.flow import failing_part
+from medallion.layers.definition import failing_part_reason
+from medallion.layers.gold.flow import gold_parts
 from tests.support import PROJECT
 
 MINUTES = Duration.parse("10 minutes")
@@ -48,5 +49,6 @@ def test_failing_part_is_named(
     sources = tuple(rows) if isinstance(definition, Join) else ("event",)
     table = GoldTable("t", sources, definition, "append")
     some = {source: rows[source] for source in sources}
-    reason = failing_part(spark, load({}, PROJECT), table, some)
-    assert (reason or "its nothing fails").split()[1] == (part or "nothing")
+    parts = gold_parts(spark, load({}, PROJECT), table, some)
+    reason = failing_part_reason(list(some.values()), parts) or "gold.t.nothing"
+    assert reason.split()[0] == f"gold.t.{part or 'nothing'}"

@@ -193,7 +193,7 @@ def test_corrected_expression_applies_at_once(lakehouse: Lakehouse, tmp_path: Pa
         ("format_string('%d', action)", "IllegalFormatConversionException: d != "),
     ):
         with_action(sql)
-        message = rf"its column action fails.*{said}.*sources\.event\.silver\.action return null"
+        message = rf"silver\.event\.action in .*pipeline\.yaml fails at a row.*{said}.* return null"
         with pytest.raises(StreamError, match=message):
             lakehouse.fill("silver")
     with_action("coalesce(string(try_cast(action as int)), 'none')")

@@ -191,7 +191,9 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
         with pytest.raises(ConfigError, match=r"rule about columns of .* refresh silver.activity"):
             lakehouse.fill("silver")
     suite.write_text(rules.replace("AND x > 0", "AND 1 / (x - x) > 0"))
-    message = r"the rule called_back fails at a row.*DIVIDE_BY_ZERO.*the suite of silver\.activity"
+    message = (
+        r"rule called_back of silver\.activity in .*activity\.json fails at a row.*DIVIDE_BY_ZERO"
+    )
     with pytest.raises(StreamError, match=message):
         lakehouse.fill("silver")
     suite.write_text(rules)

@@ -13,9 +13,7 @@ from medallion.config.model import Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import (
-    RETURN_NULL_ADVICE,
     DefinitionPart,
-    failing_part_reason,
     refuse_nondeterministic,
     refuse_unstreamable,
 )
@@ -25,7 +23,6 @@ from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import (
     GroupMerge,
     Recomputation,
-    current_rows,
     refuse_unmergeable,
 )
 from medallion.spark import checkpoints, delta_reads, query
@@ -35,10 +32,6 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 _BEFORE_1970 = "before 1970: "  # and the table: name of an observed metric
-_FAILING_ROW_ADVICE = (
-    f"have it {RETURN_NULL_ADVICE}, or quarantine such rows by a rule of silver and run "
-    "`medallion refresh` for it"
-)
 LATE_ROWS_ADVICE = "`medallion nightly` rebuilds the table with them"
 
 
@@ -92,7 +85,6 @@ class Gold(Flow):
         if mode == "complete":  # the definition may have changed if all is recomputed
             writer = writer.option("overwriteSchema", "true")
         self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
-        self.run.find_failing_part = self._find_failing_part
         return self.run
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
@@ -151,35 +143,25 @@ class Gold(Flow):
             streams[silver.name] = reader.load(str(path))
         return streams
 
-    def _find_failing_part(self) -> str | None:
-        """Return the message for the part that fails at a row of the interrupted batch, if any.
+    def interrupted_rows(self) -> Sequence[DataFrame]:
+        """Return the rows that the interrupted batch read.
 
-        A failure that also needs earlier rows (a sum, a pair of a join) is left to Spark's message.
-        """
-        try:
-            return failing_part(self.spark, self.config, self.table, self._interrupted_rows())
-        except Exception:  # the query's own failure is reported in any case
-            return None
-
-    def _interrupted_rows(self) -> dict[str, DataFrame]:
-        """Return the rows of the interrupted batch by table.
-
-        If it read a part of a version, this includes all rows of that version.
+        If it read a part of a version, this includes all rows of that version. A failure that also
+        needs earlier rows (a sum, a pair of a join) is left to Spark's message.
         """
         if self.table.follows_changes:
-            return current_rows(self.spark, self.config, self.table)
-        batch, rows = checkpoints.last_planned(self.checkpoint), dict[str, DataFrame]()
-        for silver, table in zip(self._silver, self.upstream_paths, strict=True):
+            return self.upstream_rows()
+        batch, rows = checkpoints.last_planned(self.checkpoint), list[DataFrame]()
+        for table in self.upstream_paths:
             start, end = (
                 checkpoints.delta_offset(self.checkpoint, number, table)
                 for number in (batch - 1, batch)
             )
             last = end.version - end.is_between_versions
             if start.version == 0 or start.is_initial_snapshot:
-                rows[silver.name] = delta_reads.rows_at(self.spark, table, last)
+                rows.append(delta_reads.rows_at(self.spark, table, last))
             else:
-                added = delta_reads.added_rows(self.spark, table, start.version, last)
-                rows[silver.name] = added
+                rows.append(delta_reads.added_rows(self.spark, table, start.version, last))
         return rows
 
     def finish_batches(self, since: int) -> dict[str, Any]:
@@ -206,9 +188,10 @@ class Gold(Flow):
             "last_batch": ended.stop - 1,
         }
 
-    def sql_parts(self) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
         """Return the parts of its SQL, each by itself."""
-        return gold_parts(self.spark, self.config, self.table, self._silver_streams())
+        rows = dict(zip(self.table.tables, upstream, strict=True))
+        return gold_parts(self.spark, self.config, self.table, rows)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: complete mode and merges rewrite files of older rows."""
@@ -219,10 +202,10 @@ def _rows_before_1970(batch: BatchProgress) -> int:
     return sum(int(v["rows"]) for k, v in batch.observed.items() if k.startswith(_BEFORE_1970))
 
 
-def failing_part(
+def gold_parts(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
-) -> str | None:
-    """Return the message for the part of a definition that fails at one of these rows, if any.
+) -> Iterator[DefinitionPart]:
+    """Yield each part of a table's definition by itself.
 
     Args:
         spark: the session.
@@ -230,26 +213,15 @@ def failing_part(
         table: the table.
         rows: silver's rows by table.
     """
-    parts = gold_parts(spark, config, table, rows)
-    result = gold_rows(spark, config, table, rows)
-    return failing_part_reason(rows.values(), result, parts, "the table stays as it is")
-
-
-def gold_parts(
-    spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
-) -> Iterator[DefinitionPart]:
-    """Yield each part of a table's definition by itself; see `failing_part` for the arguments."""
     definition, title = table.definition, f"gold.{table.name}"
     pipeline_file = config.pipeline_file
     columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
     for name, part in definition_parts(table).items():
         key = "" if isinstance(definition, Statement) else f"{title}.{name}"
         yield DefinitionPart(
-            f"its {name}",
             key or title,
             definition.file if isinstance(definition, Statement) else pipeline_file,
             partial(gold_rows, spark, config, part, rows),
-            _FAILING_ROW_ADVICE,
             key,
             columns,
         )

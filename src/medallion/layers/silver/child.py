@@ -19,9 +19,7 @@ from medallion.config.queries import Query
 from medallion.config.tables import ChildTable
 from medallion.layers import recovery
 from medallion.layers.definition import (
-    RETURN_NULL_ADVICE,
     DefinitionPart,
-    failing_part_reason,
     refuse_changed,
     refuse_changed_row_count,
     refuse_nondeterministic,
@@ -97,7 +95,6 @@ class Child(Flow):
         writer = parent.writeStream.outputMode("append")
         sink = Sink(self._replace_batch if self.table.change_keys else self._append_batch)
         self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
-        self.run.find_failing_part = self._find_failing_part
         return self.run
 
     @property
@@ -190,22 +187,10 @@ class Child(Flow):
             "last_batch": batches.stop - 1,
         }
 
-    def sql_parts(self) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
         """Return its SQL, each part by itself."""
-        conditions = rule_conditions(self.config, self.table)
-        parent = self._read_parent(self.spark.readStream)
-        return child_parts(self.config, self.table, parent, conditions)
-
-    def _find_failing_part(self) -> str | None:
-        """Return the message for the part that fails at a row of the parent, if any."""
-        try:
-            parent = self._read_parent(self.spark.read)
-            parts = child_parts(self.config, self.table, parent, self._rules)
-            result = self._child_rows(parent).drop(transform.BRONZE)
-            state = f"all rows wait in {self.upstream[0]}"
-            return failing_part_reason([parent], result, parts, state)
-        except Exception:  # the query's own failure is reported in any case
-            return None
+        conditions = self._rules or rule_conditions(self.config, self.table)
+        return child_parts(self.config, self.table, upstream[0], conditions)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, whose keys are unique in the complete table; or all rows.
@@ -273,9 +258,7 @@ def child_parts(
 
     def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
         title = f"{entry}.{key}"
-        advice = f"have {title} {RETURN_NULL_ADVICE}"
-        select = partial(rows.selectExpr, sql)
-        return DefinitionPart(f"its {key}", title, file, select, advice, title, rows.columns)
+        return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
 
     if table.explode:
         yield part("explode", table.explode, parent)
@@ -287,10 +270,8 @@ def child_parts(
     typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
     for rule, broken in conditions.items():
         yield DefinitionPart(
-            f"the rule {rule}",
             f"the rule {rule} of {entry}",
             suite_path(config.conf_dir, entry),
             partial(typed.selectExpr, broken),
-            f"correct the expectation in the suite of {entry}",
             columns=typed.columns,
         )

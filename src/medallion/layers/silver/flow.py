@@ -17,7 +17,6 @@ from medallion.ingest.schema.registry import newest_names
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
-    failing_part_reason,
     refuse_changed_row_count,
     refuse_nondeterministic,
     refuse_unstreamable,
@@ -94,7 +93,6 @@ class Silver(Flow):
             refuse_unstreamable(rows, "append")
             return None
         self.run = self._start_query(rows, trigger, recorded, document)
-        self.run.find_failing_part = self._find_failing_part
         return self.run
 
     def _rows_to_write(self, checked: DataFrame) -> DataFrame:
@@ -104,32 +102,23 @@ class Silver(Flow):
             return transform.count_all(checked)
         return transform.deduplicate(checked, source.keys, source.event_time, source.watermark.text)
 
-    def sql_parts(self) -> Iterator[DefinitionPart]:
+    def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
         """Return its columns and rules, each by itself."""
-        document = rules.load_rule_document(self.config, self.source)
-        join = self._lookup.join_empty if self._lookup else None
-        return rules.sql_parts(self.config, self.source, self._read_bronze(), document, join)
+        document = self._rules or rules.load_rule_document(self.config, self.source)
+        (bronze,), join = upstream, None
+        if self._lookup:
+            join = self._lookup.join_current if self.run else self._lookup.join_empty
+        return rules.sql_parts(self.config, self.source, bronze, document, join)
+
+    def interrupted_rows(self) -> Sequence[DataFrame]:
+        """Return the rows that the interrupted batch read."""
+        tables = SilverTables.of_source(self.config, self.source.name)
+        return [tables.batch_rows(self.spark, checkpoints.last_planned(self.checkpoint))]
 
     def validate(self, rows: DataFrame) -> DataFrame:
         """Return rows of bronze with the result of the rules, after a `start` without a trigger."""
         checked = rules.bind_rules(self.source, self._rules)(rows)
         return self._lookup.join_current(checked) if self._lookup else checked
-
-    def _find_failing_part(self) -> str | None:
-        """Return the message for the part that fails at a row of the interrupted batch, if any."""
-        try:
-            batch = checkpoints.last_planned(self.checkpoint)
-            rows = SilverTables.of_source(self.config, self.source.name).batch_rows(
-                self.spark, batch
-            )
-            result, join = rules.bind_rules(self.source, self._rules)(rows), None
-            if self._lookup:
-                result, join = self._lookup.join_current(result), self._lookup.join_current
-            parts = rules.sql_parts(self.config, self.source, rows, self._rules, join)
-            result = result.drop(transform.BRONZE)
-            return failing_part_reason([rows], result, parts, "all rows wait in bronze")
-        except Exception:  # the query's own failure is reported in any case
-            return None
 
     def _read_bronze(self) -> DataFrame:
         return (

@@ -23,11 +23,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
 from medallion.layers import recovery
-from medallion.layers.definition import (
-    RETURN_NULL_ADVICE,
-    DefinitionPart,
-    refuse_changed,
-)
+from medallion.layers.definition import DefinitionPart, refuse_changed
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_columns
 from medallion.layers.silver import keys, transform
@@ -218,11 +214,9 @@ def sql_parts(
     for column, sql in source.silver.items():
         key = f"sources.{name}.silver.{column}"
         yield DefinitionPart(
-            f"its column {column}",
             f"silver.{name}.{column}",
             file,
             partial(_select, bronze, column, sql, source.event_time),
-            f"have {key} {RETURN_NULL_ADVICE}",
             key,
             bronze.columns,
             unknown,
@@ -232,11 +226,9 @@ def sql_parts(
     for layer, rows in (("bronze", bronze), ("silver", join(silver) if join else silver)):
         for rule, broken in rules[layer].items():
             yield DefinitionPart(
-                f"the rule {rule}",
                 f"the rule {rule} of {layer}.{name}",
                 suite_path(config.conf_dir, f"{layer}.{name}"),
                 partial(_select, rows, rule, broken),
-                f"correct the expectation in the suite of {layer}.{name}",
                 columns=rows.columns,
             )
 
@@ -249,7 +241,6 @@ def _change_parts(
     for column, sql in _change_columns(source).items():
         key = f"sources.{source.name}.{names[column]}"
         yield DefinitionPart(
-            f"its {names[column]}",
             key,
             config.pipeline_file,
             partial(
@@ -262,7 +253,6 @@ def _change_parts(
                 origin=source.silver_origin_columns,
                 derived={column: sql},
             ),
-            f"have {key} {RETURN_NULL_ADVICE}",
             key,
             (*source.silver, *bronze.columns),
         )
