@@ -263,7 +263,7 @@ def test_changed_definitions_need_a_rebuild(
     sales = project.document["sources"]["sales"]
     for silver, problem in (
         ({"at": "time", "shop": "lower(shop)"}, "has changed"),
-        ({"at": "time", "shop": "shop", "day": "date(time)"}, "sales.silver adds day"),
+        ({"at": "time", "shop": "shop", "day": "date(time)"}, "day as is new"),
     ):
         sales["silver"] = silver
         result = project.check()

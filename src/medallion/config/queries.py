@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from medallion.config.model import Config
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
+
+
+class QueryType(Enum):
+    """What a query computes; it decides which flow runs it, and which checks apply to its table."""
+
+    BRONZE = auto()
+    SILVER = auto()  # the rows of a source, or its log of changes
+    CHANGES = auto()  # the table that such a log gives
+    CHILD = auto()
+    GOLD = auto()
+    PUBLISH = auto()
 
 
 @dataclass(frozen=True)
@@ -14,12 +26,14 @@ class Query:
     """One streaming query.
 
     Attributes:
+        type: what it computes.
         name: `layer.table`, or `publish.table.output`.
         sources: the sources of its rows; several for a gold table that joins them.
         upstream: the tables that it reads; none for bronze.
         targets: the tables that it writes; none for a query that publishes.
     """
 
+    type: QueryType
     name: str
     sources: tuple[str, ...]
     upstream: tuple[str, ...]
@@ -48,26 +62,26 @@ def layers_in_use(config: Config) -> tuple[str, ...]:
 
 def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[Query]:
     """Return the queries of some layers; each comes after the queries whose tables it reads."""
-    result = [Query(f"bronze.{name}", (name,), (), (f"bronze.{name}",)) for name in config.sources]
+    result = list[Query]()
     for name, source in config.sources.items():
-        rows = source.rows_table
-        result.append(Query(rows, (name,), (f"bronze.{name}",), (rows, f"quarantine.{name}")))
+        bronze, rows, silver = f"bronze.{name}", source.rows_table, f"silver.{name}"
+        targets = (rows, f"quarantine.{name}")
+        result.append(Query(QueryType.BRONZE, bronze, (name,), (), (bronze,)))
+        result.append(Query(QueryType.SILVER, rows, (name,), (bronze,), targets))
         if source.cdc:
-            result.append(Query(f"silver.{name}", (name,), (rows,), (f"silver.{name}",)))
-    for child in config.silver.values():
-        result.append(_silver_query(child.name, config.root(child.name), f"silver.{child.parent}"))
+            result.append(Query(QueryType.CHANGES, silver, (name,), (rows,), (silver,)))
+    for name, child in config.silver.items():
+        root, parent, silver = config.root(name), f"silver.{child.parent}", f"silver.{name}"
+        targets = (silver, f"quarantine.{name}")
+        result.append(Query(QueryType.CHILD, silver, (root,), (parent,), targets))
     for table in config.gold.values():
         sources, target = tuple(dict.fromkeys(map(config.root, table.tables))), f"gold.{table.name}"
-        silver = tuple(f"silver.{name}" for name in table.tables)
-        result.append(Query(target, sources, silver, (target,)))
+        upstream = tuple(f"silver.{name}" for name in table.tables)
+        result.append(Query(QueryType.GOLD, target, sources, upstream, (target,)))
         names = (f"{PUBLISH}.{table.name}.{output}" for output in table.outputs)
-        result += [Query(name, sources, (target,), ()) for name in names]
+        result += [Query(QueryType.PUBLISH, name, sources, (target,), ()) for name in names]
     result.sort(key=lambda query: (*LAYERS, PUBLISH).index(query.layer))
     return [query for query in result if query.layer in layers]
-
-
-def _silver_query(name: str, source: str, upstream: str) -> Query:
-    return Query(f"silver.{name}", (source,), (upstream,), (f"silver.{name}", f"quarantine.{name}"))
 
 
 def readers(config: Config, tables: Collection[str]) -> list[Query]:

@@ -15,22 +15,20 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
-from medallion.config.queries import Query, queries
+from medallion.config.queries import Query, QueryType, queries
 from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
+from medallion.inspect.definitions import refuse_changed_definition
 from medallion.inspect.verify_child import child_differences
-from medallion.layers.definition import refuse_changed
-from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.changes import tied_changes
-from medallion.layers.silver.child import child_definition
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
-from medallion.layers.silver.rules import LATE_RULE, refuse_changed_silver
-from medallion.layers.silver.scd import merge_keys, scd_definition, table_rows, tie_message
+from medallion.layers.silver.rules import LATE_RULE
+from medallion.layers.silver.scd import merge_keys, table_rows, tie_message
 from medallion.spark import checkpoints, delta_reads, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
@@ -91,17 +89,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         with _session(config, report) as spark:
             for target in (*silver, *gold):
                 signals.raise_if_requested()
-                _verify_function(config, target.query)(spark, config, target, result)
+                _FUNCTIONS[target.query.type](spark, config, target, result)
     return result
-
-
-def _verify_function(config: Config, query: Query) -> Callable[..., None]:
-    if query.layer == "gold":
-        return verify_gold
-    if query.table in config.silver:
-        return verify_child
-    is_merged = query.name != config.sources[query.source].rows_table
-    return verify_changes if is_merged else verify_silver
 
 
 @contextmanager
@@ -155,24 +144,8 @@ def _unverifiable_reason(config: Config, runs: Runs, query: Query, done: int) ->
     table = config.gold.get(query.name.removeprefix("gold."))
     if table and isinstance(table.definition, Join) and table.definition.kind != "inner":
         return "unmatched rows of a left join wait for the watermark."
-    return _changed_reason(config, query)
-
-
-def _changed_reason(config: Config, query: Query) -> str | None:
-    """Return how the definition has changed since the table was written; None if it has not."""
-    recorded = checkpoints.read_document(config.layout.checkpoint(query.name), "definition")
-    source = config.sources[query.source]
     try:
-        if child := config.silver.get(query.table) if query.layer == "silver" else None:
-            refuse_changed(config, query.name, recorded or {}, child_definition(child))
-        elif query.name == source.rows_table:
-            source = with_recorded_time_digits(config, source)
-            refuse_changed_silver(config, source, recorded or {})
-        elif query.layer == "silver":
-            refuse_changed(config, query.name, recorded or {}, scd_definition(source))
-        else:
-            table = config.gold[query.table]
-            refuse_changed_gold(config, table, recorded or gold_definition(table))
+        refuse_changed_definition(config, query)
     except ConfigError as error:
         return f"its definition has changed: {error}"
     return None
@@ -497,3 +470,11 @@ def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
             is_same |= F.coalesce(near, F.lit(False))
         same &= is_same
     return ~same
+
+
+_FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {
+    QueryType.SILVER: verify_silver,
+    QueryType.CHANGES: verify_changes,
+    QueryType.CHILD: verify_child,
+    QueryType.GOLD: verify_gold,
+}

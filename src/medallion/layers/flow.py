@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
-from medallion.layers.definition import DefinitionPart, failing_part_reason
+from medallion.layers import recovery
+from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run
 from medallion.storage.paths import StoragePath
@@ -158,6 +159,20 @@ class Flow(ABC):
     def describe_batch(self, batch: BatchProgress) -> str | None:
         """Return a summary of a batch for users; None if it did nothing."""
         return counted(batch.rows, "row") if batch.rows else None
+
+    def refuse_changed_definition(self, now: dict[str, Any], rows: DataFrame) -> None:
+        """Raise ConfigError if the definition, or a column's type, changed since the first run.
+
+        Args:
+            now: the current definition; the first run records it.
+            rows: rows as the query writes them, to the existing table.
+        """
+        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
+        then = checkpoints.first_definition(self.checkpoint, now, has_written)
+        in_table, in_query = (
+            {f"column {name}": type_ for name, type_ in each.dtypes} for each in (self.rows(), rows)
+        )
+        refuse_changed(self.config, self.name, {**then, **in_table}, {**now, **in_query})
 
     def log_pinned_settings(self) -> None:
         """Report settings that the query keeps from its first run though the session's differ."""

@@ -6,11 +6,9 @@ Nothing is written, and Spark is not started: SQL is compared with the known col
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from medallion.config.document import config_error
 from medallion.config.expressions import column_names, did_you_mean, nearest_name
@@ -368,6 +366,8 @@ def _check_landing(config: Config, result: CheckResult) -> None:
 
 
 def _plan(config: Config, result: CheckResult) -> None:
+    from medallion.inspect.definitions import refuse_changed_definition  # here: imports PySpark
+
     runs = Runs(config.layout)
     alerts = config.monitoring.on_failure
     if alerts.variable and not alerts.post:
@@ -388,11 +388,12 @@ def _plan(config: Config, result: CheckResult) -> None:
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
-    for name, refuse_changed in _definition_checks(config):
+    for written in queries(config, ("silver", "gold")):
         try:
-            refuse_changed()
+            if delta_tables.row_count(config.layout.table(written.name)):
+                refuse_changed_definition(config, written)
         except ConfigError as error:
-            result.rebuilds[name] = str(error)
+            result.rebuilds[written.name] = str(error)
 
 
 def _with_readers(
@@ -411,54 +412,3 @@ def _with_readers(
         if reasons:
             result[query.name] = reasons
     return result
-
-
-def _definition_checks(config: Config) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield a function for each silver and gold table that raises if its definition changed."""
-    from medallion.layers.definition import refuse_changed  # here: they import PySpark
-    from medallion.layers.gold.definition import refuse_changed_gold
-    from medallion.layers.silver.child import child_definition
-    from medallion.layers.silver.scd import scd_definition
-
-    for query in queries(config, ("silver", "gold")):
-        checkpoint = config.layout.checkpoint(query.name)
-        recorded = checkpoints.read_document(checkpoint, "definition")
-        if recorded is None or not delta_tables.row_count(config.layout.table(query.name)):
-            continue
-        if query.layer == "gold":
-            table = config.gold[query.table]
-            yield query.name, partial(refuse_changed_gold, config, table, recorded)
-            continue
-        source = config.sources[query.source]
-        if child := config.silver.get(query.table):
-            now = child_definition(child)
-            yield query.name, partial(refuse_changed, config, query.name, recorded, now)
-        elif query.name == source.rows_table:
-            yield query.name, partial(_refuse_changed_silver, config, source, recorded)
-        else:
-            now = scd_definition(source)
-            yield query.name, partial(refuse_changed, config, query.name, recorded, now)
-
-
-def _refuse_changed_silver(
-    config: Config, source: SourceConfig, recorded: Mapping[str, Any]
-) -> None:
-    """Raise ConfigError if the definition of a silver table has changed.
-
-    Args:
-        config: the configuration.
-        source: the source.
-        recorded: the definition at the first run, perhaps with a key that the data added.
-    """
-    from medallion.layers.silver.rules import refuse_changed_silver  # here: it imports PySpark
-
-    keys = [key for key in recorded.get("keys", ()) if key != TIME_DIGITS]
-    parts = {part: sql for part, sql in recorded.items() if part != f"{TIME_DIGITS} as"}
-    refuse_changed_silver(config, source, {**parts, "keys": keys})
-    # Earlier releases did not record the columns.
-    has_columns = any(part.endswith(" as") for part in recorded)
-    added = [column for column in source.silver if f"{column} as" not in recorded]
-    if has_columns and added:
-        name = f"silver.{source.name}"
-        problem = f"adds {', '.join(added)}: remove it, or rebuild with medallion refresh {name}"
-        raise config_error(config.pipeline_file, f"sources.{source.name}.silver", problem)

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, queries
+from medallion.config.queries import QueryType, queries
 from medallion.errors import MedallionError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
@@ -34,14 +34,16 @@ from medallion.spark.watch import Watch
 from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
-from medallion.storage.paths import PUBLISH, layer_of
+from medallion.storage.paths import layer_of
 from medallion.storage.text import Reporter
 
-_FLOWS: Mapping[str, Callable[..., Flow]] = {
-    "bronze": Bronze,
-    "silver": Silver,
-    "gold": Gold,
-    PUBLISH: Publish,
+_FLOWS: Mapping[QueryType, Callable[..., Flow]] = {
+    QueryType.BRONZE: Bronze,
+    QueryType.SILVER: Silver,
+    QueryType.CHANGES: Scd,
+    QueryType.CHILD: Child,
+    QueryType.GOLD: Gold,
+    QueryType.PUBLISH: Publish,
 }
 
 
@@ -64,16 +66,9 @@ class Pipeline:
     def flows(self, layer: str) -> list[Flow]:
         """Return a new flow for each query of a layer."""
         return [
-            self._flow_class(query)(self.spark, self.config, query, self.report)
+            _FLOWS[query.type](self.spark, self.config, query, self.report)
             for query in queries(self.config, [layer])
         ]
-
-    def _flow_class(self, query: Query) -> Callable[..., Flow]:
-        if query.layer == "silver" and query.table in self.config.silver:
-            return Child
-        cdc = self.config.sources[query.source].cdc
-        is_merged = cdc and query.name == f"silver.{query.source}"
-        return Scd if is_merged else _FLOWS[query.layer]
 
     def flow(self, name: str) -> Flow:
         """Return a new flow for the query of this name.

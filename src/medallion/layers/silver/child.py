@@ -20,7 +20,6 @@ from medallion.config.tables import ChildTable
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
-    refuse_changed,
     refuse_changed_row_count,
     refuse_nondeterministic,
     refuse_unstreamable,
@@ -81,7 +80,7 @@ class Child(Flow):
         tables = (good, transform.quarantine_rows(rows))
         for name, path, each in zip(self.targets, self.target_paths, tables, strict=True):
             delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
-        self._refuse_changed_definition(good)
+        self.refuse_changed_definition(child_definition(self.table), good)
         self.log_pinned_settings()
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
@@ -109,16 +108,6 @@ class Child(Flow):
 
     def _of_elements(self, rows: DataFrame) -> DataFrame:
         return child_rows(rows, self.table, self._rules, self.source.silver_origin_columns)
-
-    def _refuse_changed_definition(self, good: DataFrame) -> None:
-        """Raise ConfigError if the definition, or a column's type, changed since the first run."""
-        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
-        now = child_definition(self.table)
-        then = checkpoints.first_definition(self.checkpoint, now, has_written)
-        in_table, in_query = (
-            {f"column {name}": type_ for name, type_ in rows.dtypes} for rows in (self.rows(), good)
-        )
-        refuse_changed(self.config, self.name, {**then, **in_table}, {**now, **in_query})
 
     def _append_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append the rows, then quarantine; each commit has the query id and the batch number."""

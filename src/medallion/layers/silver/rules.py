@@ -23,7 +23,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
 from medallion.errors import ConfigError
 from medallion.layers import recovery
-from medallion.layers.definition import DefinitionPart, refuse_changed
+from medallion.layers.definition import DefinitionPart
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_columns
 from medallion.layers.silver import keys, transform
@@ -321,23 +321,3 @@ def silver_definition(source: SourceConfig) -> dict[str, Any]:
         changes = {"sequence_by": cdc.sequence_by, "apply_as_deletes": cdc.apply_as_deletes}
         definition |= {f"cdc.{key}": sql for key, sql in changes.items()}
     return {**definition, "enrich.on": source.lookup.on} if source.lookup else definition
-
-
-def refuse_changed_silver(
-    config: Config,
-    source: SourceConfig,
-    then: Mapping[str, Any],
-    columns: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
-) -> None:
-    """Raise ConfigError if the definition of a silver table changed since its first run.
-
-    Args:
-        config: the configuration.
-        source: the source.
-        then: the definition of its first run; parts that it lacks are not compared.
-        columns: the columns of the table with their types, and those of its query; if empty, new
-            columns are not detected.
-    """
-    now = {key: part for key, part in silver_definition(source).items() if key in then}
-    in_table, in_query = ({f"column {name}": type_ for name, type_ in c.items()} for c in columns)
-    refuse_changed(config, f"silver.{source.name}", {**then, **in_table}, {**now, **in_query})

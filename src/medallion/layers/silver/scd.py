@@ -14,7 +14,6 @@ from medallion.config.queries import Query
 from medallion.config.tables import CdcConfig
 from medallion.errors import ConfigError
 from medallion.layers import recovery
-from medallion.layers.definition import refuse_changed
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads, query
@@ -51,10 +50,9 @@ class Scd(Flow):
         log = self.spark.read.format("delta").load(str(*self.upstream_paths))
         self._refuse_unorderable(log)
         rows = table_rows(log, self.source)
-        self._refuse_changed_definition(rows)
-        delta_tables.create_table(
-            self.target_paths[0], rows.schema.json(), self.config.properties(self.name)
-        )
+        properties = self.config.properties(self.name)
+        delta_tables.create_table(self.target_paths[0], rows.schema.json(), properties)
+        self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
         stream = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
@@ -72,12 +70,6 @@ class Scd(Flow):
                 f"sequence_by is {type_.simpleString()}, which has no order: "
                 "give a number, a time or a string."
             )
-
-    def _refuse_changed_definition(self, rows: DataFrame) -> None:
-        has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
-        now = scd_definition(self.source)
-        then = checkpoints.first_definition(self.checkpoint, now, has_written)
-        refuse_changed(self.config, self.name, then, now)
 
     def finish_batches(self, since: int) -> dict[str, Any]:
         """Return the number of changes that the batches read."""
