@@ -145,44 +145,6 @@ def _find_attention(config: Config, findings: list[str]) -> Attention:
     return files
 
 
-def _recorded_snapshot(
-    config: Config, report: Reporter, patience: float
-) -> tuple[BalanceSnapshot, dict[str, str]]:
-    """Return the balances as soon as all batches are recorded, or after `patience` seconds.
-
-    Args:
-        config: the configuration.
-        report: reports progress.
-        patience: the longest time to wait, in seconds.
-
-    Returns:
-        The snapshot, and the holder of each locked layer.
-    """
-    deadline: float | None = None
-    while True:
-        # Before the snapshot: a writer that ends during it has recorded all batches.
-        writers = {
-            layer: holder
-            for layer in accounting.BALANCED_LAYERS
-            if (holder := locks.lock_holder(config.layout, layer))
-        }
-        snapshot = accounting.take_snapshot(config, Runs(config.layout))
-        running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
-        if any(locks.lock_holder(config.layout, layer_of(query)) for query in interrupted):
-            time.sleep(0.2)  # a writer has started meanwhile
-            continue
-        unbalanced = set(accounting.unbalanced(snapshot.balances))
-        unexplained = unbalanced - {snapshot.unrecorded[query] for query in interrupted}
-        is_recorded = not running and not (writers and unexplained)
-        if is_recorded or (deadline and time.monotonic() > deadline):
-            return snapshot, writers
-        if deadline is None:
-            holders = " and ".join(dict.fromkeys(writers.values()))
-            report(f"waiting until {holders} has recorded its last batches")
-            deadline = time.monotonic() + patience
-        time.sleep(0.2)
-
-
 def _split_by_writer(
     unrecorded: Iterable[str], writers: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
@@ -244,9 +206,10 @@ def _interrupted_erasure(config: Config) -> list[str]:
 def _stable_checks(
     config: Config, everything: bool, report: Reporter, patience: float
 ) -> tuple[BalanceSnapshot, dict[str, str], dict[str, Verification]]:
-    """Balance and check all sources; a finding counts if the balance is still the same after it.
+    """Balance and check all sources as soon as their batches are recorded, or after `patience`.
 
-    A batch that ends between the snapshot and a check would make the ledger differ.
+    A finding counts if the balance is still the same after it: a batch that ends between the
+    snapshot and a check would make the ledger differ.
 
     Args:
         config: the configuration.
@@ -258,20 +221,43 @@ def _stable_checks(
         The snapshot, the holder of each locked layer, and the result by source, without the
         sources that are being written.
     """
-    deadline = time.monotonic() + patience
+    deadline, is_waiting = time.monotonic() + patience, False
     while True:
-        snapshot, writers = _recorded_snapshot(config, report, patience)
-        running, _ = _split_by_writer(snapshot.unrecorded, writers)
-        busy = {snapshot.unrecorded[query] for query in running}
-        idle = [name for name in snapshot.balances if name not in busy]
-        checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
-        if not any(result.findings for result in checks.values()):
-            return snapshot, writers, checks
-        now = accounting.take_snapshot(config, Runs(config.layout))
-        changed = {name for name in idle if now.of_source(name) != snapshot.of_source(name)}
-        changed = {name for name in changed if checks[name].findings}
-        if not changed or time.monotonic() > deadline:
-            return snapshot, writers, {n: checks[n] for n in idle if n not in changed}
+        # Before the snapshot: a writer that ends during it has recorded all batches.
+        writers = {
+            layer: holder
+            for layer in accounting.BALANCED_LAYERS
+            if (holder := locks.lock_holder(config.layout, layer))
+        }
+        snapshot = accounting.take_snapshot(config, Runs(config.layout))
+        running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
+        has_new_writer = any(locks.lock_holder(config.layout, layer_of(q)) for q in interrupted)
+        explained = {snapshot.unrecorded[query] for query in interrupted}
+        is_recorded = not running and not (
+            writers and set(accounting.unbalanced(snapshot.balances)) - explained
+        )
+        is_late = time.monotonic() > deadline
+        if not has_new_writer and (is_recorded or is_late):
+            busy = {snapshot.unrecorded[query] for query in running}
+            idle = [name for name in snapshot.balances if name not in busy]
+            checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
+            changed = _changed_sources(config, snapshot, checks)
+            if not changed or is_late:
+                return snapshot, writers, {n: checks[n] for n in idle if n not in changed}
+        elif writers and not is_waiting:
+            holders = " and ".join(dict.fromkeys(writers.values()))
+            report(f"waiting until {holders} has recorded its last batches")
+            is_waiting = True
+        time.sleep(0.2)
+
+
+def _changed_sources(
+    config: Config, snapshot: BalanceSnapshot, checks: Mapping[str, Verification]
+) -> set[str]:
+    """Return the sources with findings whose balance has changed since a snapshot."""
+    wrong = {name for name, result in checks.items() if result.findings}
+    now = accounting.take_snapshot(config, Runs(config.layout)) if wrong else snapshot
+    return {name for name in wrong if now.of_source(name) != snapshot.of_source(name)}
 
 
 def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:

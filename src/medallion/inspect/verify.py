@@ -66,6 +66,13 @@ class VerifiableQuery:
     query: Query
     versions: Mapping[str, int]
 
+    def tables(self, spark: SparkSession, config: Config) -> list[DataFrame]:
+        """Return the rows of the tables that it reads, then of those that it writes."""
+        return [
+            delta_reads.rows_at(spark, config.layout.table(name), self.versions[name])
+            for name in (*self.query.upstream, *self.query.targets)
+        ]
+
 
 def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) -> Verification:
     """Verify each table of silver and gold whose query has read all of its input.
@@ -89,7 +96,11 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         with _session(config, report) as spark:
             for target in (*silver, *gold):
                 signals.raise_if_requested()
-                _FUNCTIONS[target.query.type](spark, config, target, result)
+                try:
+                    _FUNCTIONS[target.query.type](spark, config, target, result)
+                except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # e.g. a data file is missing
+                    reason = describe_error(error)
+                    result.findings.append(f"{target.query.name}: it cannot be verified: {reason}")
     return result
 
 
@@ -195,13 +206,8 @@ def verify_silver(
             and for rows of bronze that are in neither table and do not duplicate one that is.
     """
     source = target.query.source
-    try:
-        rows = _differing_rows(spark, config, target).limit(_MAX_FINDINGS).collect()
-    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # e.g. a data file is missing
-        reason = describe_error(error)
-        result.findings.append(f"silver.{source}: it cannot be verified: {reason}")
-        return
-    for origin, difference, count in rows:
+    rows = _differing_rows(spark, config, target).limit(_MAX_FINDINGS)
+    for origin, difference, count in rows.collect():
         where, some = "/".join(origin) or "the source", counted(count, "row")
         if difference == _EXTRA:
             message = (
@@ -227,15 +233,8 @@ def verify_child(
         result: gets a finding for each difference.
     """
     name = target.query.name
-    try:
-        tables = (
-            delta_reads.rows_at(spark, config.layout.table(table), target.versions[table])
-            for table in (*target.query.upstream, *target.query.targets)
-        )
-        differences = child_differences(config, target.query.table, *tables)
-    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
-        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
-        return
+    tables = target.tables(spark, config)
+    differences = child_differences(config, target.query.table, *tables)
     for difference, count in differences.items():
         result.findings.append(
             f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` "
@@ -278,10 +277,7 @@ def _rows_of_three_tables(
         for others; `_key_taken`, 1 if other rows with its key are duplicates.
     """
     source = with_recorded_time_digits(config, config.sources[target.query.source])
-    bronze, silver, quarantine = (
-        delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
-        for name in (*target.query.upstream, *target.query.targets)
-    )
+    bronze, silver, quarantine = target.tables(spark, config)
     source = unwrapped(source, bronze.schema)
     origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
     keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
@@ -309,20 +305,13 @@ def verify_changes(
         result: gets a finding if rows differ, and a note if changes have no order.
     """
     source, name = config.sources[target.query.source], target.query.name
-    try:
-        table, log = (
-            delta_reads.rows_at(spark, config.layout.table(each), target.versions[each])
-            for each in (name, source.rows_table)
-        )
-        sides = [_comparable(rows) for rows in (table, table_rows(log, source))]
-        keys, floats = merge_keys(source), [n for n, t in table.dtypes if t in _FLOAT_TYPES]
-        values = [column for column in table.columns if column not in keys]
-        both = _both_sides(sides[0], sides[1].select(table.columns), keys, values, floats)
-        count = both.where(_differs(values, floats)).count()
-        ties = tie_message(tied_changes(log, source.keys), source)
-    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
-        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
-        return
+    log, table = target.tables(spark, config)
+    sides = [_comparable(rows) for rows in (table, table_rows(log, source))]
+    keys, floats = merge_keys(source), [n for n, t in table.dtypes if t in _FLOAT_TYPES]
+    values = [column for column in table.columns if column not in keys]
+    both = _both_sides(sides[0], sides[1].select(table.columns), keys, values, floats)
+    count = both.where(_differs(values, floats)).count()
+    ties = tie_message(tied_changes(log, source.keys), source)
     if count:
         result.findings.append(
             f"{name}: it differs from its changes in {counted(count, 'row')}; `medallion refresh "
@@ -350,12 +339,7 @@ def verify_gold(
         result: gets a finding if groups differ.
     """
     name = target.query.name
-    table = config.gold[name.removeprefix("gold.")]
-    try:
-        groups, skipped = _differing_groups(spark, config, table, target)
-    except (*ITEM_ERRORS, *SPARK_ERRORS) as error:
-        result.findings.append(f"{name}: it cannot be verified: {describe_error(error)}")
-        return
+    groups, skipped = _differing_groups(spark, config, config.gold[target.query.table], target)
     if groups:
         result.findings.append(
             f"{name}: it differs from silver in {counted(groups, 'group')}; `medallion refresh "
@@ -382,10 +366,7 @@ def _differing_groups(
     Returns:
         The number of groups, and the columns that were skipped with the reason.
     """
-    gold, *inputs = (
-        delta_reads.rows_at(spark, config.layout.table(name), target.versions[name])
-        for name in (target.query.name, *target.query.upstream)
-    )
+    *inputs, gold = target.tables(spark, config)
     silver = dict(zip(table.tables, inputs, strict=True))
     recomputed = gold_rows(spark, config, table, silver)
     if not table.follows_changes and all(rows.isEmpty() for rows in silver.values()):

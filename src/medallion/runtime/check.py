@@ -6,7 +6,7 @@ Nothing is written, and Spark is not started: SQL is compared with the known col
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -96,6 +96,14 @@ class CheckResult:
         except ITEM_ERRORS as error:
             self.attention.append(error_message(error))
 
+    def run_steps(self, config: Config, steps: Iterable[Callable[..., None]]) -> None:
+        """Run parts of the check, each of which may fail; keep each message once."""
+        for step in steps:
+            with self.collecting():
+                step(config, self)
+        for messages in (self.errors, self.attention):
+            messages[:] = dict.fromkeys(messages)
+
 
 def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult:
     """Check the configuration, the landing directories and the tables, and plan the next run.
@@ -107,13 +115,9 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
     result = CheckResult(errors=[str(error) for error in errors])
     # The other steps need all sources: the files of an invalid one would count as unread.
     steps = () if result.errors else (_check_landing, _plan)
-    for step in (*_PROJECT_CHECKS, *steps):
-        with result.collecting():
-            step(config, result)
+    result.run_steps(config, (*_PROJECT_CHECKS, *steps))
     if result.errors:
         result.queries = {}
-    for messages in (result.errors, result.attention):
-        messages[:] = dict.fromkeys(messages)  # several steps may report the same error
     return result
 
 
@@ -138,11 +142,9 @@ def refuse_invalid_project(config: Config, errors: Iterable[ConfigError] = ()) -
         InvalidProjectError: something is wrong.
     """
     result = CheckResult(errors=[str(error) for error in errors])
-    for step in _PROJECT_CHECKS:
-        with result.collecting():
-            step(config, result)
+    result.run_steps(config, _PROJECT_CHECKS)
     if result.errors:
-        raise InvalidProjectError(*dict.fromkeys(result.errors))
+        raise InvalidProjectError(*result.errors)
 
 
 def has_invalid_suites(config: Config) -> bool:
@@ -212,22 +214,48 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
                 f"sources.{source.name}.hints.{hint} is not a column: hints are for whole columns, "
                 f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
             )
+    entry, table = f"sources.{source.name}", f"bronze.{source.name}"
     expressions = {f"silver.{column}": sql for column, sql in source.silver.items()}
+    is_declared = source.schema is not None
+    _check_names(config, result, entry, expressions, table, columns, is_declared)
     if cdc := source.cdc:
-        expressions["cdc.sequence_by"] = cdc.sequence_by
+        expressions = {"cdc.sequence_by": cdc.sequence_by}
         expressions["cdc.apply_as_deletes"] = cdc.apply_as_deletes or ""
-    for part, sql in expressions.items():
-        key = f"sources.{source.name}.{part}"
-        known = (*columns, *(source.silver if part.startswith("cdc.") else ()))
-        for name in unknown_names(sql, known):
-            nearest = nearest_name(name, known)
-            error = _unknown_column(config, key, name, f"bronze.{source.name}", known)
-            if source.schema is not None:
-                result.errors.append(str(error))
-            elif nearest:
-                result.attention.append(str(error))
+        known = (*columns, *source.silver)
+        _check_names(config, result, entry, expressions, table, known, is_declared)
+
+
+def _check_names(
+    config: Config,
+    result: CheckResult,
+    entry: str,
+    expressions: Mapping[str, str],
+    tables: str,
+    columns: Collection[str],
+    is_declared: bool = True,
+) -> None:
+    """Report the names in SQL expressions that are no columns.
+
+    Args:
+        config: the configuration.
+        result: gets the messages.
+        entry: the path of the expressions' entry in pipeline.yaml.
+        expressions: the SQL by its key in the entry.
+        tables: the tables that it reads, for messages.
+        columns: their columns.
+        is_declared: False if the tables may get further columns.
+    """
+    for key, sql in expressions.items():
+        for name in unknown_names(sql, columns):
+            hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
+            problem = f"reads {name}, which is not a column of {tables}{hint}"
+            error = str(config_error(config.pipeline_file, f"{entry}.{key}", problem))
+            if is_declared:
+                result.errors.append(error)
+            elif nearest_name(name, columns):
+                result.attention.append(error)
             else:
-                result.notes.append(f"{key} reads {name}, which no row has had yet.")
+                result.notes.append(f"{entry}.{key} reads {name}, which no row has had yet.")
 
 
 def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
@@ -249,14 +277,6 @@ def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
     return [name for name in column_names(sql) if name.lower() not in known]
 
 
-def _unknown_column(
-    config: Config, key: str, name: str, table: str, columns: Collection[str]
-) -> ConfigError:
-    hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
-    problem = f"reads {name}, which is not a column of {table}{hint}"
-    return config_error(config.pipeline_file, key, problem)
-
-
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
     columns = [c for name in table.tables for c in _silver_columns(config, name)]
     sources = " and ".join(f"silver.{name}" for name in table.tables)
@@ -270,10 +290,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
             expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
             expressions |= {"where": join.where or "", "join.condition": join.condition or ""}
             columns += table.tables
-    for key, sql in expressions.items():
-        for name in unknown_names(sql, columns):
-            error = _unknown_column(config, f"gold.{table.name}.{key}", name, sources, columns)
-            result.errors.append(str(error))
+    _check_names(config, result, f"gold.{table.name}", expressions, sources, columns)
 
 
 def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None:
@@ -281,10 +298,8 @@ def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None
     columns = [*_silver_columns(config, table.parent), *added]
     expressions = {f"columns.{name}": sql for name, sql in table.columns.items()}
     expressions |= {"explode": table.explode or "", "where": table.where or ""}
-    for part, sql in expressions.items():
-        for name in unknown_names(sql, columns):
-            key, parent = f"silver.{table.name}.{part}", f"silver.{table.parent}"
-            result.errors.append(str(_unknown_column(config, key, name, parent, columns)))
+    parent = f"silver.{table.parent}"
+    _check_names(config, result, f"silver.{table.name}", expressions, parent, columns)
 
 
 def _silver_columns(config: Config, name: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from medallion.config.tables import ChildTable
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver import transform
-from medallion.layers.silver.elements import child_rows, elements, with_duplicates
-from medallion.layers.silver.transform import DUPLICATE
+from medallion.layers.silver.elements import child_rows, elements
+from medallion.layers.silver.transform import DUPLICATE, mark_duplicates
 
 SCHEMA = "id long, items array<string>, tags map<string, long>, key string, _ingested_at timestamp"
 ROWS = [(1, ["a", "b", "a"], {"x": 7}, "k", 1), (2, [], {}, "k", 2), (3, None, None, "k", 3)]
@@ -55,17 +55,21 @@ def test_elements_of_arrays_and_maps(orders: DataFrame) -> None:
         elements(orders, tags)
 
 
+def marked(rows: DataFrame, table: DataFrame) -> DataFrame:
+    return mark_duplicates(rows, table, TABLE.keys, ["pos"])
+
+
 def test_duplicates_of_keys(orders: DataFrame) -> None:
     """A broken rule comes first: such a row takes no key."""
     rows = child_rows(elements(orders, TABLE), TABLE, {"first": "pos = 0"}, ())
     none, some = rows.limit(0), orders.selectExpr("id", "'b' as part").where("id = 1")
-    found = values(with_duplicates(rows, none, TABLE.keys), "pos", "_failed_rules", DUPLICATE)
+    found = values(marked(rows, none), "pos", "_failed_rules", DUPLICATE)
     assert found == [(0, ["first"], False), (1, [], False), (2, [], False)]
-    found = values(with_duplicates(rows, some, TABLE.keys), "pos", DUPLICATE)
+    found = values(marked(rows, some), "pos", DUPLICATE)
     assert found == [(0, False), (1, True), (2, False)]
     rows = child_rows(elements(orders, TABLE), TABLE, {}, ())
-    found = values(with_duplicates(rows, none, TABLE.keys), "pos", DUPLICATE)
+    found = values(marked(rows, none), "pos", DUPLICATE)
     assert found == [(0, False), (1, False), (2, True)]
-    assert values(with_duplicates(rows, some, ()), DUPLICATE) == [(False,)] * 3
+    assert values(mark_duplicates(rows, some, (), ["pos"]), DUPLICATE) == [(False,)] * 3
     columns = ["id", "tags", "key", "_ingested_at", "pos", "item", "_failed_rules"]
     assert transform.quarantine_rows(rows).columns == columns

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import and_
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable
@@ -141,15 +141,13 @@ def _merge(
     measures = [field for field in groups.schema if field.name not in (*keys, _IS_EMPTY)]
     are_comparable = all(is_comparable(field.dataType) for field in measures)
     changed = f"not ({_are_equal(field.name for field in measures)})"
-    names = (*keys, *(field.name for field in measures))
-    values: dict[str, str | Column] = {f"`{name}`": F.col(f"new.`{name}`") for name in names}
+    has_empty = _IS_EMPTY in groups.columns
     old = DeltaTable.forPath(spark, str(target)).alias("old")
-    merge, condition = old.merge(groups.alias("new"), _are_equal(keys) or "true"), {}
-    if _IS_EMPTY in groups.columns:
+    merge = old.merge(groups.alias("new"), _are_equal(keys) or "true")
+    if has_empty:
         merge = merge.whenMatchedDelete(f"new.{_IS_EMPTY}")
-        condition = {"condition": f"not new.{_IS_EMPTY}"}
-    merge = merge.whenMatchedUpdate(changed if are_comparable else None, values)
-    merge.whenNotMatchedInsert(**condition, values=values).execute()
+    merge = merge.whenMatchedUpdateAll(changed if are_comparable else None)
+    merge.whenNotMatchedInsertAll(f"not new.{_IS_EMPTY}" if has_empty else None).execute()
 
 
 def _are_equal(columns: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -30,7 +30,6 @@ from medallion.layers.silver.elements import (
     child_rows,
     elements,
     quarantine_duplicates,
-    with_duplicates,
 )
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import load_rules
@@ -39,6 +38,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.query import Run, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
+from medallion.storage.table_specs import INGESTED_AT
 from medallion.storage.text import Reporter
 
 ELEMENTS, DUPLICATES = "elements", "duplicates"
@@ -109,13 +109,17 @@ class Child(Flow):
     def _of_elements(self, rows: DataFrame) -> DataFrame:
         return child_rows(rows, self.table, self._rules, self.source.silver_origin_columns)
 
+    def _marked(self, rows: DataFrame, table: DataFrame) -> DataFrame:
+        """Mark duplicates: of rows with equal keys, the one that was ingested first is kept."""
+        order = (INGESTED_AT, F.to_json(F.struct(*self.table.columns)))
+        return transform.mark_duplicates(rows, table, self.table.keys, order)
+
     def _append_batch(self, batch: DataFrame, batch_id: int) -> None:
         """Append the rows, then quarantine; each commit has the query id and the batch number."""
         application = checkpoints.query_id(self.checkpoint)
         once_only = checkpoints.once_only(application, batch_id)
         silver, quarantine = self.target_paths
-        rows = self._child_rows(batch)
-        rows = with_duplicates(rows, self.rows(), self.table.keys).persist(StorageLevel.DISK_ONLY)
+        rows = self._marked(self._child_rows(batch), self.rows()).persist(StorageLevel.DISK_ONLY)
         try:
             counts = (
                 rows.agg(
@@ -147,9 +151,8 @@ class Child(Flow):
             return
         parent = self._read_parent(batch.sparkSession.read)
         parent = parent.join(changed, list(parent_keys), "left_semi")
-        rows = self._child_rows(parent)
-        rows = quarantine_duplicates(with_duplicates(rows, self.rows().limit(0), self.table.keys))
-        rows = rows.persist(StorageLevel.DISK_ONLY)
+        marked = self._marked(self._child_rows(parent), self.rows().limit(0))
+        rows = quarantine_duplicates(marked).persist(StorageLevel.DISK_ONLY)
         silver, quarantine = self.target_paths
         try:
             good = transform.silver_rows(rows, self._columns)
@@ -201,14 +204,13 @@ def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> Non
     is_old, keys = "_is_old", changed.columns
     old = changed.withColumn(is_old, F.lit(True))
     new = rows.withColumn(is_old, F.lit(False)).unionByName(old, allowMissingColumns=True)
-    values: dict[str, str | Column] = {f"`{name}`": F.col(f"new.`{name}`") for name in rows.columns}
     same = " and ".join(f"old.`{key}` = new.`{key}`" for key in keys)
     (
         DeltaTable.forPath(rows.sparkSession, str(table))
         .alias("old")
         .merge(new.alias("new"), f"new.{is_old} and {same}")
         .whenMatchedDelete()
-        .whenNotMatchedInsert(f"not new.{is_old}", values)
+        .whenNotMatchedInsertAll(f"not new.{is_old}")
         .execute()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType
 
@@ -12,7 +12,7 @@ from medallion.config.tables import ChildTable
 from medallion.errors import ConfigError
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES
 
 DUPLICATE_RULE = "duplicate_key"
 
@@ -63,30 +63,7 @@ def child_rows(
     )
 
 
-def with_duplicates(rows: DataFrame, table_rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the rows of `child_rows` with `_is_duplicate`: True for a good row whose key is taken.
-
-    Of several good rows with a key, the one that was ingested first takes it.
-
-    Args:
-        rows: the rows.
-        table_rows: the rows that the table has already.
-        keys: the columns of a row's identity; empty if no row is a duplicate.
-    """
-    if not keys:
-        return rows.withColumn(transform.DUPLICATE, F.lit(False))
-    values = [column for column in rows.columns if not column.startswith("_")]
-    order = (INGESTED_AT, F.to_json(F.struct(*values)))
-    place = F.row_number().over(Window.partitionBy(*keys, transform.is_good()).orderBy(*order))
-    taken = table_rows.select(*keys).withColumn("_taken", F.lit(True))
-    joined = rows.withColumn("_place", place).join(taken, list(keys), "left")
-    is_taken = (F.col("_place") > 1) | F.col("_taken").isNotNull()
-    return joined.withColumn(transform.DUPLICATE, transform.is_good() & is_taken).drop(
-        "_place", "_taken"
-    )
-
-
 def quarantine_duplicates(rows: DataFrame) -> DataFrame:
-    """Return the rows of `with_duplicates`; those whose key is taken break DUPLICATE_RULE."""
+    """Return rows with `_is_duplicate`; those whose key is taken break DUPLICATE_RULE."""
     rule = F.when(F.col(transform.DUPLICATE), F.array(F.lit(DUPLICATE_RULE)))
     return rows.withColumn(FAILED_RULES, F.coalesce(rule, FAILED_RULES))

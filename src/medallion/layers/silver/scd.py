@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
@@ -220,15 +220,12 @@ class ChangeMerge:
         on = F.expr(" and ".join(f"old.`{key}` = new.`{key}`" for key in merge_keys(self._source)))
         if key_range:
             on &= F.col(f"old.{self._keys[0]}").between(*map(F.lit, key_range))
-        values: dict[str, str | Column] = {
-            f"`{name}`": F.col(f"new.`{name}`") for name in rows.columns if name != IS_DELETE
-        }
         (
             DeltaTable.forPath(rows.sparkSession, str(self._table))
             .alias("old")
             .merge(rows.alias("new"), on)
             .whenMatchedDelete(f"new.{IS_DELETE} and {condition}")
-            .whenMatchedUpdate(condition, values)
-            .whenNotMatchedInsert(f"not new.{IS_DELETE}", values)
+            .whenMatchedUpdateAll(condition)
+            .whenNotMatchedInsertAll(f"not new.{IS_DELETE}")
             .execute()
         )

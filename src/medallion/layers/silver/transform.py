@@ -171,26 +171,27 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
 
 
 def mark_duplicates(
-    rows: DataFrame, silver: DataFrame, keys: Sequence[str], order: Sequence[str]
+    rows: DataFrame, table: DataFrame, keys: Sequence[str], order: Sequence[str | Column]
 ) -> DataFrame:
-    """Add `_is_duplicate`: True for a good row whose key silver or an earlier row has.
+    """Add `_is_duplicate`: True for a good row whose key the table or an earlier row has.
 
     Args:
-        rows: the rows of `deduplicate`.
-        silver: the rows of silver that may have the same keys.
-        keys: the columns of a row's identity.
+        rows: the rows of `deduplicate`, or of a child table.
+        table: the rows of the table that may have the same keys.
+        keys: the columns of a row's identity; empty if no row is a duplicate.
         order: the columns by which the first of the rows with equal keys is chosen.
     """
+    if not keys:
+        return rows.withColumn(DUPLICATE, F.lit(False))
     names, can_repeat = list(keys), is_good() & has_identity(keys)
-    identified, others = rows.where(can_repeat), rows.where(~can_repeat)
     # Few keys of a large table are left, and its rows need no shuffle.
-    taken = silver.select(names).join(identified.select(names), names, "left_semi").distinct()
-    number = F.row_number().over(Window.partitionBy(names).orderBy(*order))
-    numbered = identified.withColumn(DUPLICATE, number > 1)
+    new = rows.where(can_repeat).select(names)
+    taken = table.select(names).join(new, names, "left_semi").distinct()
+    number = F.row_number().over(Window.partitionBy(*names, can_repeat).orderBy(*order))
+    numbered = rows.withColumn("_number", number)
     marked = numbered.join(taken.withColumn("_taken", F.lit(True)), names, "left")
-    is_duplicate = F.col(DUPLICATE) | F.col("_taken").isNotNull()
-    marked = marked.withColumn(DUPLICATE, is_duplicate).drop("_taken")
-    return marked.unionByName(others.withColumn(DUPLICATE, F.lit(False)))
+    is_taken = (F.col("_number") > 1) | F.col("_taken").isNotNull()
+    return marked.withColumn(DUPLICATE, can_repeat & is_taken).drop("_number", "_taken")
 
 
 def is_late(event_time: str, watermark: int) -> Column:
