@@ -182,23 +182,16 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     source = lakehouse.config.sources["activity"]
     sooner = replace(source, watermark=Duration.parse("30 minutes"))
     lakehouse.config = replace(lakehouse.config, sources={"activity": sooner})
-    said: list[str] = []
     conf = lakehouse.spark.conf
     then = {key: str(conf.get(key)) for key in OTHERS}
     for key, value in OTHERS.items():
         conf.set(key, value)
     try:
         for layer in ("bronze", "silver", "gold"):
-            Pipeline(lakehouse.spark, lakehouse.config, "test", said.append).run(layer)
+            Pipeline(lakehouse.spark, lakehouse.config, "test", print).run(layer)
     finally:
         for key, value in then.items():
             conf.set(key, value)
-    kept = ", ".join(f"{key} {value}" for key, value in then.items())
-    told = f"keeps {kept} from its first run"
-    assert [line.split()[0] for line in said if told in line] == [
-        "silver.activity",
-        "gold.device_totals",
-    ]
     silver = lakehouse.config.layout.checkpoint("silver.activity")
     minutes = (datetime(2015, 2, 23, hour, 0, tzinfo=UTC).timestamp() for hour in (12, 13))
     # The first night leaves 13:00 less an hour; the second 13:30 less half an hour.

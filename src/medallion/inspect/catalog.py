@@ -39,33 +39,29 @@ def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
 
 def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
     """Return the first rows of each gold table, sorted by its group columns."""
-    return [_first_rows(config, f"gold.{name}", limit) for name in config.gold]
-
-
-def _first_rows(config: Config, table: str, limit: int) -> FirstRows:
-    try:
-        rows = delta_tables.row_count(config.layout.table(table))
-        if not rows:
-            return FirstRows(table, 0, _EMPTY)
-        columns = ", ".join(str(n + 1) for n in range(len(_groups(config, table)) or 1))
-        sql = f"select * from {table} order by {columns} limit {limit}"
-        return FirstRows(table, rows, engine.query(str(config.layout.root), sql))
-    except ITEM_ERRORS as error:
-        return FirstRows(table, 0, _EMPTY, _unreadable(table, error))
+    return [_read_rows(config, f"gold.{name}", limit) for name in config.gold]
 
 
 def newest_rows(config: Config, table: str, limit: int) -> FirstRows:
     """Return rows of a gold table or view: the newest, or the first if it has no times."""
+    return _read_rows(config, table, limit, is_newest=True)
+
+
+def _read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -> FirstRows:
+    groups = _groups(config, table)
     try:
         if not (rows := _row_count(config, table)):
             return FirstRows(table, 0, _EMPTY)
-        columns = _query(config, f"DESCRIBE {table}").rows
-        times = [name for name, type_, _ in columns if type_.startswith(("Timestamp", "Date"))]
-        order = f"{quote_identifier(times[0])} desc" if times else "1"
+        order = ", ".join(str(n + 1) for n in range(len(groups) or 1))
+        if is_newest:
+            columns = _query(config, f"DESCRIBE {table}").rows
+            times = [name for name, type_, _ in columns if type_.startswith(("Timestamp", "Date"))]
+            order = f"{quote_identifier(times[0])} desc" if times else "1"
         first = _query(config, f"select * from {table} order by {order} limit {limit}")
-        return FirstRows(table, rows, first, groups=_groups(config, table))
+        return FirstRows(table, rows, first, groups=groups)
     except ITEM_ERRORS as error:
-        return FirstRows(table, 0, _EMPTY, _unreadable(table, error))
+        reason = error_message(error).removeprefix(f"{table}: ")
+        return FirstRows(table, 0, _EMPTY, f"{table}: {reason}")
 
 
 def _row_count(config: Config, table: str) -> int:
@@ -83,7 +79,3 @@ def _groups(config: Config, table: str) -> tuple[str, ...]:
         return ()
     definition = config.gold[table.removeprefix("gold.")].definition
     return definition.groups if isinstance(definition, Aggregate) else ()
-
-
-def _unreadable(table: str, error: Exception) -> str:
-    return f"{table}: {error_message(error).removeprefix(f'{table}: ')}"

@@ -18,9 +18,6 @@ from medallion.spark.query import BatchProgress, Run
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
-# Settings that Spark takes from a query's checkpoint, whatever the session has.
-_PINNED = ("spark.sql.shuffle.partitions", "spark.sql.streaming.stateStore.providerClass")
-
 
 class ValidationInput(NamedTuple):
     """Rows for a gate to validate.
@@ -173,17 +170,3 @@ class Flow(ABC):
             {f"column {name}": type_ for name, type_ in each.dtypes} for each in (self.rows(), rows)
         )
         refuse_changed(self.config, self.name, {**then, **in_table}, {**now, **in_query})
-
-    def log_pinned_settings(self) -> None:
-        """Report settings that the query keeps from its first run though the session's differ."""
-        pinned, session = checkpoints.pinned_settings(self.checkpoint), self.spark.conf
-        kept = [
-            f"{key} {pinned[key]}"
-            for key in _PINNED
-            if key in pinned and session.get(key) != pinned[key]
-        ]
-        if kept:
-            self.say(
-                f"  {self.name} keeps {', '.join(kept)} from its first run; medallion refresh "
-                f"{self.name} applies the current settings"
-            )

@@ -11,7 +11,6 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
-from medallion.layers.bronze.flow import Bronze
 from medallion.layers.silver import transform
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import ReplayCounts, complete_replay, stage_rows
@@ -114,20 +113,15 @@ def replay_rescued(pipeline: Pipeline, name: str) -> ReplayCounts:
         pipeline: with the locks of all layers.
         name: the source.
     """
-    flow, layout = pipeline.flow(f"bronze.{name}"), pipeline.config.layout
-    table = flow.source.rows_table
-    assert isinstance(flow, Bronze), "names of bronze are those of its queries"
-    quarantine = pipeline.spark.read.format("delta").load(str(layout.table(f"quarantine.{name}")))
-    rows = transform.with_bronze_columns(quarantine.drop(FAILED_RULES), flow.rows())
-    if not flow.has_values_to_move(rows):
-        return replay_rows(pipeline, name, None)
 
-    def state() -> tuple[int, int]:
-        duplicates = pipeline.runs.run_state.totals_of(table).duplicate_rows
-        return delta_tables.row_count(layout.table(f"quarantine.{name}")), duplicates
+    def counts() -> tuple[int, int]:
+        """Return the numbers of quarantined rows and of duplicates."""
+        state = pipeline.runs.run_state.totals_of(pipeline.config.sources[name].rows_table)
+        table = pipeline.config.layout.table(f"quarantine.{name}")
+        return delta_tables.row_count(table), state.duplicate_rows
 
-    before, duplicates_before = state()
-    refresh_table(pipeline, flow.name)
-    after, duplicates = state()
+    before, duplicates_before = counts()
+    refresh_table(pipeline, f"bronze.{name}")
+    after, duplicates = counts()
     duplicates -= duplicates_before
     return ReplayCounts(before, before - after - duplicates, duplicates, after)

@@ -131,14 +131,6 @@ def source_offsets(checkpoint: StoragePath, batch: int) -> list[Any]:
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
-def pinned_settings(checkpoint: StoragePath) -> dict[str, str]:
-    """Return the settings that Spark pins to the state; empty if there is no state yet."""
-    if not (checkpoint / "state").is_stored():
-        return {}
-    lines = _lines(checkpoint, last_planned(checkpoint))
-    return dict(json.loads(lines[1])["conf"]) if lines else {}
-
-
 def first_definition(
     checkpoint: StoragePath, definition: dict[str, Any], has_written: bool
 ) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from medallion.layers.silver.keys import with_time_digits
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse
@@ -192,15 +192,11 @@ def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> li
     last = delta_tables.table_version(StoragePath(table))
     new = delta_reads.added_rows(spark, StoragePath(table), last, last)
     whole = spark.read.format("delta").load(str(table))
-    files = delta_log.added_files(StoragePath(table), last, last)
-    are_one = keys.has_unique_keys(StoragePath(table), files, KEYS, "at")
+    are_unique = keys.has_unique_keys(StoragePath(table), KEYS)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "_KEYS_AT_ONCE", 1)
-        assert keys.has_unique_keys(StoragePath(table), files, KEYS, "at") == are_one
-        patched.setattr(keys, "_MAX_FILES", 0)
-        whole_is = keys.has_unique_keys(StoragePath(table), files, KEYS, "at")
-        assert whole_is == keys.has_unique_keys(StoragePath(table), None, KEYS, "at") == are_one
-    found = new if are_one else keys.with_rows_of_same_key(new, whole, KEYS)
+        patched.setattr(keys, "_MOST_KEYS", 0)
+        assert not keys.has_unique_keys(StoragePath(table), KEYS), "a large table is not tested"
+    found = new if are_unique else keys.with_rows_of_same_key(new, whole, KEYS)
     return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
 
 
@@ -217,26 +213,6 @@ def test_gate_validates_older_rows_with_equal_keys(spark: SparkSession, tmp_path
     # Twice in one file.
     alike = ("11:00:00", "p")
     assert added(spark, tmp_path, alike, alike, ("11:00:00", None))[1:] == [alike, alike]
-
-
-def test_unique_keys_without_the_event_time(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows with equal keys and other times are found, in memory by parts as well."""
-    table = StoragePath(tmp_path)
-    frame = spark.sql("select timestamp'2020-01-01' as at, string(id) as id from range(50)")
-    frame.coalesce(1).write.format("delta").save(str(tmp_path))
-    again = spark.sql("select timestamp'2020-01-02' as at, '7' as id")
-
-    def is_unique() -> bool:
-        last = delta_tables.table_version(table)
-        files = delta_log.added_files(table, last, last)
-        return keys.has_unique_keys(table, files, ("id",), "at")
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "_KEYS_AT_ONCE", 10)
-        assert is_unique()
-        again.write.format("delta").mode("append").save(str(tmp_path))
-        assert not is_unique()
-    assert not is_unique()
 
 
 def test_key_range(spark: SparkSession) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config
@@ -30,7 +29,7 @@ from medallion.spark import checkpoints, query
 from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.table_specs import RESCUED, SOURCE_FILE
+from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
 
 
@@ -154,19 +153,6 @@ class Bronze(Flow):
             rows = rows.to(T.StructType.fromJson(json.loads(schema.table_json())))  # comments
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
-
-    def has_values_to_move(self, rows: DataFrame) -> bool:
-        """Return whether columns of today's schema have rescued values of some rows of the table.
-
-        True as well if the table has to be rewritten in any case.
-        """
-        schema = self.schema(can_rewrite=True)
-        schema.add_configured_fields()
-        if schema.table_change() is TableChange.REWRITE:
-            return True
-        before = rows.where(F.col(RESCUED).isNotNull())
-        after = self._rewritten(before, schema)
-        return not before.select(RESCUED).exceptAll(after.select(RESCUED)).isEmpty()
 
     def _rewritten(self, rows: DataFrame, schema: Schema) -> DataFrame:
         partitions = schema.partition_types

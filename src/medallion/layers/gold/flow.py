@@ -59,7 +59,6 @@ class Gold(Flow):
         elif reason := recovery.find_mismatch(self.checkpoint, self.target_paths):
             recovery.drop_checkpoint(self.config.layout, self.name)
             self.say(f"  {self.name}: {reason}: recomputed from all of silver")
-        self.log_pinned_settings()
         silver = self._silver_streams()
         rows = gold_rows(self.spark, self.config, table, silver)
         name = f"{self.config.pipeline_file}: {self.name}"

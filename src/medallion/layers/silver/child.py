@@ -81,7 +81,6 @@ class Child(Flow):
         for name, path, each in zip(self.targets, self.target_paths, tables, strict=True):
             delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
         self.refuse_changed_definition(child_definition(self.table), good)
-        self.log_pinned_settings()
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
             refuse_unstreamable(parent, "append")

@@ -79,7 +79,6 @@ class Silver(Flow):
         # The envelope of change records may grow: their expressions are compared as configured.
         configured = self.config.sources[source.name] if source.is_debezium else source
         self.refuse_changed_definition(rules.silver_definition(configured), good)
-        self.log_pinned_settings()
         # An interrupted batch is completed with the rules that it started with.
         checkpoints.write_document(self.checkpoint, "rules", document)
         if self._lookup:
@@ -264,7 +263,7 @@ class Silver(Flow):
         if self.source.cdc:
             return ValidationInput(new)
         source = keys.with_recorded_time_digits(self.config, self.source)
-        if keys.has_unique_keys(self.target_paths[0], files, source.keys, source.event_time):
+        if keys.has_unique_keys(self.target_paths[0], source.keys):
             return ValidationInput(new, [key for key in source.keys if key != TIME_DIGITS])
         if files is None:
             return ValidationInput(new)

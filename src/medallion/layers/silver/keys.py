@@ -34,10 +34,8 @@ _COARSE = {
     *("extract", "hour", "int", "minute", "month", "quarter", "second", "to_date", "trunc"),
     *("to_unix_timestamp", "unix_date", "unix_millis", "unix_seconds", "unix_timestamp", "year"),
 }
+_MOST_KEYS = 2_500_000  # of a table, held in memory: 400 MB
 _RANGED = (T.StringType, T.IntegralType, T.DecimalType, T.DateType, T.TimestampType)
-_KEYS_AT_ONCE = 2_500_000  # keys held in memory: 400 MB
-_COPIES = "` copies`"  # no column of silver has a blank in its name
-_MAX_FILES = 500  # above this, a query over these files takes longer than one over the table
 
 
 def has_null_key(keys: Sequence[str]) -> str:
@@ -138,52 +136,22 @@ def refuse_inexact_keys(config: Config, entry: str, keys: Sequence[str], rows: D
         )
 
 
-def has_unique_keys(
-    table: StoragePath, files: Sequence[StoragePath] | None, key: Sequence[str], event_time: str
-) -> bool:
-    """Return whether no row of some data files has the key of another row of the table.
+def has_unique_keys(table: StoragePath, key: Sequence[str]) -> bool:
+    """Return whether no two rows of a table have the same key; False also for a large table.
 
-    Rows with a null in their key are ignored. DataFusion runs the queries, in a fifth of Spark's
-    time, and skips the parts of files that have other event times.
+    Rows with a null in their key are ignored. DataFusion runs the query in a fifth of Spark's
+    time, but holds all keys in memory.
 
     Args:
         table: the Delta table.
-        files: some of its data files; None for all.
         key: the columns of a row's identity.
-        event_time: the column of the event time.
     """
-    if files is None or len(files) > _MAX_FILES or _are_all_files(table, files):
-        files = ()
-    new = "added" if files else "rows"
-    has_key = " and ".join(f"{quote_identifier(column)} is not null" for column in key)
-    ((rows,),) = delta_tables.select_rows(table, "count(*)", f"where {has_key}", new, files=files)
-    parts = 1 + rows // _KEYS_AT_ONCE
-    # Divided by 1009 because times often are multiples of a millisecond, second or minute.
-    number = f"abs(arrow_cast({quote_identifier(event_time)}, 'Int64') / 1009 % {parts})"
-    if event_time not in key:  # rows of one key may have several times
-        digest = f"md5(arrow_cast({quote_identifier(key[0])}, 'Utf8'))"
-        number = f"(17 * ascii({digest}) + ascii(reverse({digest}))) % {parts}"
-    columns = ", ".join(map(quote_identifier, key))
-    is_same_key = " and ".join(
-        f"new.{quote_identifier(column)} = rows.{quote_identifier(column)}" for column in key
-    )
-    for part in range(parts):
-        rows_of_part = f"from {new} where {has_key} and {number} = {part} group by {columns}"
-        keys = f"(select {columns}, count(*) as {_COPIES} {rows_of_part}) as new"
-        counts = f"coalesce(max({_COPIES}), 1), count(*)"
-        ((copies, rows),) = delta_tables.select_rows(table, counts, "", keys, files=files)
-        if copies > 1:
-            return False
-        matches = f"{keys} right semi join rows on {is_same_key}"
-        if files and delta_tables.select_rows(table, "count(*)", "", matches, files=files) != [
-            (rows,)
-        ]:
-            return False
-    return True
-
-
-def _are_all_files(table: StoragePath, files: Sequence[StoragePath]) -> bool:
-    return {file.name for file in delta_tables.data_files(table)} <= {file.name for file in files}
+    if delta_tables.row_count(table) > _MOST_KEYS:
+        return False
+    columns = [quote_identifier(column) for column in key]
+    has_key = " and ".join(f"{column} is not null" for column in columns)
+    repeated = f"where {has_key} group by {', '.join(columns)} having count(*) > 1 limit 1"
+    return not delta_tables.select_rows(table, "count(*)", repeated)
 
 
 def with_rows_of_same_key(new: DataFrame, rows: DataFrame, key: Sequence[str]) -> DataFrame:
