@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
-from medallion.spark import checkpoints, delta_reads
-from medallion.spark.query import BatchProgress, Run
+from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
@@ -84,12 +86,31 @@ class Flow(ABC):
             AnalysisException: its SQL is not valid.
         """
 
-    @abstractmethod
     def finish_batches(self, since: int) -> dict[str, Any]:
         """Complete the run's batches after `since`, and return their metrics for `ops.runs`.
 
         Safe to repeat.
         """
+        batches = self.started_run.unrecorded_batches(since)
+        metrics = self.batch_metrics(batches)
+        return {**metrics, "first_batch": batches.start, "last_batch": batches.stop - 1}
+
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
+        """Complete these batches, and return their metrics; by default the rows that they read."""
+        del batches
+        return {"rows_in": sum(batch.rows for batch in self.started_run.batches.values())}
+
+    def start_query(
+        self, writer: DataStreamWriter, trigger: Mapping[str, Any], sink: Sink | StoragePath
+    ) -> Run:
+        """Start the query, and set `run`; the arguments are those of `spark.query.start_query`."""
+        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
+        return self.run
+
+    def create_tables(self, *rows: DataFrame) -> None:
+        """Create the targets that do not exist, each with the columns of its rows."""
+        for name, path, each in zip(self.targets, self.target_paths, rows, strict=True):
+            delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
 
     def upstream_rows(self) -> Sequence[DataFrame]:
         """Return all rows of the tables that it reads."""

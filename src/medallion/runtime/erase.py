@@ -83,30 +83,27 @@ class Erasure:
 
 
 def run_erase(config: Config, request: Request, report: Reporter, debug: bool = False) -> Erasure:
-    """Erase rows, or complete an interrupted erasure and then erase rows.
+    """Erase rows, or complete an interrupted erasure if the request is empty.
 
     Raises:
         UsageError: the table or the condition is not valid, something has to be done first, or a
             file cannot be written again.
         MedallionError: a table cannot be rebuilt; the next `medallion erase` continues.
     """
-    is_unfinished = erasures.read_plan(config.layout) is not None
-    if not is_unfinished or request != Request():
+    if request != Request():
+        locks.refuse_unfinished_erasure(config.layout)
+    if not erasures.read_plan(config.layout):
         _refuse_invalid(config, request)
     if request.is_dry_run:
-        locks.refuse_unfinished_erasure(config.layout)
         with session_of_command(config, "medallion erase", debug) as spark:
             return erase_rows(Pipeline(spark, config, locks.ERASE, report), request)
     layers = layers_in_use(config)
-    if not is_unfinished:  # refuse before Spark starts
-        with locks.lock_layers(config.layout, layers, locks.ERASE):
-            _refuse_unread(config, str(request.table))
     with graph.open_pipeline(config, locks.ERASE, layers, report, debug) as pipeline:
         return erase_rows(pipeline, request)
 
 
 def erase_rows(pipeline: Pipeline, request: Request) -> Erasure:
-    """Complete an interrupted erasure, and then erase rows, if the request is another one.
+    """Erase rows, or complete an interrupted erasure.
 
     Args:
         pipeline: with the locks of all layers; a dry run needs none.
@@ -116,9 +113,7 @@ def erase_rows(pipeline: Pipeline, request: Request) -> Erasure:
     if unfinished := erasures.read_plan(config.layout):
         pipeline.report(f"erase     {unfinished.table}: resumes")
         _complete(pipeline, unfinished)
-        started = (unfinished.table, unfinished.condition, unfinished.purge)
-        if request == Request() or started == (request.table, request.condition, request.purge):
-            return Erasure(unfinished, False, _notes(config, unfinished))
+        return Erasure(unfinished, False, _notes(config, unfinished))
     if not request.is_dry_run:
         _refuse_unread(config, str(request.table))
     plan, problems = _plan(pipeline, request)

@@ -14,7 +14,8 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
-from medallion.layers.silver.scd import ChangeMerge, table_rows
+from medallion.layers.silver.changes import tied_changes
+from medallion.layers.silver.scd import ChangeMerge, table_rows, tie_message
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import Layout
 from tests.layers.silver.test_changes import (
@@ -105,8 +106,9 @@ def test_a_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> 
 
 def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
     merged = Merged(spark, tmp_path)
-    merged.batch(0, change(0, 1, id=5), change(0, 1, id=5, n=7), change(0, 1, id=6))
-    assert merged.merge.ties[0] == (
+    log = frame(spark, [change(0, 1, id=5), change(0, 1, id=5, n=7), change(0, 1, id=6)])
+    ties = tied_changes(log, merged.source.keys)
+    assert tie_message(ties, merged.source) == (
         '1 sequence with different values for one key, such as {"history":1,"id":5,"_sequence":1}: '
         "the later file wins"
     )

@@ -25,7 +25,7 @@ from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
-from medallion.spark import checkpoints, query
+from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_log, delta_tables
@@ -64,9 +64,8 @@ class Bronze(Flow):
         self._writer.prepare()
         if trigger is None:
             return None
-        sink, stream = Sink(self._writer.write_batch, stopping), source.stream().writeStream
-        self.run = query.start_query(stream, self.name, self.checkpoint, trigger, sink)
-        return self.run
+        sink = Sink(self._writer.write_batch, stopping)
+        return self.start_query(source.stream().writeStream, trigger, sink)
 
     def _refuse_unsupported_trigger(self, trigger: Mapping[str, Any] | None) -> None:
         is_available_now = trigger is not None and "availableNow" in trigger
@@ -162,10 +161,9 @@ class Bronze(Flow):
         rewritten = rewrite_rows(rows, columns, origin, is_typed, fields, schema.names)
         return with_partition_columns(rewritten, partitions)
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
-        """Return the rows that the batches after `since` ingested, and their rescued values."""
-        batches = self.started_run.unrecorded_batches(since)
-        counts = self._confirmed_lines(since + 1)
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
+        """Return the rows that the batches ingested, and their rescued values."""
+        counts = self._confirmed_lines(batches.start)
         # The counts of an interrupted process are lost.
         uncounted = [batch for batch in batches if batch not in counts]
         lines = sum(counts[batch] for batch in batches if batch in counts)
@@ -178,12 +176,7 @@ class Bronze(Flow):
         )
         if report := rescued.report():
             self.say(f"  {report}")
-        return {
-            "rows_in": lines,
-            "first_batch": since + 1,
-            "last_batch": batches.stop - 1,
-            **rescued.summary.record(),
-        }
+        return {"rows_in": lines, **rescued.summary.record()}
 
     def _confirmed_lines(self, first: int) -> Mapping[int, int]:
         """Return the lines that Spark counted in each batch from `first` on.

@@ -25,7 +25,7 @@ from medallion.layers.gold.writer import (
     Recomputation,
     refuse_unmergeable,
 )
-from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -83,8 +83,7 @@ class Gold(Flow):
         writer = rows.writeStream.outputMode(mode)
         if mode == "complete":  # the definition may have changed if all is recomputed
             writer = writer.option("overwriteSchema", "true")
-        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
-        return self.run
+        return self.start_query(writer, trigger, sink)
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
@@ -163,29 +162,23 @@ class Gold(Flow):
                 rows.append(delta_reads.added_rows(self.spark, table, start.version, last))
         return rows
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the rows that the batches read; interrupted batches have no metrics, and count 0.
 
         Rows that were late for a join are reported, and recorded until a refresh. An interrupted
         batch of a join counts as one late row, because it may have had some.
         """
-        batches = self.started_run.batches
-        ended = self.started_run.unrecorded_batches(since)
-        late = sum(batch.late for batch in batches.values())
+        ended = self.started_run.batches
+        late = sum(batch.late for batch in ended.values())
         if isinstance(self.table.definition, Join):
-            late += sum(number not in batches for number in ended)
+            late += sum(number not in ended for number in batches)
             if late:
                 self.say(f"  {self.name}: {counted(late, 'late row')}; {LATE_ROWS_ADVICE}")
-            if dropped := sum(map(_rows_before_1970, batches.values())):
+            if dropped := sum(map(_rows_before_1970, ended.values())):
                 self.say(
                     f"  {self.name}: {counted(dropped, 'row')} from before 1970 cannot be joined"
                 )
-        return {
-            "rows_in": sum(batch.rows for batch in batches.values()),
-            "late_rows": late,
-            "first_batch": since + 1,
-            "last_batch": ended.stop - 1,
-        }
+        return {**super().batch_metrics(batches), "late_rows": late}
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
         """Return the parts of its SQL, each by itself."""

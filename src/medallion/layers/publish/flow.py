@@ -15,7 +15,7 @@ from medallion.errors import UsageError
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.publish.outputs import FilesOutput, Output, TopicOutput, change_stream
-from medallion.spark import checkpoints, query
+from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.state import pending_work
 from medallion.storage import delta_log, delta_tables
@@ -56,11 +56,7 @@ class Publish(Flow):
         if trigger is None:
             return None
         observed = changes.observe(_PUBLISHED, F.count(F.lit(1)).alias("rows"))
-        sink = Sink(self._output.write)
-        self.run = query.start_query(
-            observed.writeStream, self.name, self.checkpoint, trigger, sink
-        )
-        return self.run
+        return self.start_query(observed.writeStream, trigger, Sink(self._output.write))
 
     def reset(self, recorded: int) -> None:
         """Forget what was published, so that the next start publishes the whole table again.
@@ -155,15 +151,10 @@ class Publish(Flow):
             "whole table again."
         )
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the rows that the batches read from the change feed, and the changes they sent."""
-        batches = self.started_run.batches.values()
-        return {
-            "rows_in": sum(batch.rows for batch in batches),
-            "rows_out": sum(map(self.sent, batches)),
-            "first_batch": since + 1,
-            "last_batch": self.started_run.unrecorded_batches(since).stop - 1,
-        }
+        sent = sum(map(self.sent, self.started_run.batches.values()))
+        return {**super().batch_metrics(batches), "rows_out": sent}
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
         """Return the number of changes that a batch has sent, for users."""

@@ -36,7 +36,7 @@ from medallion.quality.rules import load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints, query
 from medallion.spark.query import Run, Sink
-from medallion.storage import delta_log, delta_tables
+from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT
 from medallion.storage.text import Reporter
@@ -77,9 +77,7 @@ class Child(Flow):
         refuse_changed_row_count(where, self._of_elements(empty))
         good = transform.silver_rows(rows, self._columns)
         keys.refuse_inexact_keys(self.config, entry, self.table.keys, good)
-        tables = (good, transform.quarantine_rows(rows))
-        for name, path, each in zip(self.targets, self.target_paths, tables, strict=True):
-            delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
+        self.create_tables(good, transform.quarantine_rows(rows))
         self.refuse_changed_definition(child_definition(self.table), good)
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
@@ -92,8 +90,7 @@ class Child(Flow):
             parent = self._read_parent(reader.option("readChangeFeed", "true"))
         writer = parent.writeStream.outputMode("append")
         sink = Sink(self._replace_batch if self.table.change_keys else self._append_batch)
-        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
-        return self.run
+        return self.start_query(writer, trigger, sink)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -161,12 +158,10 @@ class Child(Flow):
             rows.unpersist()
             changed.unpersist()
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Return the batches' metrics, from the commits of the table."""
-        batches = self.started_run.unrecorded_batches(since)
         if self.table.change_keys:
-            changes = sum(batch.rows for batch in self.started_run.batches.values())
-            return {"rows_in": changes, "first_batch": since + 1, "last_batch": batches.stop - 1}
+            return super().batch_metrics(batches)
         application = checkpoints.query_id(self.checkpoint) if batches else ""
         counts = [
             delta_log.user_metadata(self.target_paths[0], application, number) for number in batches
@@ -174,8 +169,6 @@ class Child(Flow):
         return {
             "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
             "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
-            "first_batch": since + 1,
-            "last_batch": batches.stop - 1,
         }
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:

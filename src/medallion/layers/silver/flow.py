@@ -75,7 +75,10 @@ class Silver(Flow):
         refuse_changed_row_count(where, checked)
         good = transform.silver_rows(joined, source.silver_columns)
         keys.refuse_inexact_keys(self.config, f"sources.{source.name}", source.keys, good)
-        self._create_tables(good, transform.quarantine_rows(checked))
+        # A query that never ran may have created the table without the key.
+        if TIME_DIGITS in source.silver and checkpoints.last_planned(self.checkpoint) < 0:
+            delta_tables.drop_empty_table(self.target_paths[0], good.schema.json())
+        self.create_tables(good, transform.quarantine_rows(checked))
         # The envelope of change records may grow: their expressions are compared as configured.
         configured = self.config.sources[source.name] if source.is_debezium else source
         self.refuse_changed_definition(rules.silver_definition(configured), good)
@@ -93,8 +96,7 @@ class Silver(Flow):
         if trigger is None:
             refuse_unstreamable(rows, "append")
             return None
-        self.run = self._start_query(rows, trigger, recorded, document)
-        return self.run
+        return self._start_writer(rows, trigger, recorded, document)
 
     def _rows_to_write(self, checked: DataFrame) -> DataFrame:
         """Return the rows without duplicates; but each change record is kept."""
@@ -153,13 +155,6 @@ class Silver(Flow):
             self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
         return started
 
-    def _create_tables(self, good: DataFrame, broken: DataFrame) -> None:
-        # A query that never ran may have created the table without the key.
-        if TIME_DIGITS in self.source.silver and checkpoints.last_planned(self.checkpoint) < 0:
-            delta_tables.drop_empty_table(self.target_paths[0], good.schema.json())
-        for name, path, rows in zip(self.targets, self.target_paths, (good, broken), strict=True):
-            delta_tables.create_table(path, rows.schema.json(), self.config.properties(name))
-
     def _refuse_invalid_columns(self, bronze: DataFrame) -> None:
         """Raise ConfigError unless each row of bronze always returns the same row of silver."""
         rows = bronze.select(*map(F.expr, self.source.silver.values()))
@@ -167,7 +162,7 @@ class Silver(Flow):
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
 
-    def _start_query(
+    def _start_writer(
         self,
         rows: DataFrame,
         trigger: Mapping[str, Any],
@@ -182,15 +177,14 @@ class Silver(Flow):
         write = SilverWriter(self.config, self.source, document, self._lookup, self._backpressure)
         self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
-        return query.start_query(writer, self.name, self.checkpoint, trigger, Sink(write, stopping))
+        return self.start_query(writer, trigger, Sink(write, stopping))
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
-        """Insert the late rows of the batches after `since`, and return the batches' metrics.
+    def batch_metrics(self, batches: range) -> dict[str, Any]:
+        """Insert the late rows of the batches, and return the batches' metrics.
 
         Raises:
             MedallionError: rows of bronze are lost.
         """
-        batches = self.started_run.unrecorded_batches(since)
         counts = BatchRows(self.spark, self.config, self.source, batches)
         dropped = {number: self._finish_batch(counts, number) for number in batches}
         for number, rows in dropped.items():
@@ -203,8 +197,6 @@ class Silver(Flow):
             "duplicate_rows": sum(rows.duplicates for rows in dropped.values()),
             "late_rows": sum(rows.late for rows in dropped.values()),
             "unmatched_rows": self._count_unmatched(batches, late_unmatched),
-            "first_batch": since + 1,
-            "last_batch": batches.stop - 1,
         }
 
     def _finish_batch(self, counts: BatchRows, number: int) -> RowCounts:

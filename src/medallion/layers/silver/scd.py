@@ -6,23 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import Query
 from medallion.config.tables import CdcConfig
 from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
-from medallion.spark import checkpoints, delta_reads, query
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import is_comparable
-from medallion.spark.query import BatchProgress, Run, Sink
-from medallion.storage import delta_tables
+from medallion.spark.query import Run, Sink
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
-from medallion.storage.text import Reporter, counted
+from medallion.storage.text import counted
 
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
 _APPLICATION, _TRANSACTION = (
@@ -35,10 +33,6 @@ _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 class Scd(Flow):
     """The query of one source of change records: it merges them by key."""
 
-    def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
-        super().__init__(spark, config, query, say)
-        self._merge: ChangeMerge | None = None
-
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
 
@@ -50,17 +44,13 @@ class Scd(Flow):
         log = self.spark.read.format("delta").load(str(*self.upstream_paths))
         self._refuse_unorderable(log)
         rows = table_rows(log, self.source)
-        properties = self.config.properties(self.name)
-        delta_tables.create_table(self.target_paths[0], rows.schema.json(), properties)
+        self.create_tables(rows)
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
             return None
         stream = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
         writer = stream.load(str(*self.upstream_paths)).writeStream.outputMode("append")
-        self._merge = ChangeMerge(self.config, self.source)
-        sink = Sink(self._merge)
-        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
-        return self.run
+        return self.start_query(writer, trigger, Sink(ChangeMerge(self.config, self.source)))
 
     def _refuse_unorderable(self, log: DataFrame) -> None:
         type_ = log.schema[SEQUENCE].dataType
@@ -71,25 +61,10 @@ class Scd(Flow):
                 "give a number, a time or a string."
             )
 
-    def finish_batches(self, since: int) -> dict[str, Any]:
-        """Return the number of changes that the batches read."""
-        run = self.started_run
-        return {
-            "rows_in": sum(batch.rows for batch in run.batches.values()),
-            "first_batch": since + 1,
-            "last_batch": run.unrecorded_batches(since).stop - 1,
-        }
-
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: a merge rewrites files of older rows."""
         rows = delta_reads.rows_at(self.spark, self.target_paths[0])
         return ValidationInput(rows, merge_keys(self.source))
-
-    def describe_batch(self, batch: BatchProgress) -> str | None:
-        """Return how many changes it read, and how many could not be ordered by their sequence."""
-        message = super().describe_batch(batch)
-        ties = self._merge.ties.pop(batch.id, None) if self._merge else None
-        return f"{message}, {ties}" if message and ties else message
 
 
 def scd_definition(source: SourceConfig) -> dict[str, Any]:
@@ -141,9 +116,6 @@ class ChangeMerge:
     The latest change of a key is merged if it is newer than the row, and than the deletes in the
     log. For a history, or values that outlast nulls, the rows of the keys are computed from the
     complete log.
-
-    Attributes:
-        ties: a message for each batch with changes that `sequence_by` does not order.
     """
 
     def __init__(self, config: Config, source: SourceConfig) -> None:
@@ -151,7 +123,6 @@ class ChangeMerge:
         self._log = config.layout.table(source.rows_table)
         self._table = config.layout.table(f"silver.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
-        self.ties: dict[int, str] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch."""
@@ -163,8 +134,6 @@ class ChangeMerge:
             count, first, last, *key_range = batch.agg(*columns).collect()[0]
             if not count:
                 return
-            if ties := tie_message(changes.tied_changes(batch, self._keys), self._source):
-                self.ties[batch_id] = ties
             is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES
             rows, condition = self._rows_to_merge(batch, first, last)
             settings = batch.sparkSession.conf  # of this query alone
