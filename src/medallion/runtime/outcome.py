@@ -82,7 +82,7 @@ class Outcome:
     def add_error(self, message: str, exit_status: int = 1) -> None:
         """Add an error unless it is known: several steps may fail at the same table."""
         self.exit_status = max(self.exit_status, exit_status)
-        if not any(message in known for known in self.errors):
+        if message not in self.errors:
             self.errors.append(message)
 
     @property

@@ -105,8 +105,12 @@ def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> Query
         refuse_format_change(config, config.sources[query.source])
     reasons, scan = list(pending_work.unfinished_reasons(config, runs, query.name)), None
     if not reasons:  # an interrupted batch may have read what looks like new input
-        scan = None if query.upstream else _scan(config, query.source)
-        if scan.has_work if scan else _has_unread_rows(config, query):
+        if not query.upstream:
+            source = config.sources[query.source]
+            scan = SOURCE_TYPES[source.format].scan(config, source)
+        tables = map(config.layout.table, query.upstream)
+        has_unread = any(pending_work.has_input(config, query.name, table) for table in tables)
+        if scan.has_work if scan else has_unread:
             reasons.append(WorkReason.NEW_INPUT)
     reasons += _check_reasons(config, runs, query, settings)
     return QueryPlan(query.name, tuple(reasons), scan)
@@ -115,31 +119,14 @@ def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> Query
 def _check_reasons(config: Config, runs: Runs, query: Query, settings: str) -> Iterator[WorkReason]:
     if pending_work.has_changed_settings(config, query.name, settings):
         yield WorkReason.SETTINGS_CHANGED
-    if not _has_table(config, query) and _has_known_columns(config, query):
+    # An output has no table, and bronze no SQL that needs the columns of its source.
+    has_table = all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
+    sources = query.sources if query.upstream else ()
+    has_columns = all(registry.has_known_columns(config, config.sources[name]) for name in sources)
+    if has_columns and not has_table:
         yield WorkReason.NOT_CREATED
     if pending_work.needs_validation(config, runs.run_state, query.name):
         yield WorkReason.NOT_VALIDATED
-
-
-def _scan(config: Config, source: str) -> SourceScan:
-    settings = config.sources[source]
-    return SOURCE_TYPES[settings.format].scan(config, settings)
-
-
-def _has_unread_rows(config: Config, query: Query) -> bool:
-    tables = map(config.layout.table, query.upstream)
-    return any(pending_work.has_input(config, query.name, table) for table in tables)
-
-
-def _has_table(config: Config, query: Query) -> bool:
-    """Return whether the query's own table exists; True for an output, which has none."""
-    return all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])
-
-
-def _has_known_columns(config: Config, query: Query) -> bool:
-    """Return whether SQL can name the columns of the query's sources; bronze has no SQL."""
-    sources = query.sources if query.upstream else ()
-    return all(registry.has_known_columns(config, config.sources[name]) for name in sources)
 
 
 def finish_idle_source(runs: Runs, plan: QueryPlan, report: Reporter) -> None:

@@ -6,7 +6,7 @@ refresh plan is written first, so that the next process completes an interrupted
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -206,20 +206,13 @@ def rebuild_pending(
     Returns:
         The flows whose tables could not be rebuilt, each with its error.
     """
-    layout, failures = pipeline.config.layout, list[tuple[Flow, MedallionError]]()
+    layout, known = pipeline.config.layout, query_names(pipeline.config, [layer])
     for table in refresh_plan.pending_tables(layout):
-        if layer_of(table) != layer:
-            continue
-        if table not in query_names(pipeline.config):  # it is not configured any more
+        if layer_of(table) == layer and table not in known:  # it is not configured any more
             rest = tuple(other for other in refresh_plan.pending_tables(layout) if other != table)
             refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
-            continue
-        flow = pipeline.flow(table)
-        if pipeline.blocking_gates(flow):
-            pipeline.report(f"refresh   {table}: waits until no gate blocks it")
-        elif not flow.source_names & without and (error := _try_rebuild(pipeline, table)):
-            failures.append((flow, error))
-    return failures
+    tables = [table for table in refresh_plan.pending_tables(layout) if table in known]
+    return _try_rebuild(pipeline, tables, without)
 
 
 def rebuild_if_pending(pipeline: Pipeline, flow: Flow) -> None:
@@ -241,23 +234,27 @@ def rebuild_late(
     Returns:
         The errors of tables that could not be rebuilt.
     """
-    flows = [flow for flow in pipeline.flows("gold") if not pipeline.blocking_gates(flow)]
     left = refresh_plan.pending_tables(pipeline.config.layout)  # `rebuild_pending` rebuilds those
-    late = [
-        flow.name
-        for flow in flows
-        if pipeline.runs.late_rows(flow.name) and not flow.source_names & without
-    ]
-    return [e for table in late if table not in left and (e := _try_rebuild(pipeline, table))]
+    tables = query_names(pipeline.config, ["gold"])
+    late = [table for table in tables if pipeline.runs.late_rows(table) and table not in left]
+    return [error for _, error in _try_rebuild(pipeline, late, without)]
 
 
-def _try_rebuild(pipeline: Pipeline, table: str) -> MedallionError | None:
-    """Rebuild one table; return the error if that fails."""
-    try:
-        _rebuild(pipeline, table)
-    except Exception as error:
-        return as_medallion_error(error, f"{table} cannot be rebuilt")
-    return None
+def _try_rebuild(
+    pipeline: Pipeline, tables: Iterable[str], without: AbstractSet[str]
+) -> list[tuple[Flow, MedallionError]]:
+    """Rebuild tables that no gate blocks; return the flows that failed, each with its error."""
+    failures = list[tuple[Flow, MedallionError]]()
+    for table in tables:
+        flow = pipeline.flow(table)
+        if pipeline.blocking_gates(flow):
+            pipeline.report(f"refresh   {table}: waits until no gate blocks it")
+        elif not flow.source_names & without:
+            try:
+                _rebuild(pipeline, table)
+            except Exception as error:
+                failures.append((flow, as_medallion_error(error, f"{table} cannot be rebuilt")))
+    return failures
 
 
 def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:

@@ -33,7 +33,6 @@ from medallion.layers.silver.elements import (
 )
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import load_rules
-from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints, query
 from medallion.spark.query import Run, Sink
 from medallion.storage import delta_log
@@ -251,10 +250,4 @@ def child_parts(
     for column, sql in table.columns.items():
         yield part(f"columns.{column}", sql, rows)
     typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
-    for rule, broken in conditions.items():
-        yield DefinitionPart(
-            f"the rule {rule} of {entry}",
-            suite_path(config.conf_dir, entry),
-            partial(typed.selectExpr, broken),
-            columns=typed.columns,
-        )
+    yield from rules.rule_parts(config, entry, typed, conditions)

@@ -45,6 +45,8 @@ _NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
+NO_RULES: Mapping[str, Any] = {"bronze": {}, "silver": {}}
+_CHANGE_KEYS = {SEQUENCE: "cdc.sequence_by", IS_DELETE: "cdc.apply_as_deletes"}
 _COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
 _CHECKED_TIMES = 1000
@@ -123,8 +125,16 @@ def with_rescue_rules(
     return {**rules, "rescued": rescued}
 
 
-def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
-    """Return `transform.apply_rules` with these rules, except those about lookup columns."""
+def bind_rules(
+    source: SourceConfig, rules: Mapping[str, Any], derived: Mapping[str, str] | None = None
+) -> BoundRules:
+    """Return `transform.apply_rules` with these rules, except those about lookup columns.
+
+    Args:
+        source: the source.
+        rules: the document.
+        derived: the technical columns of change records; None for all.
+    """
     lookup_columns = source.lookup.columns if source.lookup else ()
     own, _ = split_lookup_rules(rules["silver"], lookup_columns)
     return partial(
@@ -135,7 +145,7 @@ def bind_rules(source: SourceConfig, rules: dict[str, Any]) -> BoundRules:
         silver_rules=own,
         origin=source.silver_origin_columns,
         rescued=rules.get("rescued", ""),
-        derived=_change_columns(source),
+        derived=_change_columns(source) if derived is None else derived,
     )
 
 
@@ -221,40 +231,32 @@ def sql_parts(
             bronze.columns,
             unknown,
         )
-    yield from _change_parts(config, source, bronze)
-    silver = bind_rules(source, {"bronze": {}, "silver": {}})(bronze)
-    for layer, rows in (("bronze", bronze), ("silver", join(silver) if join else silver)):
-        for rule, broken in rules[layer].items():
-            yield DefinitionPart(
-                f"the rule {rule} of {layer}.{name}",
-                suite_path(config.conf_dir, f"{layer}.{name}"),
-                partial(_select, rows, rule, broken),
-                columns=rows.columns,
-            )
-
-
-def _change_parts(
-    config: Config, source: SourceConfig, bronze: DataFrame
-) -> Iterator[DefinitionPart]:
-    """Yield the SQL of `cdc`, each column by itself."""
-    names = {SEQUENCE: "cdc.sequence_by", IS_DELETE: "cdc.apply_as_deletes"}
     for column, sql in _change_columns(source).items():
-        key = f"sources.{source.name}.{names[column]}"
+        key = f"sources.{name}.{_CHANGE_KEYS[column]}"
+        rows = partial(bind_rules(source, NO_RULES, {column: sql}), bronze)
+        yield DefinitionPart(key, file, rows, key, (*source.silver, *bronze.columns))
+    silver = bind_rules(source, NO_RULES)(bronze)
+    for layer, rows_of_layer in (("bronze", bronze), ("silver", join(silver) if join else silver)):
+        yield from rule_parts(config, f"{layer}.{name}", rows_of_layer, rules[layer])
+
+
+def rule_parts(
+    config: Config, table: str, rows: DataFrame, conditions: Mapping[str, str]
+) -> Iterator[DefinitionPart]:
+    """Yield each rule of a table by itself.
+
+    Args:
+        config: the configuration.
+        table: the table with the suite, as `silver.orders`.
+        rows: the rows that the rules test.
+        conditions: the SQL of the rules by name.
+    """
+    for rule, broken in conditions.items():
         yield DefinitionPart(
-            key,
-            config.pipeline_file,
-            partial(
-                transform.apply_rules,
-                bronze,
-                silver=source.silver,
-                event_time=source.event_time,
-                bronze_rules=(),
-                silver_rules=(),
-                origin=source.silver_origin_columns,
-                derived={column: sql},
-            ),
-            key,
-            (*source.silver, *bronze.columns),
+            f"the rule {rule} of {table}",
+            suite_path(config.conf_dir, table),
+            partial(rows.selectExpr, broken),
+            columns=rows.columns,
         )
 
 
