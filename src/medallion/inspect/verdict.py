@@ -211,7 +211,8 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     yield from _refresh_problems(config)
     yield from _file_problems(seen.files)
     for stale in seen.stale:
-        yield Problem(ProblemCode.STALE, stale.name, stale.sentence, _freshness_remedy(stale))
+        remedy = f"ask the writer of its rows for new ones, and run {_RUN}"
+        yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
     yield from _disk_problems(config)
     yield from _rescued_problems(config, seen.run_state)
     for line in seen.unread:
@@ -262,12 +263,6 @@ def _file_problems(files: Attention) -> Iterator[Problem]:
     for folder in files.folders:
         remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
         yield Problem(ProblemCode.FOLDER, folder.path, str(folder.why), remedy)
-
-
-def _freshness_remedy(stale: StaleTable) -> str:
-    if stale.name.startswith("gold."):
-        return f"look for new rows in its silver tables, and run {_RUN}"
-    return f"ask the writer of {stale.name} for new rows, and run {_RUN}"
 
 
 def _disk_problems(config: Config) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.errors import ParseException
@@ -13,7 +12,6 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
-from medallion.ingest.schema.evolution import has_longs_beyond_double
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
@@ -187,38 +185,15 @@ class RescuedValues:
         )
         if not broken:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
-        remedy = self._remedy(broken, rules)
+        columns = ", ".join(dict.fromkeys(rules[rule][0] for rule in broken))
+        key, bronze = "hints" if source.schema is None else "schema", f"bronze.{source.name}"
+        remedy = f"set {key} for {columns} to a type that fits and run medallion refresh {bronze}"
         if source.on_rescued == "warn":
-            action = f"to get the values, {remedy}" if remedy else "correct them at their origin"
-            return f"{line} They are null in silver; {action}."
-        remedies = ", or ".join(filter(None, (remedy, "set on_rescued: warn")))
-        return f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedies}."
-
-    def _remedy(self, broken: Iterable[str], rules: Mapping[str, FieldPath]) -> str:
-        """Return the setting that gives the columns wider types; empty if no type would fit."""
-        columns = ", ".join(
-            f"{name}: {wider}"
-            for name in dict.fromkeys(rules[rule][0] for rule in broken)
-            if (wider := self._wider_type(name))
+            return f"{line} They are null in silver; to get the values, {remedy}."
+        return (
+            f"{line} They go to quarantine as {', '.join(broken)}; to keep them, {remedy}, or set "
+            "on_rescued: warn."
         )
-        key = "hints" if self._source.schema is None else "schema"
-        refresh = f"medallion refresh bronze.{self._source.name}"
-        return f"set {key}: {{{columns}}} and run {refresh}" if columns else ""
-
-    def _wider_type(self, column: str) -> str | None:
-        """Return a type that fits a column's values and the rescued example; None if none does."""
-        type_, field = self._columns[column], self.summary.fields.get(column)
-        if not field or isinstance(type_, _NO_WIDER):
-            return None
-        is_whole = isinstance(type_, (T.IntegerType, T.LongType))
-        if is_whole and _FRACTION.fullmatch(field.example):
-            return "string" if has_longs_beyond_double(self._table, column) else "double"
-        return "string"
-
-
-# As a string, a nested value would lose its fields, and a time could not be an event time.
-_NO_WIDER = (T.StructType, T.ArrayType, T.MapType, T.StringType, T.TimestampType)
-_FRACTION = re.compile(r"-?[0-9]+\.[0-9]+([eE][+-]?[0-9]+)?")
 
 
 def _files_of(table: StoragePath, batches: range) -> list[StoragePath]:

@@ -20,7 +20,6 @@ from pyspark.sql import types as T
 
 from medallion.config.expressions import STRING
 from medallion.config.model import Config, SourceConfig
-from medallion.config.values import fold_case
 from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart
@@ -47,7 +46,6 @@ CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 NO_RULES: Mapping[str, Any] = {"bronze": {}, "silver": {}}
 _CHANGE_KEYS = {SEQUENCE: "cdc.sequence_by", IS_DELETE: "cdc.apply_as_deletes"}
-_COLUMN = re.compile(r"`?([^\W\d]\w*)`?")
 _EXAMPLE_LENGTH = 60  # characters
 _CHECKED_TIMES = 1000
 
@@ -289,27 +287,14 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
         if has_times is not False:  # null: there is no value yet
             return
     sample = f" such as {printable(json.dumps(example, ensure_ascii=False))}" if example else ""
-    match = _COLUMN.fullmatch(sql.strip())
-    names = {fold_case(name): name for name in bronze.columns}
-    column = names.get(fold_case(match[1])) if match else None
-    origin, remedy = "", "with a function such as try_to_timestamp or timestamp_millis"
-    if column:
-        origin = f", as the column {column} of {table}"
-        setting = f"{'schema' if source.schema else 'hints'}: {{{column}: {_time_hint(example)}}}"
-        remedy = f"or set {setting} for the source and run medallion refresh {table}"
     name = source.event_time
     raise ConfigError(
-        f"The event time {name} of silver.{source.name} is {type_.simpleString()}{sample}{origin}. "
-        f"Convert it to a timestamp in sources.{source.name}.silver.{name}, {remedy}."
+        f"The event time {name} of silver.{source.name} is {type_.simpleString()}{sample}. Convert "
+        f"it to a timestamp in sources.{source.name}.silver.{name}, with a function such as "
+        "try_to_timestamp or timestamp_millis; or set hints for its field, such as "
+        "timestamp_millis or timestamp 'dd.MM.yyyy HH:mm', and run medallion refresh "
+        f"{table}."
     )
-
-
-def _time_hint(example: str | None) -> str:
-    """Return the type to hint for times such as an example; by default epoch milliseconds."""
-    if example and not example.isdecimal():
-        return "timestamp 'dd.MM.yyyy HH:mm'"
-    units = {10: "seconds", 16: "micros", 19: "nanos"}
-    return f"timestamp_{units.get(len(example or ''), 'millis')}"
 
 
 def silver_definition(source: SourceConfig) -> dict[str, Any]:
