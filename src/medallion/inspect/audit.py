@@ -237,17 +237,17 @@ def _stable_checks(
             writers and set(accounting.unbalanced(snapshot.balances)) - explained
         )
         is_late = time.monotonic() > deadline
-        if not has_new_writer and (is_recorded or is_late):
+        if not is_recorded and not is_waiting:
+            holders = " and ".join(dict.fromkeys(writers.values()))
+            report(f"waiting until {holders} has recorded its last batches")
+            is_waiting = True
+        elif not has_new_writer and (is_recorded or is_late):
             busy = {snapshot.unrecorded[query] for query in running}
             idle = [name for name in snapshot.balances if name not in busy]
             checks = {n: _check(config, n, snapshot.balances[n], everything) for n in idle}
             changed = _changed_sources(config, snapshot, checks)
             if not changed or is_late:
                 return snapshot, writers, {n: checks[n] for n in idle if n not in changed}
-        elif writers and not is_waiting:
-            holders = " and ".join(dict.fromkeys(writers.values()))
-            report(f"waiting until {holders} has recorded its last batches")
-            is_waiting = True
         time.sleep(0.2)
 
 
