@@ -223,5 +223,6 @@ def test_key_range(spark: SparkSession) -> None:
     names = ["a", "b", "c", "d"]
     assert rows.where(keys.key_range(rows, names)).count() == 2
     first = rows.where("b = 'b'")
-    assert [row.b for row in rows.where(keys.key_range(first, names)).collect()] == ["b"]
+    within = rows.where(keys.key_range(first, names)).select("b")
+    assert [row.b for row in within.collect()] == ["b"]
     assert rows.where(keys.key_range(rows.limit(0), names)).count() == 0
