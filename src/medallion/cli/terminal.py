@@ -16,13 +16,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from io import TextIOWrapper
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, TextIO
 
 from medallion.errors import MedallionError, StatementError, UsageError
 from medallion.storage.text import error_reason, printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NARROW = 14  # characters: a table whose columns would be narrower is printed as records
 _NUMBERS = {int, float, Decimal, NoneType}
@@ -138,67 +135,53 @@ def iso_utc(micros: int | None) -> str | None:
 
 def aligned_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
     """Return the lines of an aligned table, one for each row; numbers are right-aligned."""
-    rows = list(rows)
+    names, cells, numbers = _printable_table(columns, list(rows))
     padded = []
-    for at, name in enumerate(columns):
-        values = [row[at] for row in rows]
-        cells = [name, *("NULL" if value is None else cell_text(value) for value in values)]
-        cells = [printable(cell) for cell in cells]
-        width = max(map(len, cells))
-        numbers = values and all(type(value) in _NUMBERS for value in values)
-        cells = [cell.rjust(width) if numbers else cell.ljust(width) for cell in cells]
-        padded.append([cells[0], "-" * width, *cells[1:]])
+    for is_number, column in zip(numbers, zip(names, *cells, strict=True), strict=True):
+        width = max(map(len, column))
+        name, *values = (cell.rjust(width) if is_number else cell.ljust(width) for cell in column)
+        padded.append([name, "-" * width, *values])
     lines = enumerate(zip(*padded, strict=True))
     return [("-+-" if at == 1 else " | ").join(line).rstrip() for at, line in lines]
 
 
+def _printable_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]]
+) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Return printable names and cells, and for each column if all its values are numbers."""
+    cells = [["NULL" if value is None else cell_text(value) for value in row] for row in rows]
+    types = [{type(row[at]) for row in rows} for at in range(len(columns))]
+    numbers = [bool(rows) and each <= _NUMBERS for each in types]
+    return [*map(printable, columns)], [[*map(printable, row)] for row in cells], numbers
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows to a terminal, in its width; rows with too many columns as a list of values."""
-    from rich.console import Console  # late: commands that print no table start faster
-
-    console = Console()
-    cells = [["NULL" if value is None else cell_text(value) for value in row] for row in rows]
-    names = [printable(name) for name in columns]
-    texts = [[printable(cell) for cell in row] for row in cells]
-    widths = [max(map(len, column)) for column in zip(names, *texts, strict=True)]
-    is_narrow = sum(min(width, _NARROW) + 3 for width in widths) > console.width
-    numbers = [
-        bool(rows) and all(type(row[at]) in _NUMBERS for row in rows) for at in range(len(names))
-    ]
-    with _translate_write_errors():
-        if is_narrow:
-            _print_records(console, names, texts)
-        else:
-            _print_grid(console, names, texts, numbers)
-
-
-def _print_grid(
-    console: Console, names: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[bool]
-) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, is_number in zip(names, numbers, strict=True):
-        justify: Literal["left", "right"] = "right" if is_number else "left"
-        table.add_column(Text(name), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table)
-
-
-def _print_records(console: Console, names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich import box  # late: commands that print no table start faster
+    from rich.console import Console
     from rich.rule import Rule
     from rich.table import Table
     from rich.text import Text
 
-    for number, row in enumerate(rows, 1):
-        console.print(Rule(f"row {number:,}", align="left", style="dim"))
-        record = Table.grid(padding=(0, 2))
-        for name, cell in zip(names, row, strict=True):
-            record.add_row(Text(name, style="bold"), Text(cell))
-        console.print(record)
+    console, parts = Console(), list[Rule | Table]()
+    names, cells, numbers = _printable_table(columns, rows)
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    if sum(min(width, _NARROW) + 3 for width in widths) > console.width:
+        for number, row in enumerate(cells, 1):
+            record = Table.grid(padding=(0, 2))
+            for name, cell in zip(names, row, strict=True):
+                record.add_row(Text(name, style="bold"), Text(cell))
+            parts += [Rule(f"row {number:,}", align="left", style="dim"), record]
+    else:
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, is_number in zip(names, numbers, strict=True):
+            grid.add_column(Text(name), justify="right" if is_number else "left", overflow="fold")
+        for row in cells:
+            grid.add_row(*map(Text, row))
+        parts = [grid]
+    with _translate_write_errors():
+        for part in parts:
+            console.print(part)
 
 
 def _encodable(text: str, encoding: str) -> str:
