@@ -383,7 +383,7 @@ def test_nightly_first_run_after_rejection_fails(
     assert main.main(["status", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["code"], problem["subject"]) == ("rejected", "event")
-    assert problem["sentence"] == f"1 file, such as {path}: no text"
+    assert problem["sentence"] == f"{path}: no text"
     assert "medallion files --dismiss PATTERN" in problem["remedy"]
 
     assert main.main(command) == 1

@@ -59,6 +59,8 @@ def test_report_html_sections() -> None:
         "2026-05-04 00:00",
         "it is not gzip",
         "1,234,567",
+        "small: 3 of 12 rows are large",
+        "example rows of failed expectations",
         "+ id string",
     ):
         assert "".join(expected.split()) in "".join(text.split()), expected
@@ -113,6 +115,7 @@ def test_report_json_content() -> None:
     assert document["gold"]["gold.totals"]["first"][1] == ["phone", 2]
     assert document["quarantined"]["event"]["no_device"] == 4
     assert document["runs"][1]["seconds"] == 2.5
+    assert document["gates"][0]["failures"][0]["unexpected_count"] == 3
     assert document["tables"]["bronze.event"]["bytes"] == 123_456
 
 

@@ -35,7 +35,6 @@ ENTRY = Entry("event", EVIL, 1, 5, 0, 0, EVIL, EVIL, moved_to=EVIL)
 STATUS = QueryStatus("bronze.event", EVIL, 1, EVIL, 1, 1, 1, EVIL, EVIL)
 FAILURE = Failure("silver.event", EVIL, "warn", 1, 1, (EVIL,), EVIL)
 OUTCOME = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
-OUTCOME.docs = EVIL
 ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
 
 
@@ -48,7 +47,7 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
         (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (render_tables.schema_text([SchemaVersion(1, EVIL, EVIL, {EVIL: "string"})]), 2),
-        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 15),
+        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 13),
     ],
 )
 def test_visible_lines_escapes_control_characters(text: str, lines: int) -> None:

@@ -47,7 +47,7 @@ def _is_on_the_page(lakehouse: Lakehouse) -> None:
     first = {each.table: each.first.rows for each in found.gold}
     assert first["gold.device_totals"] == [("nexus4_1", 1), ("nexus4_2", 9)]
     assert found.broken == {"activity": {}}
-    assert {gate.state for gate in found.gates.values()} == {"passed"}
+    assert {gate.state for gate in found.gates} == {"passed"}
     in_and_out = {run.query: (run.rows_in, run.rows_out) for run in found.runs}
     assert in_and_out["silver.activity"] == (10, 10)
 

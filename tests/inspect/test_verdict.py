@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from medallion.cli.render_runs import verdict_json, verdict_text
 from medallion.config.loader import load
@@ -24,11 +26,13 @@ from medallion.inspect.verdict import (
     derive_verdict,
     take_verdict,
 )
-from medallion.quality.suites import suite_path
+from medallion.quality.suites import Failure, Verdict, suite_path
+from medallion.runtime.nightly import gate_row
+from medallion.runtime.outcome import GateResult
 from medallion.state import refresh_plan
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
-from medallion.state.runs import RunState
+from medallion.state.runs import Runs, RunState
 from medallion.storage import locks, records
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -72,8 +76,11 @@ def test_verdict_five_faults(
     suite.parent.mkdir(parents=True)
     suite.write_text(SUITE)
     runs.record(config, "silver.event", state="failed", error="it broke at 'secret'")
-    gate = {"kind": "gate", "state": "held", "failed_expectations": "small, large"}
-    runs.record(config, "silver.activity", **gate)
+    table = "silver.activity"
+    failure = Failure(table, "small", "stop", 2, 9, ("x=9", "x=8"), "2 of 9 rows are not small")
+    large = Failure(table, "large", "stop", None, None, (), "its query found 3 rows")
+    row = gate_row(GateResult(Verdict(table, 9, (failure, large)), 1, (), 0.5))
+    Runs(config.layout).write([row])
     rows = [entry("a.png", "rejected"), entry("b.png", "rejected")]
     Ledger(config.layout, "event").write(rows)
     monkeypatch.setattr(StoragePath, "free_bytes", lambda _: 2**29)
@@ -97,7 +104,12 @@ def test_verdict_five_faults(
         "  failed: silver.event: it broke at 'secret'",
         "    correct what the message names, then run medallion nightly",
     ]
-    assert shown[4].endswith("medallion nightly --accept small --accept large")
+    assert shown[3].startswith(
+        "  blocked: silver.activity: small failed: 2 of 9 rows are not small, such as x=9; "
+        "large failed: its query found 3 rows; no later run passed; this blocks gold."
+    )
+    assert "accept the rows: medallion nightly --accept small --accept large; or" in shown[4]
+    assert "in great_expectations/expectations/silver/activity.json and run" in shown[4]
     assert shown[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
     assert shown[9].endswith("512 MiB are free")
     document = verdict_json(found)
@@ -121,6 +133,23 @@ def test_verdict_warnings_are_healthy(config: Config, monkeypatch: pytest.Monkey
     # The next run of the gate, and rows that fit, end both.
     runs.record(config, "silver.event", kind="gate", state="passed")
     runs.record(config, "bronze.activity", rows_in=9, rescued_rows=0)
+    assert str(take_verdict(config)) == "healthy"
+
+
+def test_verdict_warns_of_mostly_quarantined_rows(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    rows = pa.table({"_failed_rules": [["no_time"], ["no_time", "small"]]})
+    write_deltalake(str(config.layout.table("quarantine.event")), rows)
+    runs.record(config, "silver.event", rows_in=3, quarantined_rows=2)
+    found = take_verdict(config)
+    assert str(found) == "healthy, with 1 warning. quarantined rows: quarantine.event"
+    assert found.problems[0].sentence == (
+        "2 of 3 rows of the last run broke a rule; all rows by rule: no_time (2), small (1)"
+    )
+    assert found.problems[0].remedy.endswith("medallion replay quarantine.event")
+    runs.record(config, "silver.event", rows_in=4, quarantined_rows=2)
     assert str(take_verdict(config)) == "healthy"
 
 

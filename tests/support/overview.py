@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from medallion.config.values import Duration
@@ -11,6 +13,7 @@ from medallion.inspect.catalog import FirstRows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.overview import (
+    GateRun,
     Overview,
     QueryRun,
     RulePeriod,
@@ -19,9 +22,9 @@ from medallion.inspect.overview import (
 )
 from medallion.inspect.status import QueryStatus
 from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
+from medallion.quality.suites import Failure
 from medallion.sql.result import Result
 from medallion.state.ledger import Entry
-from medallion.state.runs import GateRecord
 from medallion.storage.delta_tables import TableSize
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -31,6 +34,7 @@ RUNS = tuple(
     QueryRun("bronze.event", "done", at, 2.5, 2, 100, 100, None, None, None, None)
     for at in reversed(MICROS)
 )
+FAILURE = Failure("silver.event", "small", "stop", 3, 12, (HOSTILE,), "3 of 12 rows are large")
 COUNTS = Result(
     ("window_start", "device", "n", "mean"),
     [(day, device, at, at / 3) for at, day in enumerate(DAYS) for device in (HOSTILE, "phone")],
@@ -39,7 +43,11 @@ OVERVIEW = Overview(
     root="/some/where",
     created_at=0,
     audit=Audit(
-        {"event": Balance(10, 10, 6, 3, 1, 0, 0, 1)},
+        {
+            "event": Balance(10, 10, 6, 3, 1, 0, 0, 1),
+            "idle": Balance(0, 0, 0, 0, 0, 0, 0),
+            "erased": Balance(2, 0, 0, 0, 0, 0, 0, erased_rows=2),
+        },
         (),
         notes=("a note",),
         files=Attention(
@@ -61,7 +69,10 @@ OVERVIEW = Overview(
         FirstRows("gold.empty", 0, Result((), [])),
     ),
     broken={"event": {"no_device": 4, HOSTILE: 1}, "activity": {}},
-    gates={"silver.event": GateRecord("held", 3, HOSTILE)},
+    gates=(
+        GateRun("silver.event", "held", json.dumps([asdict(FAILURE)]), MICROS[3], 12, None, 1.5),
+        GateRun("silver.event", "passed", "[]", MICROS[0], 9, "small", 1.0),
+    ),
     runs=(
         QueryRun("silver.event", "failed", MICROS[3], None, 1, 1234567, 5, 1, 1, 0, HOSTILE),
         *RUNS,

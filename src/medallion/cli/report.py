@@ -25,7 +25,7 @@ from medallion.errors import UsageError
 from medallion.inspect.balance import shown_figures
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, QueryRun
-from medallion.state.runs import BLOCKED, FAILED
+from medallion.state.runs import BLOCKED, FAILED, parse_failures
 from medallion.storage import files as small_files
 from medallion.storage.paths import layer_of, resolved_path
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
@@ -67,7 +67,14 @@ def report_json(overview: Overview) -> dict[str, Any]:
             for each in overview.gold
         },
         "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
-        "gates": {table: asdict(gate) for table, gate in overview.gates.items()},
+        "gates": [
+            {
+                **asdict(run),
+                "started_at": iso_utc(run.started_at),
+                "failures": [asdict(failure) for failure in parse_failures(run.failures)],
+            }
+            for run in overview.gates
+        ],
         "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in overview.runs],
         "tables": {name: asdict(size) for name, size in overview.sizes.items()},
         **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
@@ -113,7 +120,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         balance=_balance(overview),
         gold=[_gold(table) for table in overview.gold],
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
-        gates={"rows": _gates(overview)},
+        gates=_gates(overview),
         quarantine=[_quarantine(overview, name) for name in overview.broken],
         files=[(e.path, e.state, e.why, e.moved_to) for e in _attention(overview)],
         runs=_runs(overview.runs),
@@ -241,6 +248,7 @@ def _flows(overview: Overview) -> list[dict[str, Any]]:
         {
             "name": source,
             "is_balanced": balance.is_balanced,
+            "has_rows": bool(balance.landed_lines or balance.bronze_rows),
             "has_periods": any(period.source == source for period in overview.periods),
             "unit": _unit(period.start for period in overview.periods),
         }
@@ -258,7 +266,7 @@ def _unit(starts: Iterable[datetime]) -> str:
 
 def _balance(overview: Overview) -> dict[str, Any]:
     balances = overview.audit.balances
-    names = shown_figures(balances) if balances else []
+    names = shown_figures(balances)
     rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
     return {"columns": ("source", *(name.replace("_", " ") for name in names)), "rows": rows}
 
@@ -277,8 +285,30 @@ def _gold(table: FirstRows) -> dict[str, Any]:
     }
 
 
-def _gates(overview: Overview) -> list[tuple[str, str, str, int]]:
-    return sorted((n, gate.state, gate.failed, gate.version) for n, gate in overview.gates.items())
+def _gates(overview: Overview) -> dict[str, Any]:
+    """Return the columns and rows of the gates, and the rows that the last of each table found."""
+    failures = {run: parse_failures(run.failures) for run in overview.gates}
+    rows = [
+        (
+            run.query,
+            run.state,
+            "; ".join(f"{each.expectation}: {each.detail}" for each in failures[run]),
+            _time(run.started_at),
+            run.rows_in,
+            run.accepted_expectations,
+            run.seconds,
+        )
+        for run in overview.gates
+    ]
+    columns = ("gate of", "state", "failed expectations", "time", "rows", "accepted", "seconds")
+    last = {run.query: run for run in reversed(overview.gates)}
+    examples = [
+        (table, each.expectation, example)
+        for table, run in sorted(last.items())
+        for each in failures[run]
+        for example in each.examples
+    ]
+    return {"columns": columns, "rows": rows, "examples": examples}
 
 
 def _quarantine(overview: Overview, name: str) -> dict[str, Any]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medallion.config.model import Aggregate, Config
+from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.sql import engine
 from medallion.sql.result import Result
+from medallion.state.runs import RunState
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.paths import layer_of
+from medallion.storage.table_specs import FAILED_RULES, quote_identifier
+from medallion.storage.text import counted
 
 ROWS_SHOWN = 10
 _EMPTY = Result((), [])
@@ -62,6 +66,36 @@ def _read_rows(config: Config, table: str, limit: int, is_newest: bool = False) 
     except ITEM_ERRORS as error:
         reason = error_message(error).removeprefix(f"{table}: ")
         return FirstRows(table, 0, _EMPTY, f"{table}: {reason}")
+
+
+def quarantined_by_rule(config: Config, name: str) -> list[tuple[str, int]]:
+    """Return the number of rows in `quarantine.<name>` by broken rule, the greatest first."""
+    table = config.layout.table(f"quarantine.{name}")
+    rules = f"(select unnest({FAILED_RULES}) as rule from rows)"
+    by_rule = "group by rule order by 2 desc, 1"
+    return delta_tables.select_rows(table, "rule, count(*)", by_rule, rules)
+
+
+def mostly_quarantined(config: Config, run_state: RunState) -> dict[str, str]:
+    """Return a message by quarantine table that got most rows of its query's last run.
+
+    A table that is empty by now, for example after a replay, is not among them.
+    """
+    messages = {}
+    for query in queries(config, ["silver"]):
+        last, table = run_state.last_busy.get(query.name), query.targets[-1]
+        if not (last and layer_of(table) == "quarantine"):
+            continue
+        rows, quarantined = last.rows_in or 0, last.quarantined_rows or 0
+        if 2 * quarantined <= rows:
+            continue
+        if rules := quarantined_by_rule(config, table.partition(".")[2]):
+            all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
+            messages[table] = (
+                f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule; "
+                f"all rows by rule: {all_rules}"
+            )
+    return messages
 
 
 def _row_count(config: Config, table: str) -> int:

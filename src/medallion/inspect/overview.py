@@ -15,13 +15,13 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
-from medallion.inspect.catalog import FirstRows, newest_rows
+from medallion.inspect.catalog import FirstRows, newest_rows, quarantined_by_rule
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
 from medallion.sql import engine, guard
 from medallion.state import runs
-from medallion.state.runs import GateRecord, LastRun
+from medallion.state.runs import LastRun
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -46,6 +46,22 @@ class QueryRun:
     duplicate_rows: int | None
     late_rows: int | None
     error: str | None
+
+
+@dataclass(frozen=True)
+class GateRun:
+    """The validation of one table's new rows, from `ops.runs`; `started_at` as in `QueryRun`."""
+
+    query: str
+    state: str
+    failures: str | None
+    started_at: int
+    rows_in: int | None
+    accepted_expectations: str | None
+    seconds: float | None
+
+
+_Run = TypeVar("_Run", QueryRun, GateRun)
 
 
 @dataclass(frozen=True)
@@ -97,7 +113,7 @@ class Overview:
         gold: the newest rows of each gold table and view.
         broken: number of quarantined rows by silver table and rule; a row that breaks two counts
             twice.
-        gates: each table's last gate.
+        gates: the newest validations, newest first.
         runs: the newest runs, newest first.
         unreadable: messages about parts that cannot be read.
         statuses: the status of each query.
@@ -118,7 +134,7 @@ class Overview:
     stale: tuple[StaleTable, ...] = ()
     gold: tuple[FirstRows, ...] = ()
     broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    gates: Mapping[str, GateRecord] = field(default_factory=dict)
+    gates: tuple[GateRun, ...] = ()
     runs: tuple[QueryRun, ...] = ()
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
@@ -157,7 +173,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         return {name: read_or([], partial(read, config, name)) for name in names}
 
     silver = [query.table for query in queries(config, ["silver"])]
-    broken = by_name(silver, _quarantined_by_rule)
+    broken = by_name(silver, quarantined_by_rule)
     examples = by_name(silver, _quarantine_examples)
     rules, schemas = by_name(silver, _rule_periods), by_name(config.sources, _schema_changes)
     sizes = {
@@ -174,8 +190,8 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         nightly=state.nightly,
         arrivals=read_or({}, partial(freshness.last_arrivals, config, state)),
         stale=tuple(seen.stale),
-        gates=state.gates,
-        runs=read_or((), partial(_newest_runs, config)),
+        gates=tuple(read_or([], partial(_newest_runs, config, "gate", GateRun))),
+        runs=tuple(read_or([], partial(_newest_runs, config, "query", QueryRun))),
         statuses=tuple(query_statuses(config)),
         periods=read_or((), partial(_source_periods, config)),
         rules=tuple(chain.from_iterable(rules.values())),
@@ -187,13 +203,6 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         edges=tuple(read_or([], partial(_edges, config))),
         unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
     )
-
-
-def _quarantined_by_rule(config: Config, name: str) -> list[tuple[Any, ...]]:
-    table = config.layout.table(f"quarantine.{name}")
-    rules = f"(select unnest({FAILED_RULES}) as rule from rows)"
-    by_rule = "group by rule order by 2 desc, 1"
-    return delta_tables.select_rows(table, "rule, count(*)", by_rule, rules)
 
 
 def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
@@ -255,9 +264,9 @@ def _newest_periods(rows: list[tuple[Any, ...]], at: int) -> list[tuple[Any, ...
     return [row for row in rows if row[at] in newest]
 
 
-def _newest_runs(config: Config) -> tuple[QueryRun, ...]:
-    newest = f"where kind = 'query' order by number desc limit {_RUNS}"
-    return tuple(records.read_records(config.layout.table(runs.TABLE), runs.RUNS, QueryRun, newest))
+def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:
+    newest = f"where kind = '{kind}' order by number desc limit {_RUNS}"
+    return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, run_type, newest)
 
 
 def _schema_changes(config: Config, source: str) -> list[SchemaChange]:

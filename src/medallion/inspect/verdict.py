@@ -14,19 +14,22 @@ from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance
+from medallion.inspect.catalog import mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
+from medallion.quality.suites import suite_path
 from medallion.state import pending_work, refresh_plan
 from medallion.state.ledger import Entry
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, Runs, RunState
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 from medallion.storage.text import counted
 
 _Value = TypeVar("_Value")
 _LEAST_FREE = 2**30  # bytes; Spark's state and a compaction need room
 _RUN = "medallion nightly"
-_DISMISS = "acknowledge it with medallion files --dismiss PATTERN"
+_COUNT = "run medallion audit --deep, which names the files and tables that differ"
+_DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or a glob)"
 
 
 class ProblemCode(StrEnum):
@@ -45,6 +48,7 @@ class ProblemCode(StrEnum):
     DISK = "disk"
     # Warnings.
     EXPECTATION = "expectation"
+    QUARANTINED = "quarantined_rows"
     RESCUED = "rescued_values"
     UNREAD = "unread_files"
 
@@ -54,7 +58,14 @@ class ProblemCode(StrEnum):
         return self.value.replace("_", " ")
 
 
-WARNINGS = frozenset({ProblemCode.EXPECTATION, ProblemCode.RESCUED, ProblemCode.UNREAD})
+WARNINGS = frozenset(
+    {
+        ProblemCode.EXPECTATION,
+        ProblemCode.QUARANTINED,
+        ProblemCode.RESCUED,
+        ProblemCode.UNREAD,
+    }
+)
 """Problems with which a lakehouse is still healthy."""
 
 
@@ -116,6 +127,7 @@ class Observations:
         files: files that need attention.
         stale: stale sources and gold tables.
         balances: the balances of sources whose batches are all recorded.
+        quarantined: messages by quarantine table that got most rows of the last run.
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
         errors: the errors of the last nightly run.
@@ -125,6 +137,7 @@ class Observations:
     files: Attention = field(default_factory=Attention)
     stale: Sequence[StaleTable] = ()
     balances: Mapping[str, Balance] = field(default_factory=dict)
+    quarantined: Mapping[str, str] = field(default_factory=dict)
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
@@ -160,6 +173,7 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
         files=read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config)),
         stale=read_or((), "ops.files", lambda: freshness.stale_tables(config, run_state)),
         balances={} if errors else read_or({}, "tables", lambda: _settled_balances(config, runs)),
+        quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
         unread=read_or([], "landing", lambda: unread_file_warnings(config)),
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
@@ -207,13 +221,19 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     yield from _gate_problems(config, seen.run_state)
     for name in accounting.unbalanced(seen.balances):
         sentence = " ".join(seen.balances[name].faults)
-        yield Problem(ProblemCode.UNBALANCED, name, sentence, "medallion audit --deep")
+        yield Problem(ProblemCode.UNBALANCED, name, sentence, _COUNT)
     yield from _refresh_problems(config)
     yield from _file_problems(seen.files)
     for stale in seen.stale:
-        remedy = f"ask the writer of its rows for new ones, and run {_RUN}"
+        remedy = f"run {_RUN}; if it is still stale, ask the writer of its rows"
         yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
     yield from _disk_problems(config)
+    for table, message in seen.quarantined.items():
+        remedy = (
+            "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, "
+            f"and run medallion replay {table}"
+        )
+        yield Problem(ProblemCode.QUARANTINED, table, message, remedy)
     yield from _rescued_problems(config, seen.run_state)
     for line in seen.unread:
         remedy = "move the files, or correct pattern and folders in pipeline.yaml"
@@ -223,17 +243,28 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
 def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
     for table, failed in pending_work.blocked_gates(config, state, LAYERS).items():
         accept = " ".join(f"--accept {name}" for name in failed.split(", "))
-        remedy = f"correct the data or the rule and run {_RUN}, or accept the rows: {_RUN} {accept}"
+        remedy = f"accept the rows: {_RUN} {accept}; or {_rule_remedy(config, table)}"
         names = query_names(config, (*LAYERS, PUBLISH))
         blocked = [q for q in names if table in pending_work.blocking_gates(config, state, q)]
         effect = f"this blocks {', '.join(blocked)}" if blocked else "no table reads its rows"
-        sentence = f"{failed} failed, and no later run passed; {effect}"
+        sentence = f"{state.gates[table].describe(failed)}; no later run passed; {effect}"
         yield Problem(ProblemCode.BLOCKED, table, sentence, remedy)
     for table in query_names(config):
         gate = state.gates.get(table)
         if gate and gate.warned:
-            sentence = f"{gate.warned} failed on {table}, with on_failure: warn"
-            yield Problem(ProblemCode.EXPECTATION, table, sentence, "correct the data or the rule")
+            sentence = gate.describe(gate.warned)
+            remedy = (
+                "ask the writer of the rows, or correct the rule; the next run validates new rows"
+            )
+            yield Problem(ProblemCode.EXPECTATION, table, sentence, remedy)
+
+
+def _rule_remedy(config: Config, table: str) -> str:
+    suite = suite_path(config.conf_dir, table).relative_to(config.conf_dir)
+    remedy = f"correct the rule in {suite} and run {_RUN}"
+    if layer_of(table) != "silver":
+        return remedy
+    return f"{remedy}; or let it quarantine (on_failure) and run medallion refresh {table}"
 
 
 def _refresh_problems(config: Config) -> Iterator[Problem]:
@@ -249,7 +280,7 @@ def _refresh_problems(config: Config) -> Iterator[Problem]:
 
 def _file_problems(files: Attention) -> Iterator[Problem]:
     groups: Sequence[tuple[ProblemCode, Iterable[Entry], str]] = (
-        (ProblemCode.REJECTED, files.rejected, f"put a repaired file back, or {_DISMISS}"),
+        (ProblemCode.REJECTED, files.rejected, f"land a repaired file, or {_DISMISS}"),
         (ProblemCode.WAITING, files.waiting, f"do what the reason asks for, or {_DISMISS}"),
         (ProblemCode.CHANGED, files.changed, f"land the new lines under a new name, or {_DISMISS}"),
     )
@@ -258,7 +289,9 @@ def _file_problems(files: Attention) -> Iterator[Problem]:
         for entry in entries:
             by_source.setdefault(entry.source, []).append(entry)
         for source, listed in by_source.items():
-            sentence = f"{counted(len(listed), 'file')}, such as {listed[0].path}: {listed[0].why}"
+            count = f"{counted(len(listed), 'file')}, such as " if len(listed) > 1 else ""
+            moved = f"; it is in {moved_to}" if (moved_to := listed[0].moved_to) else ""
+            sentence = f"{count}{listed[0].path}: {listed[0].why}{moved}"
             yield Problem(code, source, sentence, remedy)
     for folder in files.folders:
         remedy = "create it, permit it, or remove it from folders in pipeline.yaml"

@@ -39,6 +39,10 @@ class Failure:
     examples: tuple[str, ...]
     detail: str
 
+    def __str__(self) -> str:
+        example = f", such as {self.examples[0]}" if self.examples else ""
+        return f"{self.expectation} failed: {self.detail}{example}"
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
@@ -159,23 +161,7 @@ class Nightly:
             self.outcome.seconds.get("gates", 0) + time.monotonic() - started
         )
         self.outcome.gates += gates
-        self.pipeline.runs.write([self._gate_row(gate) for gate in gates])
-
-    def _gate_row(self, gate: GateResult) -> dict[str, Any]:
-        failed = [failure.expectation for failure in gate.blocking_failures]
-        warned = [f.expectation for f in gate.verdict.failures if f.on_failure == "warn"]
-        return {
-            "kind": "gate",
-            "query": gate.verdict.table,
-            "started_at": clock.now_micros(),
-            "seconds": round(gate.seconds, 3),
-            "state": BLOCKED if failed else PASSED,
-            "rows_in": gate.verdict.rows,
-            "table_version": gate.version,
-            "failed_expectations": ", ".join(failed) or None,
-            "accepted_expectations": ", ".join(gate.accepted) or None,
-            "warned_expectations": ", ".join(warned) or None,
-        }
+        self.pipeline.runs.write(map(gate_row, gates))
 
     def _is_accepted(self, failure: Failure) -> bool:
         names = {failure.expectation, f"{failure.table}.{failure.expectation}"}
@@ -193,6 +179,25 @@ class Nightly:
         self.outcome.seconds[name] = time.monotonic() - started
         if name != "docs":
             self._report(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
+
+
+def gate_row(gate: GateResult) -> dict[str, Any]:
+    """Return the row of a gate in `ops.runs`."""
+    failed = [failure.expectation for failure in gate.blocking_failures]
+    warned = [f.expectation for f in gate.verdict.failures if f.on_failure == "warn"]
+    return {
+        "kind": "gate",
+        "query": gate.verdict.table,
+        "started_at": clock.now_micros(),
+        "seconds": round(gate.seconds, 3),
+        "state": BLOCKED if failed else PASSED,
+        "rows_in": gate.verdict.rows,
+        "table_version": gate.version,
+        "failed_expectations": ", ".join(failed) or None,
+        "accepted_expectations": ", ".join(gate.accepted) or None,
+        "warned_expectations": ", ".join(warned) or None,
+        "failures": json.dumps(list(map(asdict, gate.verdict.failures)), default=str),
+    }
 
 
 def check_accepted(config: Config, accept: Sequence[str]) -> None:

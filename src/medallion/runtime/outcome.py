@@ -12,6 +12,7 @@ from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, ChildBalance, unbalanced
+from medallion.inspect.catalog import mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.verdict import LakehouseVerdict, Observations, derive_verdict
@@ -106,15 +107,22 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
-    run_state = RunState.empty()
+    run_state, quarantined = RunState.empty(), dict[str, str]()
     try:
         run_state = Runs(config.layout).run_state
+        quarantined = mostly_quarantined(config, run_state)
         outcome.files = ledger_files.find_attention(config)
         outcome.stale = freshness.stale_tables(config, run_state)
     except ITEM_ERRORS as error:
         outcome.add_error(error_message(error))
     seen = Observations(
-        run_state, outcome.files, outcome.stale, outcome.balances, unread, errors=outcome.errors
+        run_state,
+        outcome.files,
+        outcome.stale,
+        outcome.balances,
+        quarantined,
+        unread,
+        errors=outcome.errors,
     )
     outcome.verdict = derive_verdict(config, seen)
 

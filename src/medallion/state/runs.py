@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from medallion.quality.suites import Failure
 from medallion.storage import delta_tables, records
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import (
@@ -75,7 +76,8 @@ NIGHTLY = "nightly"
 # of silver's quarantine (kind `query`, `gate`, `run` or `replay`). A nightly run without work is
 # `idle`. Times are UTC; expectations are names separated by commas; the version of a gate is the
 # last one it saw. Unmatched rows have no match in a lookup table: null without a lookup, or if the
-# process that counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`.
+# process that counted them was interrupted. `rescued_fields` is the JSON of `RescuedSummary`,
+# `failures` that of a list of `Failure`.
 RUNS: Columns = {
     "run_id": "string",
     "command": "string",
@@ -103,6 +105,7 @@ RUNS: Columns = {
     "number": "long",
     "rescued_rows": "long",
     "rescued_fields": "string",
+    "failures": "string",
 }
 
 
@@ -116,6 +119,7 @@ class LastRun:
     seconds: float
     rows_in: int | None
     rows_out: int | None
+    quarantined_rows: int | None
     first_batch: int | None
     last_batch: int | None
     rescued_rows: int | None
@@ -148,12 +152,25 @@ class GateRecord:
     """The last gate of a table: `passed` or `held`, the version it saw, the failed expectations.
 
     `failed` are those that block it, `warned` those that only warn; names separated by commas.
+    `failures` is the JSON of all of them.
     """
 
     state: str
     version: int
     failed: str
     warned: str = ""
+    failures: str = ""
+
+    def describe(self, names: str) -> str:
+        """Return what is recorded of the failures with these names."""
+        recorded = {each.expectation: str(each) for each in parse_failures(self.failures)}
+        listed = names.split(", ")
+        return "; ".join(recorded.get(name, f"{name} failed") for name in listed)
+
+
+def parse_failures(record: str | None) -> list[Failure]:
+    """Return the failures in the column `failures` of `ops.runs`."""
+    return [Failure(**each) for each in json.loads(record or "[]")]
 
 
 @dataclass(frozen=True)
@@ -255,8 +272,8 @@ class Runs:
         return [RecordedRun(*row) for row in rows]
 
     def forget_values(self, queries: Iterable[str]) -> None:
-        """Remove what may quote rows of these queries: errors, and examples of rescued values."""
-        columns = {"error", "rescued_fields"} & delta_tables.column_names(self._table)
+        """Remove what may quote rows of these queries: errors, and examples of values."""
+        columns = {"error", "rescued_fields", "failures"} & delta_tables.column_names(self._table)
         names = ", ".join(f"'{query}'" for query in queries)
         if columns:
             self._read = None
@@ -331,6 +348,7 @@ _GATE = {
     "version": "coalesce(table_version, 0)",
     "failed": "coalesce(failed_expectations, '')",
     "warned": "coalesce(warned_expectations, '')",
+    "failures": "coalesce(failures, '')",
 }
 _SINCE = f"filter (where {_IS_SINCE})"
 _SUMS = {

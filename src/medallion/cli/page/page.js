@@ -115,7 +115,7 @@ function flow({ landed, bronze, fates }, element) {
     ...Object.entries(fates).map(([name, value]) => ({ name, value, itemStyle: { color: color(FATES[name]) } })),
   ];
   // A band of one row among millions would be invisible: each is at least a hundredth of the height.
-  const least = bronze / 100;
+  const least = Math.max(bronze, 1) / 100;
   const links = [
     { source: "landed", target: "bronze", value: Math.max(bronze, least), rows: bronze },
     ...Object.entries(fates).map(([target, value]) => ({ source: "bronze", target, value: Math.max(value, least), rows: value })),
