@@ -15,10 +15,14 @@ from random import Random
 
 from tests.faults import damage, disk
 from tests.faults.child import Child
+from tests.faults.events import Events
 from tests.faults.report import Results, made_by
+from tests.faults.shop import Shop
 from tests.faults.walk import LostError, Walk
+from tests.faults.world import World
 from tests.support import PROJECT
 
+WORLDS: dict[str, type[World]] = {"events": Events, "shop": Shop}
 STEPS_A_WORLD = 30
 AIMED_STEPS = 10  # some places are there in a lakehouse's first run alone
 
@@ -37,7 +41,8 @@ def main() -> int:
             world = worlds.popleft()
             steps = min(of_a_world, options.steps - world * of_a_world)
             done = results.of_a_world()
-            output = place.walk(done, (options.seed, world), steps, options.aim)
+            name = options.world or list(WORLDS)[world % len(WORLDS)]
+            output = place.walk(done, name, (options.seed, world), steps, options.aim)
             results.add(done)
             found.extend([f"seed {options.seed}, world {world}: {output}"] if output else [])
             minutes = (time.monotonic() - started) / 60
@@ -68,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120, help="begin no new lakehouse after")
     parser.add_argument("--aim", action="store_true", help="kill at each write at least once")
+    parser.add_argument("--world", choices=WORLDS, help="only this one, instead of each in turn")
     parser.add_argument("--workers", type=int, default=2, help="lakehouses side by side")
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
     return parser.parse_args()
@@ -82,18 +88,19 @@ class _Place:
         self.child = Child(folder)
 
     def walk(
-        self, results: Results, seed: tuple[int, int], steps: int, is_aimed: bool
+        self, results: Results, name: str, seed: tuple[int, int], steps: int, is_aimed: bool
     ) -> str | None:
         """One lakehouse; what was wrong in the end, or None."""
         place = self.folder / f"world{seed[1]}"
-        root, conf = place / "lakehouse", damage.new_conf(place / "conf")
-        root.mkdir()
+        root, random = place / "lakehouse", Random(f"{seed[0]}/{seed[1]}")
+        root.mkdir(parents=True)
+        world = WORLDS[name](root, random)
+        conf = damage.new_conf(place / "conf", world)
         where = {"conf": str(conf), "root": str(root)}
         walk = Walk(
-            root,
+            world,
             conf,
             lambda step: self.child({**step, **where}),
-            Random(f"{seed[0]}/{seed[1]}"),
             results,
             can_kill=True,
             can_fill=self.is_small,

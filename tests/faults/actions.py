@@ -20,7 +20,8 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
-from medallion.runtime import backfill, maintenance, refresh, stream
+from medallion.runtime import backfill, erase, maintenance, refresh, replay, stream
+from medallion.runtime.erase import Request
 from medallion.runtime.graph import Pipeline, open_pipeline
 from medallion.runtime.nightly import Nightly
 from tests.faults.writes import Strike, install
@@ -123,8 +124,21 @@ class Actor:
         with self._open("refresh", *refresh.layers_to_lock(self.config(), table)) as pipeline:
             refresh.refresh_table(pipeline, table)
 
-    def _backfill(self, path: str) -> None:
-        backfill.run_backfill(self.config(), "event", Path(path), lambda _: None)
+    def _backfill(self, source: str, path: str) -> None:
+        backfill.run_backfill(self.config(), source, Path(path), lambda _: None)
+
+    def _erase(self, source: str | None = None, condition: str | None = None, **_: str) -> None:
+        """Erase rows; without a source, complete an interrupted erasure."""
+        table = f"silver.{source}" if source else None
+        erase.run_erase(
+            self.config(), Request(table, condition, cascade=bool(table)), lambda _: None
+        )
+
+    def _replay(self, source: str) -> None:
+        config = self.config()
+        name = replay.source_to_replay(config, f"quarantine.{source}")
+        with self._open("replay", *replay.layers_to_lock(config, rescued=False)) as pipeline:
+            replay.replay_rows(pipeline, name, None)
 
     def _maintain(self) -> None:
         maintenance.maintain_unlocked_layers(self.config())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,43 +16,43 @@ from deltalake import DeltaTable
 
 from tests.faults.world import World
 
+TIMES = ("event_at", "window_start")
+
 
 def differences(world: World) -> list[str]:
-    """What is not as it must be after all that landed was taken in; nothing where all is well."""
-    root = world.root
-    found = [
-        *_differ("bronze", len(rows(root, "bronze/event", "1")), world.lines),
-        *_differ("quarantine", len(rows(root, "quarantine/event", "1")), world.broken),
-    ]
-    silver = rows(root, "silver/event", "epoch_us(event_at), device, action")
-    found += _unlike(
-        "silver", Counter((_at(micros), *rest) for micros, *rest in silver), world.silver()
-    )
-    windows = rows(root, "gold/by_window", "epoch_us(window_start), action, total")
-    counted = Counter({(_at(micros), action): n for micros, action, n in windows})
-    found += _differ("rows of gold.by_window", len(windows), len(world.windows()))
-    found += _unlike("gold.by_window", counted, world.windows())
-    actions = rows(root, "gold/by_action", "action, total")
-    found += _differ("rows of gold.by_action", len(actions), len(world.actions()))
-    found += _unlike("gold.by_action", Counter(dict(actions)), world.actions())
-    found += _unlike("publish/by_action", Counter(_published(root)), world.actions())
+    """Return what is wrong after all that landed was ingested; empty if all is well."""
+    found = list[str]()
+    for table, (names, expected) in world.expected().items():
+        columns = [f"epoch_us({name})" if name in TIMES else name for name in names]
+        there = rows(world.root, table, ", ".join(columns) or "1")
+        times = [name in TIMES for name in names]
+        found += _unlike(table, Counter(_with_times(row, times) for row in there), expected)
+    names, expected = world.expected()[f"gold/{world.published}"]
+    published = Counter(_published(world.root / "publish" / world.published, names))
+    found += _unlike(f"publish/{world.published}", published, expected)
     return found + _files(world)
 
 
-def _published(root: Path) -> dict[str, int]:
-    """Return gold.by_action as a reader of all published changes has it."""
-    manifests = (root / "publish/by_action").glob("*/_files.json")
+def _with_times(row: Sequence[Any], times: Sequence[bool]) -> tuple[Any, ...]:
+    values = zip(row, times, strict=False)  # a row without columns is a 1
+    return tuple(_at(value) if is_time else value for value, is_time in values)
+
+
+def _published(folder: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return a gold table as a reader of all published changes has it."""
+    manifests = folder.glob("*/_files.json")
     files = [m.parent / name for m in manifests for name in json.loads(m.read_text())["files"]]
     changes = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    rows: dict[str, int] = {}
+    rows: dict[str, tuple[Any, ...]] = {}
     for change in sorted(
         changes, key=lambda one: (one["_commit_version"], one["_change_type"] != "delete")
     ):
+        key = change[names[0]]
         if change["_change_type"] == "delete":
-            del rows[change["action"]]
+            del rows[key]
         else:
-            rows[change["action"]] = change["total"]
-    return rows
+            rows[key] = tuple(change[name] for name in names)
+    return list(rows.values())
 
 
 def rows(root: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
@@ -68,10 +69,6 @@ def _at(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1e6, UTC)
 
 
-def _differ(what: str, found: int, expected: int) -> list[str]:
-    return [] if found == expected else [f"{what}: {found} where {expected} belong"]
-
-
 def _unlike(what: str, found: Counter[Any], expected: Counter[Any]) -> list[str]:
     missing, more = expected - found, found - expected
     output = []
@@ -83,12 +80,23 @@ def _unlike(what: str, found: Counter[Any], expected: Counter[Any]) -> list[str]
 
 
 def _files(world: World) -> list[str]:
-    """Every file that landed is still somewhere, byte for byte."""
-    places = ("landing/event", "archive/event", "rejected/event", "elsewhere")
+    """Every file that landed is still stored, byte for byte, unless lines were erased from it."""
+    places = ("landing", "archive", "rejected", "elsewhere")
     files = [f for place in places for f in (world.root / place).rglob("*") if f.is_file()]
     there = Counter(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
     gone = [name for name, digest in world.hashes.items() if not there[digest]]
     found = [f"files gone: {', '.join(gone[:5])}"] if gone else []
     names = {file.name for file in files if "rejected" in file.parts}
     kept = [name for name in world.refused if not any(name in other for other in names)]
-    return found + ([f"torn files not set aside: {', '.join(kept[:5])}"] if kept else [])
+    found += [f"torn files not rejected: {', '.join(kept[:5])}"] if kept else []
+    return found + [
+        f"{key} was erased, and is in {file.name}"
+        for source, key in world.erased
+        for file in (world.root / "archive" / source).rglob("*")
+        if f'"{key}"'.encode() in _unpacked(file)
+    ]
+
+
+def _unpacked(file: Path) -> bytes:
+    content = file.read_bytes()
+    return gzip.decompress(content) if file.suffix == ".gz" else content

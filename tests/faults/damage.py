@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from random import Random
@@ -10,58 +11,42 @@ from typing import Any
 import yaml
 
 from medallion.storage.paths import Layout
+from tests.faults.world import World
 from tests.support import PROJECT
 
-QUERIES = (
-    "bronze.event",
-    "silver.event",
-    "gold.by_window",
-    "gold.by_action",
-    "publish.by_action.files",
-)
-SUITES = ("bronze/event.json", "silver/event.json")
-# The delays that Spark changes without a word, the cut of batches, and what only a refresh may
-# change: the walk edits one of them at a time.
-EDITS: tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...] = (
-    (("sources", "event", "watermark"), ("1 hour", "10 minutes", "2 hours")),
-    (("sources", "event", "max_files_per_trigger"), (1, 2, 1000)),
-    (("sources", "event", "schema_evolution"), ("addNewColumns", "rescue")),
-    (("sources", "event", "silver", "shown"), ("action", "trim(action)")),
-    (("gold", "by_window", "output_mode"), ("update", "complete")),
-)
 
-
-def new_conf(folder: Path) -> Path:
-    """A configuration of one source, and of gold in both output modes, one of them published."""
-    project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
-    measure = {"total": "count(*)"}
-    gold: dict[str, Any] = {"source": "silver.event", "group_by": ["action"], "measure": measure}
-    project["sources"]["event"]["silver"]["shown"] = "action"  # no key, which a refresh may change
-    document = {
-        "sources": {"event": project["sources"]["event"]},
-        "gold": {
-            "by_window": {**gold, "window": "10 minutes"},
-            "by_action": {
-                **gold,
-                "output_mode": "update",
-                "publish": {"files": {"format": "json"}},
-            },
-        },
-    }
+def new_conf(folder: Path, world: World) -> Path:
+    """Write the configuration of a world, and the rules of its tables."""
     folder.mkdir(parents=True)
-    _write(folder, document)
-    quality = "great_expectations"
-    for name in SUITES:
-        there = folder / quality / "expectations" / name
-        there.parent.mkdir(parents=True)
-        shutil.copy(PROJECT / "conf" / quality / "expectations" / name, there)
+    _write(folder, world.document())
+    for source in world.sources:
+        for name in (f"bronze/{source}", f"silver/{source}"):
+            shipped = PROJECT / "conf" / _suite(name)
+            if shipped.is_file():
+                (folder / _suite(name)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(shipped, folder / _suite(name))
+    write_suites(folder, world)
     return folder
 
 
-def edit(conf: Path, random: Random) -> str:
-    """Give one setting another value, as a person would between two runs."""
+def _suite(name: str) -> str:
+    return f"great_expectations/expectations/{name}.json"
+
+
+def write_suites(conf: Path, world: World) -> None:
+    """Write the rules of today, as a user does between two runs."""
+    for name, rules in world.suites().items():
+        suite = {"name": name.replace("/", "."), "expectations": rules, "meta": {}}
+        file = conf / _suite(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(suite), encoding="utf-8")
+
+
+def edit(conf: Path, world: World) -> str:
+    """Give one setting another value, as a user does between two runs."""
+    random = world.random
     document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
-    path, values = random.choice(EDITS)
+    path, values = random.choice(world.edits)
     node = document
     for key in path[:-1]:
         node = node[key]

@@ -8,7 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 from tests.faults.check import differences, rows
-from tests.faults.world import World
+from tests.faults.events import Events
 from tests.support.broker import Broker
 
 TOPIC = SOURCE = "clicks"
@@ -17,7 +17,7 @@ TOPIC = SOURCE = "clicks"
 class Feed:
     """Lands a file and sends some messages a second, unless held."""
 
-    def __init__(self, world: World, broker: Broker) -> None:
+    def __init__(self, world: Events, broker: Broker) -> None:
         self.world, self.broker = world, broker
         self.held = threading.Lock()
         self.is_broker_there = True

@@ -22,7 +22,7 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.check import rows
-from tests.faults.world import ACTIONS, DAY
+from tests.faults.events import ACTIONS, DAY
 from tests.support.command import Cli
 
 ROWS = 400

@@ -26,10 +26,10 @@ import yaml
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from tests.faults import damage, disk
+from tests.faults.events import ACTIONS, Events
 from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
 from tests.faults.report import made_by
 from tests.faults.walk import LostError
-from tests.faults.world import ACTIONS, World
 from tests.support import PROJECT
 from tests.support.broker import running
 from tests.support.command import Cli
@@ -121,9 +121,10 @@ class Outages:
             yield
 
 
-def configure(conf: Path, root: Path, server: str) -> None:
+def configure(conf: Path, world: Events, server: str) -> None:
     """The walk's configuration; and a reference for its events, and a source of messages."""
-    document = yaml.safe_load((damage.new_conf(conf) / "pipeline.yaml").read_text(encoding="utf-8"))
+    damage.new_conf(conf, world)
+    document = world.document()
     document["sources"]["event"]["enrich"] = {
         "file": "reference/weights.csv",
         "on": "action",
@@ -143,7 +144,7 @@ def configure(conf: Path, root: Path, server: str) -> None:
     suite = json.loads((PROJECT / "conf" / suites.relative_to(conf) / "event.json").read_text())
     text = json.dumps({**suite, "expectations": suite["expectations"][:2], "name": "silver.clicks"})
     (suites / f"{SOURCE}.json").write_text(text.replace("event_at", "at"), encoding="utf-8")
-    reference = root / "reference/weights.csv"
+    reference = world.root / "reference/weights.csv"
     reference.parent.mkdir(parents=True)
     lines = [f"{action},{n}" for n, action in enumerate(ACTIONS)]
     reference.write_text("\n".join(["action,weight", *lines, ""]), encoding="utf-8")
@@ -191,8 +192,8 @@ def main() -> int:
     try:
         with running(folder) as broker:
             broker.create(TOPIC)
-            world = World(place / "lakehouse", Random(options.seed))
-            configure(folder / "conf", world.root, broker.server)
+            world = Events(place / "lakehouse", Random(options.seed))
+            configure(folder / "conf", world, broker.server)
             feed = Feed(world, broker)
             outages = Outages(place, folder / "conf", feed, is_small)
             with feed:

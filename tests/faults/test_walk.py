@@ -12,18 +12,24 @@ from pyspark.sql import SparkSession
 
 from tests.faults import damage
 from tests.faults.actions import Actor, Outcome
-from tests.faults.by_hand import finish, write
+from tests.faults.by_hand import erase, finish, write
+from tests.faults.events import Events
 from tests.faults.report import Results
+from tests.faults.shop import Shop
 from tests.faults.walk import Act, LostError, Walk
+from tests.faults.world import World
 from tests.faults.writes import Strike
 
 WRITES = ("a: open", "b: merge", "c: os.rename", "d: open", "e: open", "f: open")
 
 
-def a_walk(tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False) -> Walk:
-    root, conf = tmp_path / "lakehouse", damage.new_conf(tmp_path / "conf")
-    root.mkdir()
-    return Walk(root, conf, act, Random(seed), Results(), can_kill, can_kill)
+def a_walk(
+    tmp_path: Path, act: Act, seed: int = 1, can_kill: bool = False, world: type[World] = Events
+) -> Walk:
+    it = world(tmp_path / "lakehouse", Random(seed))
+    it.root.mkdir()
+    conf = damage.new_conf(tmp_path / "conf", it)
+    return Walk(it, conf, act, Results(), can_kill, can_kill)
 
 
 def test_a_walk_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -31,7 +37,7 @@ def test_a_walk_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     walk = a_walk(tmp_path, actor.act)
     walk.go(4)
     assert walk.results.checks == 1
-    assert walk.world.lines > 0
+    assert walk.world.expected()["bronze/event"][1].total() > 0
     assert walk.results.faults.total() > 0
 
 
@@ -49,16 +55,21 @@ class ByHand:
             world = self.walk.world
             finish(world)
             if self.loses:
-                left = [(n,) for n in range(world.lines - self.loses)]
-                write(world.root, "bronze/event", left, "n")
+                lines = world.expected()["bronze/event"][1].total()
+                write(world.root, "bronze/event", [(n,) for n in range(lines - self.loses)])
             return self.last
+        if step["do"] == "erase" and "kill_after" not in step and step["with"]:
+            source, key = step["with"]["source"], step["with"]["key"]
+            erase(self.walk.world, source, key)
+            self.walk.world.erase(source, key)
+            finish(self.walk.world)
         return Outcome("killed" if "kill_after" in step else "done", sites=["a: open", "b: open"])
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_walk_itself(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "world"), [(2, Events), (5, Shop)])
+def test_the_walk_itself(tmp_path: Path, seed: int, world: type[World]) -> None:
     by_hand = ByHand()
-    walk = by_hand.walk = a_walk(tmp_path, by_hand, seed, can_kill=True)
+    walk = by_hand.walk = a_walk(tmp_path, by_hand, seed, True, world)
     walk.go(40)
     assert (walk.results.steps, walk.results.checks) == (40, 10)
     assert walk.results.survived == walk.results.faults
@@ -91,7 +102,7 @@ def test_a_walk_finds_a_lost_row(tmp_path: Path) -> None:
         walk.world.land()
     walk.rest()
     by_hand.loses = 1
-    with pytest.raises(LostError, match=r"bronze: \d+ where \d+ belong"):
+    with pytest.raises(LostError, match="bronze/event: 1 missing"):
         walk.rest()
 
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from tests.faults import damage
@@ -17,9 +16,10 @@ from tests.faults.report import Results
 from tests.faults.world import World
 
 Act = Callable[[Mapping[str, Any]], Outcome]
-_REMEDY = re.compile(r"medallion (refresh|run) ([a-z_.]+)")
+_REMEDY = re.compile(r"medallion (refresh|run|erase|nightly)\b ?([a-z_.]*)")
 _ERRNOS = ("ENOSPC", "EIO", "EACCES", "EROFS")
 _TRIES = 8
+_ASKED_AGAIN = ("backfill", "replay", "erase")
 
 
 class LostError(AssertionError):
@@ -30,22 +30,30 @@ class LostError(AssertionError):
 class Walk:
     """One lakehouse, from empty on; `act` does a step here or in another process."""
 
-    root: Path
+    world: World
     conf: Path
     act: Act
-    random: Random
     results: Results
     can_kill: bool = False
     can_fill: bool = False  # the root is on a small disk of its own
     every: int = 4
     is_aimed: bool = False  # processes are killed, wherever none was yet that wrote there
-    commands: tuple[str, ...] = ("layers", "run", "refresh", "backfill", "stream", "maintain")
+    commands: tuple[str, ...] = (
+        "layers",
+        "run",
+        "refresh",
+        "backfill",
+        "stream",
+        "maintain",
+        "erase",
+        "replay",
+    )
     log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.world = World(self.root, self.random)
+        self.root, self.random = self.world.root, self.world.random
         self.clock = 0
-        self.asked: list[str] = []  # backfills that were cut off: people ask again
+        self.asked: list[dict[str, Any]] = []  # steps that were interrupted: users ask again
 
     def go(self, steps: int) -> None:
         """So many steps; raises LostError where something is not as it must be."""
@@ -59,12 +67,16 @@ class Walk:
         for _ in range(self.random.randint(0, 3)):
             self.world.land()
         draw = self.random.random() * (0.35 if self.is_aimed else 1)  # what few runs write
-        if draw < 0.06:
-            self._note("conf edited", damage.edit(self.conf, self.random))
+        if draw < 0.03 and (rule := self.world.loosen()):
+            damage.write_suites(self.conf, self.world)
+            self.asked += [{"do": "replay", "with": {"source": self.world.sources[0]}}]
+            self._note("rule edited", rule)
+        elif draw < 0.06:
+            self._note("conf edited", damage.edit(self.conf, self.world))
         elif draw < 0.12 and self.world.land_namesake():
             self._note("another file under a known name")
         elif draw < 0.22:
-            kind, query = self.random.choice(damage.TEARS), self.random.choice(damage.QUERIES)
+            kind, query = self.random.choice(damage.TEARS), self.random.choice(self.world.queries)
             if torn := damage.tear(self.root, self.random, kind, query):
                 self._note(f"{kind}: {query.partition('.')[0]}", torn)
         elif draw < 0.28:
@@ -81,18 +93,36 @@ class Walk:
 
     def _command(self) -> dict[str, Any]:
         do = self.random.choice(self.commands)
+        if do == "erase" and any(step["do"] == "backfill" for step in self.asked):
+            do = "layers"  # the file may have rows that would come after the erasure
         given: dict[str, Any] = {}
         if do == "run":
             given = {"layer": self.random.choice(("bronze", "silver", "gold", "publish"))}
         elif do == "refresh":
-            given = {"table": self.random.choice(damage.QUERIES[1:])}
+            given = {"table": self.random.choice(self._refreshed)}
         elif do == "backfill":
-            given = {"path": str(self.world.land(self.root / "elsewhere"))}
-            self.asked.append(given["path"])
+            source, path = self.world.land_elsewhere()
+            given = {"source": source, "path": str(path)}
         elif do == "stream":
             number = self.random.choice((signal.SIGTERM, signal.SIGINT))
             given = {"seconds": self.random.uniform(2, 8), "number": int(number)}
+        elif do == "erase":
+            given = self._erasure()
+        elif do == "replay":
+            given = {"source": self.random.choice(self.world.sources)}
+        if do in _ASKED_AGAIN:
+            self.asked.append({"do": do, "with": given})
         return {"do": do, "with": given, "clock": self.clock}
+
+    @property
+    def _refreshed(self) -> list[str]:
+        return [name for name in self.world.queries if not name.startswith("bronze.")]
+
+    def _erasure(self) -> dict[str, str]:
+        source = self.random.choice(self.world.sources)
+        key = self.random.choice([*self.world.keys(source), "nobody"])
+        condition = self.world.key_condition(source, key)
+        return {"source": source, "key": key, "condition": condition}
 
     def _disturb(self, step: dict[str, Any]) -> None:
         """Do a step, most often with a fault of its own."""
@@ -150,11 +180,22 @@ class Walk:
         self.results.settle()
 
     def _undisturbed(self) -> Outcome:
-        for path in list(self.asked):
-            outcome = self._to_its_end({"do": "backfill", "with": {"path": path}})
+        """Do what was asked, an erasure after all rows have arrived, and run all layers."""
+        backfills, replays, erasures = (
+            [step for step in self.asked if step["do"] == command] for command in _ASKED_AGAIN
+        )
+        if replays:
+            replays.append({"do": "layers"})
+        for step in (*backfills, {"do": "layers"}, *replays, *erasures):
+            if step["do"] == "erase":  # it needs all rows, validated
+                self._to_its_end({"do": "nightly"})
+                self._disturb(dict(step))
+                if step not in self.asked:
+                    continue
+            outcome = self._to_its_end(step)
             if outcome.how != "done":
                 return outcome
-        return self._to_its_end({"do": "layers"})
+        return outcome
 
     def _to_its_end(self, step: dict[str, Any]) -> Outcome:
         """Do a step undisturbed; an aimed walk, once no process is killed any more."""
@@ -173,14 +214,16 @@ class Walk:
             raise LostError(self._with_log(f"no remedy is named: {outcome.output}"))
         self.results.output(outcome.output)
         verb, what = remedy.groups()
-        given = {"table": what.rstrip(".")} if verb == "refresh" else {"layer": what}
-        self._to_its_end({"do": verb, "with": given})
+        given = {"refresh": {"table": what.rstrip(".")}, "run": {"layer": what}}
+        self._to_its_end({"do": verb, "with": given.get(verb, {})})
 
     def _do(self, step: dict[str, Any]) -> Outcome:
         outcome = self.act(step)
         self.results.sites_of(step["do"], [*outcome.sites, *filter(None, [outcome.struck])])
-        if step["do"] == "backfill" and outcome.how == "done":
-            self.asked.remove(step["with"]["path"])
+        if outcome.how == "done" and step["do"] in _ASKED_AGAIN and step["with"]:
+            if step["do"] == "erase":
+                self.world.erase(step["with"]["source"], step["with"]["key"])
+            self.asked.remove({"do": step["do"], "with": step["with"]})
         asked = {key: value for key, value in step.items() if key != "strike"}
         self.log.append(f"{asked} -> {outcome.how} {outcome.struck or ''} {outcome.output[:300]}")
         return outcome
