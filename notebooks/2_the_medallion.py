@@ -20,6 +20,7 @@
 # %%
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import medallion as m
 from medallion.config.loader import load
@@ -97,5 +98,71 @@ rows
 silver = spark.readStream.format("delta").load(str(root / "silver/event"))
 m.streams.display(silver.select("event_at", "device", "action"), trigger="available-now")
 
+# %% [markdown]
+# ## Tables that change
+#
+# With `cdc`, a line is a change of a row. Silver has the latest row of each key, whatever order the
+# changes arrive in, and gold follows. See docs/tables-that-change.md.
+
 # %%
+folder = TemporaryDirectory()
+shop = Path(folder.name)
+(shop / "conf").mkdir()
+(shop / "conf/pipeline.yaml").write_text("""
+sources:
+  orders:
+    schema: { id: long, status: string, at: timestamp, op: string }
+    silver: { order_id: id, status: status }
+    keys: [order_id]
+    cdc: { sequence_by: at, apply_as_deletes: op = 'd' }
+gold:
+  by_status:
+    source: silver.orders
+    group_by: [status]
+    measure: { orders: count(*) }
+""")
+config = load({"MEDALLION_HOME": str(shop), "MEDALLION_CONF": str(shop / "conf")})
+orders = Pipeline(spark, config, "lesson", print)
+landing = shop / "landing/orders"
+landing.mkdir(parents=True)
+
+
+def change(name: str, lines: str) -> tuple[list[tuple[object, ...]], ...]:
+    """Land a file of changes, run each layer, and return the rows of silver and gold."""
+    (landing / name).write_text(lines)
+    for layer in LAYERS:
+        orders.run(layer)
+    tables = ("silver.orders", "gold.by_status")
+    return tuple(
+        m.query(str(shop), f"SELECT {columns} FROM {table} ORDER BY 1").rows
+        for table, columns in zip(tables, ("order_id, status", "status, orders"), strict=True)
+    )
+
+
+# %%
+first_changes = change(
+    "1.json",
+    """
+{"id": 1, "status": "new", "at": "2026-05-01T10:00:00Z", "op": "c"}
+{"id": 1, "status": "paid", "at": "2026-05-01T12:00:00Z", "op": "u"}
+{"id": 2, "status": "new", "at": "2026-05-01T10:00:00Z", "op": "c"}
+""",
+)
+first_changes
+
+# %% [markdown]
+# A change that arrives late is older than the row; a delete removes its row.
+
+# %%
+second_changes = change(
+    "2.json",
+    """
+{"id": 1, "status": "packed", "at": "2026-05-01T11:00:00Z", "op": "u"}
+{"id": 2, "status": "new", "at": "2026-05-01T13:00:00Z", "op": "d"}
+""",
+)
+second_changes
+
+# %%
+folder.cleanup()
 print(factory.clean_up())

@@ -74,6 +74,8 @@ def test_the_medallion(run: Any) -> None:
         ("file3.json", 2),
     ]
     assert names["rows"] == {"bronze.event": 8, "silver.event": 8, "quarantine.event": 0}
+    assert names["first_changes"] == ([(1, "paid"), (2, "new")], [("new", 1), ("paid", 1)])
+    assert names["second_changes"] == ([(1, "paid")], [("paid", 1)])
 
 
 def test_windows_watermarks_and_late_rows(run: Any) -> None:
