@@ -112,3 +112,11 @@ def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
         '1 sequence with different values for one key, such as {"history":1,"id":5,"_sequence":1}: '
         "the later file wins"
     )
+
+
+def test_a_replayed_delete_is_older_than_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """A delete hides what is ingested within two days after it, also if it is merged last."""
+    merged = Merged(spark, tmp_path)
+    merged.batch(0, change(1, 5), change(3, 4), change(1, 5, id=2))
+    merged.batch(1, change(0, 6, _is_delete=True), change(0, 6, id=2, _is_delete=True))
+    assert merged.rows() == expected([change(3, 4)])

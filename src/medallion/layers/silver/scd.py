@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -129,13 +130,13 @@ class ChangeMerge:
         batch = batch.persist()
         try:
             key = self._keys[0]
-            ingested, ends = F.col(INGESTED_AT).cast("double"), (F.min(key), F.max(key))
-            columns = F.count(F.lit(1)), F.min(ingested), F.max(ingested), *ends
-            count, first, last, *key_range = batch.agg(*columns).collect()[0]
+            first_ingestion = F.min(F.col(INGESTED_AT).cast("double"))
+            columns = F.count(F.lit(1)), first_ingestion, F.min(key), F.max(key)
+            count, first, *key_range = batch.agg(*columns).collect()[0]
             if not count:
                 return
             is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES
-            rows, condition = self._rows_to_merge(batch, first, last)
+            rows, condition = self._rows_to_merge(batch, first)
             settings = batch.sparkSession.conf  # of this query alone
             settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
             settings.set(_TRANSACTION, str(batch_id))
@@ -143,19 +144,22 @@ class ChangeMerge:
         finally:
             batch.unpersist()
 
-    def _rows_to_merge(self, batch: DataFrame, first: float, last: float) -> tuple[DataFrame, str]:
+    def _rows_to_merge(self, batch: DataFrame, first: float) -> tuple[DataFrame, str]:
         """Return the rows to merge, and the condition that one replaces or deletes the old row.
 
         Args:
             batch: the changes.
             first: the time of the first ingestion among them.
-            last: that of the last.
         """
         log = batch.sparkSession.read.format("delta").load(str(self._log))
         seconds, has_deletes = self._cdc.tombstone_retention.seconds, self._cdc.apply_as_deletes
-        spans_retention = last - first >= seconds - _ROUNDING
         is_history, nulls = self._cdc.stored_as_scd_type == 2, self._cdc.ignore_null_updates
-        if not is_history and not nulls and not (has_deletes and spans_retention):
+        needs_log = is_history or nulls
+        if has_deletes and not needs_log and time.time() - first >= seconds - _ROUNDING:
+            # Replayed changes may be older than others by more than the retention.
+            newest = log.agg(F.max(F.col(INGESTED_AT).cast("double"))).collect()[0][0]
+            needs_log = newest - first >= seconds - _ROUNDING
+        if not needs_log:
             latest = changes.latest_changes(batch, self._keys)
             if has_deletes:
                 since = F.timestamp_seconds(F.lit(first - seconds - _ROUNDING))
