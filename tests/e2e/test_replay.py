@@ -132,6 +132,30 @@ def test_where_selects_rows(orders: Lakehouse) -> None:
             replay_rows(orders.pipeline(), "orders", wrong)
 
 
+def test_changes_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    """Each one is kept, though its key has a row; so are those that arrive afterwards."""
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    source = {**SOURCE, "keys": ["order_id"], "cdc": {"sequence_by": "ordered_at"}}
+    for limit in (100, 1000):
+        lakehouse.configure(tmp_path / str(limit), {"sources": {"orders": source}, "gold": {}})
+        allow(lakehouse, limit)
+        if limit == 100:
+            above = order("o1", "10:05", 150)
+            lines = (order("o1", "10:00", 10), above, order("o1", "10:02", 30), above)
+            lakehouse.land("orders", "1.json", *lines, order("o2", "10:01", 9000))
+            lakehouse.fill("bronze", "silver")
+    assert amounts(lakehouse) == [("o1", 30)]
+    counts = replay_rows(lakehouse.pipeline(), "orders", None)
+    assert counts == ReplayCounts(validated=3, replayed=2, duplicate=0, quarantined=1)
+    for time, amount in (("10:04", 150), ("10:06", 40)):
+        lakehouse.land("orders", f"{time}.json", order("o1", time, 40))
+        lakehouse.fill("bronze", "silver")
+        assert amounts(lakehouse) == [("o1", amount)]
+    balance = run_audit(lakehouse.config, everything=True).balances["orders"]
+    assert (balance.quarantined_rows, balance.superseded_rows, balance.duplicate_rows) == (1, 4, 1)
+    check(lakehouse, replace(balance, landed_lines=7, silver_rows=1))
+
+
 STEPS = (
     "layers.silver.replay.note_replayed",
     "layers.silver.replay.append_rows",

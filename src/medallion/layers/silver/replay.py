@@ -61,20 +61,23 @@ def stage_rows(
         others: the other rows of quarantine.
 
     Returns:
-        The counts, and the last event time of the rows that move, in milliseconds since 1970.
+        The counts, and the last event time of the rows that move, in milliseconds since 1970; 0
+        for change records, which are not compared with silver.
     """
     tables = SilverTables.of_source(config, source.name)
     silver = spark.read.format("delta").load(str(tables.silver))
     validated = validated.persist(StorageLevel.DISK_ONLY)
     try:
-        passed = validated.where(transform.is_good())
-        taken = silver.where(key_range(passed, source.keys))
-        rows = transform.mark_duplicates(
-            validated, taken, source.keys, row_order(validated, source)
-        )
+        if source.cdc:  # each change is kept
+            rows = validated.withColumn(transform.DUPLICATE, F.lit(False))
+        else:
+            taken = silver.where(key_range(validated.where(transform.is_good()), source.keys))
+            order = row_order(validated, source)
+            rows = transform.mark_duplicates(validated, taken, source.keys, order)
         new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
         left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
-        last = F.unix_millis(F.max(source.event_time)) if source.event_time else F.lit(0)
+        is_deduplicated = source.event_time and not source.cdc
+        last = F.unix_millis(F.max(source.event_time)) if is_deduplicated else F.lit(0)
         replayed, until = new.agg(F.count(F.lit(1)), last).collect()[0]
         counts = ReplayCounts(
             validated=validated.count(),
