@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from medallion.inspect.audit import run_audit
+from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
@@ -137,3 +138,11 @@ def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
     one, two = audit.balances["customers"], audit.balances["history"]
     assert (one.silver_rows, one.superseded_rows, one.deleted_rows) == (0, 30, 10)
     assert (two.silver_rows, two.superseded_rows, two.deleted_rows) == (30, 0, 10)
+
+    result = erase_rows(
+        lakehouse.pipeline(), Request("silver.history", "name = 'n1'", cascade=True)
+    )
+    assert result.plan.rows["bronze.history"] == 4  # all changes of customer 0
+    assert sorted(lakehouse.rows("silver.history", *columns)) == sorted(expected[3:])
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["history"].erased_rows) == ((), 4)

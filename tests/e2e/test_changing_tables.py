@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
+from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
 from tests.support.lakehouse import Lakehouse
 
@@ -91,6 +92,13 @@ AFTER: tuple[dict[str, list[tuple[Any, ...]]], ...] = (
         "gold.listed": [(1, "JENA"), (2, "BONN")],
     },
 )
+ERASED: dict[str, list[tuple[Any, ...]]] = {
+    "silver.tags": [(2, "d")],
+    "gold.cities": [("Bonn", 1)],
+    "gold.not_ulm": [("Bonn", 1)],
+    "gold.tag_counts": [("d", 1)],
+    "gold.listed": [(2, "BONN")],
+}
 COLUMNS = {"silver": ("customer", "tag"), "quarantine": ("customer_id", "item")}
 
 
@@ -118,6 +126,12 @@ def test_tables_follow_updates_and_deletes(shop: Lakehouse, tmp_path: Path) -> N
         has(shop, AFTER[number])
     refresh_table(shop.pipeline(), "silver.customers")
     has(shop, AFTER[-1])
+    # 1 lives in Jena: its older change in Bonn goes, too, and does not become its row.
+    for rows in (2, 0):
+        request = Request("silver.customers", "city = 'Jena'", cascade=True)
+        plan = erase_rows(shop.pipeline(), request).plan
+        assert (plan.rows["bronze.customers"], plan.rows["silver.customers"]) == (rows, rows // 2)
+        has(shop, ERASED)
 
 
 def test_gold_follows_histories(shop: Lakehouse, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from medallion.ingest.files.listing import current_info
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.runtime import graph, maintenance, planner, refresh
 from medallion.runtime.graph import Pipeline
@@ -184,20 +185,23 @@ def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]
     """
     config, table, condition = pipeline.config, str(request.table), str(request.condition)
     name = table.partition(".")[2]
-    source, bronze = config.sources[name], pipeline.flow(f"bronze.{name}").rows()
+    source, bronze = _source_and_rows(pipeline, name)
     try:
-        with_matches = _with_matches(config, source, condition, bronze)
-        keys = [column for column in _ORIGIN if column in source.origin_columns]
-        counts = _count_by_origin(with_matches(bronze), keys)
+        with_matches = _with_matches(pipeline, source, condition, bronze)
+        columns = [column for column in _ORIGIN if column in source.origin_columns]
+        counts = _count_by_origin(with_matches(bronze), columns)
         _, invalid = _following(config, name)[0].targets
-        silver, quarantine = (
-            pipeline.spark.read.format("delta").load(str(config.layout.table(each)))
-            for each in (table, invalid)
-        )
+        silver = _silver(pipeline, source)
+        if source.cdc:
+            keys = _keys_of_matches(with_matches(bronze), source)
+            erased = silver.join(keys, keys.columns, "left_semi")
+        else:
+            erased = silver.where(condition)
+        quarantine = pipeline.spark.read.format("delta").load(str(config.layout.table(invalid)))
         quarantined = with_matches(transform.with_bronze_columns(quarantine, bronze))
         rows = {
             f"bronze.{name}": sum(row["rows"] for row in counts),
-            table: silver.where(condition).count(),
+            table: erased.count(),
             invalid: quarantined.where(transform.MATCHES).count(),
         }
         origins, problems = _origins(pipeline, source, counts, with_matches, request.deletes_files)
@@ -219,15 +223,22 @@ def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]
     return plan, problems
 
 
+def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
+    """Return a source as silver's query starts with it, and the rows of its bronze table."""
+    source, bronze = pipeline.config.sources[name], _bronze(pipeline, name).rows()
+    return unwrapped(with_recorded_time_digits(pipeline.config, source), bronze.schema), bronze
+
+
 def _with_matches(
-    config: Config, source: SourceConfig, condition: str, bronze: DataFrame
+    pipeline: Pipeline, source: SourceConfig, condition: str, bronze: DataFrame
 ) -> Callable[[DataFrame], DataFrame]:
     """Return a function that adds the condition's value to rows of bronze.
+
+    If one change record of a key matches, all do: else an older one would become the key's row.
 
     Raises:
         UsageError: the condition is not boolean, or does not depend on the row alone.
     """
-    source = with_recorded_time_digits(config, source)
     with_matches = partial(
         transform.with_matches,
         silver=source.silver,
@@ -239,7 +250,20 @@ def _with_matches(
     if dict(rows.dtypes)[transform.MATCHES] != "boolean":
         raise UsageError(f"{_WHERE} is not a condition: {condition!r} is neither true nor false.")
     refuse_nondeterministic(_WHERE, rows, condition)
-    return with_matches
+    if not source.cdc:
+        return with_matches
+    current = _silver(pipeline, source).where(condition).select(*source.keys)
+    return partial(with_matches, keys=_keys_of_matches(rows, source).union(current).distinct())
+
+
+def _keys_of_matches(rows: DataFrame, source: SourceConfig) -> DataFrame:
+    keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
+    return rows.where(transform.MATCHES).select(*keys)
+
+
+def _silver(pipeline: Pipeline, source: SourceConfig) -> DataFrame:
+    path = pipeline.config.layout.table(f"silver.{source.name}")
+    return pipeline.spark.read.format("delta").load(str(path))
 
 
 def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:
@@ -323,19 +347,18 @@ def _steps(
 
 
 def _erase_files(pipeline: Pipeline, plan: ErasurePlan) -> None:
-    source = pipeline.config.sources[plan.source]
+    source, bronze = _source_and_rows(pipeline, plan.source)
     if SOURCE_FILE in source.origin_columns and plan.origins:
-        bronze = _bronze(pipeline, plan.source).rows()
-        with_matches = _with_matches(pipeline.config, source, plan.condition, bronze)
+        with_matches = _with_matches(pipeline, source, plan.condition, bronze)
         erase.erase_from_files(_context(pipeline, source), plan.origins, _matching(with_matches))
 
 
 def _erase_bronze(pipeline: Pipeline, plan: ErasurePlan) -> None:
     """Write bronze again without the rows, and bring ledger and records up to date."""
-    config, source = pipeline.config, pipeline.config.sources[plan.source]
+    config, (source, bronze) = pipeline.config, _source_and_rows(pipeline, plan.source)
     flow, started = _bronze(pipeline, plan.source), clock.now_micros()
     refresh.plan_readers(pipeline, flow.name)
-    rows = _with_matches(config, source, plan.condition, flow.rows())(flow.rows())
+    rows = _with_matches(pipeline, source, plan.condition, bronze)(bronze)
     matches = F.coalesce(transform.MATCHES, F.lit(False))
     if not rows.where(matches).isEmpty():
         kept = rows.where(~matches).drop(transform.MATCHES)

@@ -99,6 +99,7 @@ def with_matches(
     event_time: str,
     origin: Sequence[str],
     condition: str,
+    keys: DataFrame | None = None,
 ) -> DataFrame:
     """Return rows of bronze with `_matches`: the value of a condition over silver's columns.
 
@@ -110,6 +111,7 @@ def with_matches(
         event_time: the column of the event time.
         origin: columns of bronze that silver has as well.
         condition: SQL over silver's columns.
+        keys: columns of silver; a row that has the values of one of these rows matches, too.
     """
     typed = bronze.select(
         F.struct(*bronze.columns).alias(BRONZE),
@@ -117,7 +119,11 @@ def with_matches(
         *origin,
         INGESTED_AT,
     )
-    return typed.select(f"{BRONZE}.*", F.expr(condition).alias(MATCHES))
+    rows, matches = typed, F.expr(condition)
+    if keys is not None:
+        rows = typed.join(keys.withColumn(MATCHES, F.lit(True)), keys.columns, "left")
+        matches = F.coalesce(F.col(MATCHES), matches)
+    return rows.select(f"{BRONZE}.*", matches.alias(MATCHES))
 
 
 def is_good() -> Column:
