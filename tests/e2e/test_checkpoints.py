@@ -56,9 +56,9 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     assert balance.landed_lines == balance.bronze_rows == 17
     taken = ledger.read_entries(layout, "activity")
     assert [(Path(e.path).name, e.state, e.rows) for e in taken] == [
-        ("0.json", ledger.ARCHIVED, len(FIRST)),
-        ("1.json", ledger.ARCHIVED, len(SECOND)),
-        ("2.json", ledger.ARCHIVED, len(THIRD)),
+        ("0.json", ledger.State.ARCHIVED, len(FIRST)),
+        ("1.json", ledger.State.ARCHIVED, len(SECOND)),
+        ("2.json", ledger.State.ARCHIVED, len(THIRD)),
     ]
     keys = Counter(lakehouse.rows("silver.activity", "device", "user_id", "recorded_at"))
     assert keys == Counter(dict.fromkeys(keys, 1))

@@ -11,7 +11,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.factory import sample
-from medallion.state.ledger import REJECTED, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import Layout
 from tests.support import SAMPLE
 from tests.support.home import a_source
@@ -48,7 +48,7 @@ def test_an_interrupted_sample_is_completed(tmp_path: Path) -> None:
 def test_sample_does_not_land_in_a_used_lakehouse(tmp_path: Path) -> None:
     """All files may have been rejected, or be in another directory."""
     conf = config(tmp_path, "event")
-    rejected = Entry("event", "landing/event/a.json", 1, 5, 0, 0, state=REJECTED)
+    rejected = Entry("event", "landing/event/a.json", 1, 5, 0, 0, state=State.REJECTED)
     Ledger(conf.layout, "event").write([rejected])
     assert sample.land(conf) == {}
     elsewhere = replace(conf.sources["event"], folders=("../drop",))

@@ -18,7 +18,7 @@ from medallion.inspect import audit as module
 from medallion.inspect.audit import run_audit
 from medallion.inspect.overview import take_overview
 from medallion.state import topics
-from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.state.runs import Runs
 from medallion.state.topics import PartitionProgress
 from medallion.storage import locks, records, table_specs
@@ -106,7 +106,9 @@ def test_a_batch_that_ends_during_the_check_is_no_finding(
         number = next(batches)
         if number < 2 or is_quick:
             rows(config, "bronze.event", 7, _source_file="string")
-            file = Entry("event", f"{number}.json", 1, 5, 0, 0, INGESTED, batch=number, rows=7)
+            file = Entry(
+                "event", f"{number}.json", 1, 5, 0, 0, State.INGESTED, batch=number, rows=7
+            )
             Ledger(home.layout, "event").write([file])
             row = {"kind": "query", "query": "bronze.event", "state": "done", "rows_in": 7}
             Runs(home.layout).write([{**row, "started_at": 1}])
@@ -142,7 +144,7 @@ def balanced(home: Home) -> Config:
         rows(config, f"bronze.{source}", count, **FILE_ORIGIN_COLUMNS)
         runs.record(config, f"bronze.{source}", rows_in=count)
         Ledger(config.layout, source).write(
-            [Entry(source, "a.json", 1, 5, 0, 0, INGESTED, batch=0, rows=count)]
+            [Entry(source, "a.json", 1, 5, 0, 0, State.INGESTED, batch=0, rows=count)]
         )
     for layer in ("silver", "quarantine"):
         rows(config, f"{layer}.activity", 1, n="long")
@@ -279,10 +281,10 @@ def test_a_changed_file_format_is_a_finding(other: dict[str, Any], known: bool, 
 
 def test_lost_and_waiting_input_is_a_note(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
-    states = [VANISHED, VANISHED, PENDING, REJECTED]
+    states = [State.VANISHED, State.VANISHED, State.PENDING, State.REJECTED]
     files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))
-    back = Entry("event", "back.json", 1, 5, 0, 0, state=VANISHED)
-    came_back = replace(back, version=2, state=INGESTED)
+    back = Entry("event", "back.json", 1, 5, 0, 0, state=State.VANISHED)
+    came_back = replace(back, version=2, state=State.INGESTED)
     Ledger(home.layout, "event").write([*files, back, came_back])
     parts = [
         PartitionProgress("activity", "clicks", part, "id", 0, 9, 0, 0, lost=2) for part in (0, 1)

@@ -9,7 +9,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspect.balance import Balance, take_snapshot, unbalanced
-from medallion.state.ledger import REJECTED, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.state.runs import Runs
 from medallion.storage import delta_log, delta_tables, records, table_specs
 from tests.support import PROJECT, checkpoints
@@ -75,7 +75,7 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     record(config, "bronze.activity", rows_in=13)
     checkpoints.done(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
-    rejected = Entry("activity", "a.png", 1, 5, 0, 0, REJECTED, reason_code="unreadable")
+    rejected = Entry("activity", "a.png", 1, 5, 0, 0, State.REJECTED, reason_code="unreadable")
     Ledger(config.layout, "activity").write([rejected])
     even = replace(EVEN, rejected_files=1)
     assert take_snapshot(config, Runs(config.layout)).balances == {"activity": even}

@@ -13,7 +13,7 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.schema import registry
 from medallion.inspect import catalog, ledger_files
-from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, STATES, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage import records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
@@ -21,7 +21,9 @@ from tests.support import PROJECT
 
 AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
 FILES = [
-    Entry("activity", "landing/activity/a.json", 1, 5, AT, AT, INGESTED, None, 0, AT, 3, 1, 2),
+    Entry(
+        "activity", "landing/activity/a.json", 1, 5, AT, AT, State.INGESTED, None, 0, AT, 3, 1, 2
+    ),
     Entry("activity", "landing/activity/sub/a.json", 1, 5, AT, AT + 1),
     Entry(
         "event",
@@ -30,12 +32,12 @@ FILES = [
         5,
         AT,
         AT + 2,
-        REJECTED,
+        State.REJECTED,
         "torn",
         moved_to="r/a",
         reason_code="unreadable",
     ),
-    Entry("event", "/else/where/[b].json", 2, 5, AT, AT + 3, ARCHIVED, None, 1, AT, 1234567),
+    Entry("event", "/else/where/[b].json", 2, 5, AT, AT + 3, State.ARCHIVED, None, 1, AT, 1234567),
 ]
 
 
@@ -108,7 +110,7 @@ def test_an_unknown_source(config: Config, source: str) -> None:
 def test_an_unknown_state(config: Config, state: str) -> None:
     with pytest.raises(UsageError) as refused:
         ledger_files.find_files(config, "*", None, state)
-    assert all(known in str(refused.value) for known in STATES)
+    assert all(known in str(refused.value) for known in State)
 
 
 def test_no_file_has_come_yet(tmp_path: Path) -> None:

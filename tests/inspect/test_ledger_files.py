@@ -14,7 +14,7 @@ from medallion.errors import UsageError
 from medallion.ingest.files import archive
 from medallion.inspect import ledger_files
 from medallion.runtime import outcome
-from medallion.state.ledger import ARCHIVED, INGESTED, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage import clock, locks
 from tests.support.home import Home
 
@@ -36,12 +36,12 @@ def names(entries: tuple[Entry, ...]) -> list[str]:
 
 
 def test_rejected_files_are_the_newest_whose_rows_are_missing(home: Home) -> None:
-    enter(home, "bad", state=REJECTED, code="unreadable", hours=2)
-    enter(home, "stuck", state=UNREADABLE, code="unreadable", hours=1)
-    enter(home, "copy", state=REJECTED, code="same_file")
-    enter(home, "put back", state=REJECTED, code="unreadable")
-    enter(home, "put back", 2, state=INGESTED)
-    enter(home, "known", state=REJECTED, code="name_taken", dismissed_at=1)
+    enter(home, "bad", state=State.REJECTED, code="unreadable", hours=2)
+    enter(home, "stuck", state=State.UNREADABLE, code="unreadable", hours=1)
+    enter(home, "copy", state=State.REJECTED, code="same_file")
+    enter(home, "put back", state=State.REJECTED, code="unreadable")
+    enter(home, "put back", 2, state=State.INGESTED)
+    enter(home, "known", state=State.REJECTED, code="name_taken", dismissed_at=1)
     found = ledger_files.find_attention(home.config)
     assert names(found.rejected) == ["bad", "stuck"]
     assert ledger_files.rejected_files(home.config) == {"activity": 2}
@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_listed_is_a_failure(nobodys: Home) -> None:
 
 def test_reported_files_are_a_warning(home: Home) -> None:
     """The record decides: a run that dies before it ends has not reported them."""
-    enter(home, "bad", state=REJECTED, code="unreadable")
+    enter(home, "bad", state=State.REJECTED, code="unreadable")
     first = ledger_files.find_attention(home.config)
     assert (
         render_runs.attention_errors(first)[0]
@@ -115,7 +115,7 @@ def test_reported_files_are_a_warning(home: Home) -> None:
 
 def test_ten_files_are_named_the_others_counted(home: Home) -> None:
     for number in range(13):
-        enter(home, f"{number:02}", state=REJECTED, code="unreadable", hours=20 - number)
+        enter(home, f"{number:02}", state=State.REJECTED, code="unreadable", hours=20 - number)
     found = ledger_files.find_attention(home.config)
     lines = render_runs.attention_lines(found)
     assert [line.split(":")[1][-2:] for line in lines[:10]] == [f"{n:02}" for n in range(10)]
@@ -125,8 +125,8 @@ def test_ten_files_are_named_the_others_counted(home: Home) -> None:
 
 
 def test_dismissed_files_stay_rejected(home: Home) -> None:
-    enter(home, "sub/a.png", state=REJECTED, code="unreadable")
-    enter(home, "b.png", state=REJECTED, code="unreadable")
+    enter(home, "sub/a.png", state=State.REJECTED, code="unreadable")
+    enter(home, "b.png", state=State.REJECTED, code="unreadable")
     with pytest.raises(UsageError, match="no reported file matches"):
         outcome.dismiss_files(home.config, "*.json", None)
     with (
@@ -136,7 +136,7 @@ def test_dismissed_files_stay_rejected(home: Home) -> None:
         outcome.dismiss_files(home.config, "*.png", None)
     (dismissed,) = outcome.dismiss_files(home.config, "b.png", "activity")
     row = home.ledger()["b.png", 1]
-    assert (row, row.state, row.dismissed_at is not None) == (dismissed, REJECTED, True)
+    assert (row, row.state, row.dismissed_at is not None) == (dismissed, State.REJECTED, True)
     assert names(ledger_files.find_attention(home.config).rejected) == ["a.png"]
 
 
@@ -163,7 +163,7 @@ def test_each_change_of_an_archived_file_is_reported(home: Home) -> None:
     assert ledger_files.find_attention(home.config).files == []
     append(file)
     (entry,) = ledger_files.find_attention(home.config).changed
-    assert (entry.state, entry.reason_code) == (ARCHIVED, "changed_in_archive")
+    assert (entry.state, entry.reason_code) == (State.ARCHIVED, "changed_in_archive")
     assert "from 3 to 6 bytes: bronze has the 1 row read before" in str(entry.why)
     outcome.record_reported(home.config, ledger_files.find_attention(home.config), "nightly")
     found = ledger_files.find_attention(home.config)
@@ -200,7 +200,13 @@ def test_the_newest_archived_files_are_compared(
 ) -> None:
     monkeypatch.setattr(archive, "MAX_COMPARED", 2)
     for number in range(3):
-        enter(home, f"{number}", state=ARCHIVED, moved_to=f"archive/{number}", committed_at=number)
+        enter(
+            home,
+            f"{number}",
+            state=State.ARCHIVED,
+            moved_to=f"archive/{number}",
+            committed_at=number,
+        )
         (home.layout.root / "archive").local.mkdir(exist_ok=True)
         (home.layout.root / f"archive/{number}").local.write_text("larger")
     found = ledger_files.find_attention(home.config)

@@ -17,7 +17,7 @@ from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, Observations
 from medallion.state import ledger, refresh_plan
-from medallion.state.ledger import INGESTED, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
@@ -117,7 +117,7 @@ def test_files_that_wait_before_the_first_run(home: Home, config: Config) -> Non
 def test_backlog_estimate_from_the_last_busy_run(home: Home, config: Config) -> None:
     taken = {0: 9000, 1: 300, 2: 500}  # bytes by batch
     Ledger(home.layout, "activity").write(
-        Entry("activity", f"landing/activity/{n}", 1, size, 1, 1, INGESTED, None, n, 1, 5)
+        Entry("activity", f"landing/activity/{n}", 1, size, 1, 1, State.INGESTED, None, n, 1, 5)
         for n, size in taken.items()
     )
     record(config, "bronze.activity", first_batch=0, last_batch=0, rows_in=5, seconds=1.0)

@@ -17,7 +17,7 @@ from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.runtime import backfill as module
 from medallion.runtime.backfill import BackfillResult, run_backfill
-from medallion.state.ledger import PENDING
+from medallion.state.ledger import State
 from medallion.storage import locks
 from medallion.storage.text import Reporter
 from tests.support.home import Home, aged
@@ -41,7 +41,9 @@ def land(folder: Path, name: str, text: str = "{}\n", age: float = 3600) -> Path
 def take_in(home: Home) -> None:
     """What a stream does between two looks, but for the reading."""
     home.poll()
-    home.take_in(*[e.path for e in home.ledger().values() if e.state == PENDING and not e.why])
+    home.take_in(
+        *[e.path for e in home.ledger().values() if e.state == State.PENDING and not e.why]
+    )
 
 
 def beside(

@@ -10,8 +10,7 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
-from medallion.storage import files
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from tests.support.checkpoints import done, planned
 
 QUERY = "silver.a"
@@ -96,26 +95,24 @@ def test_start_generation_killed_before_the_removal(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done(layout, QUERY, 0, version=1)
-    monkeypatch.setattr(files, "delete_tree", raise_full)
+    monkeypatch.setattr(StoragePath, "delete_prefix", raise_full)
     with pytest.raises(OSError, match="full"):
         checkpoints.start_generation(layout, QUERY)
     assert checkpoints.last_committed(layout.checkpoint(QUERY)) == -1
 
 
-def raise_full(_: Path) -> None:
+def raise_full(_: StoragePath) -> None:
     raise OSError("full")
 
 
-def test_read_document_of_an_earlier_release(layout: Layout) -> None:
+def test_read_document(layout: Layout) -> None:
     checkpoint = layout.checkpoint(QUERY)
-    checkpoint.local.mkdir(parents=True)
-    (checkpoint / "rules.json").local.write_text('{"a": 1}')
-    (checkpoint / "reading.json").local.write_text('{"files": []}')
-    checkpoints.write_document(checkpoint, "settings", {"of": "b"})
-    checkpoints.write_document(checkpoint, "reading", None)
+    assert checkpoints.read_document(checkpoint, "rules") is None
+    checkpoints.write_document(checkpoint, "rules", {"a": 1})
+    checkpoints.write_document(checkpoint, "replay", {"of": "b"})
+    checkpoints.write_document(checkpoint, "replay", None)
     assert checkpoints.read_document(checkpoint, "rules") == {"a": 1}
-    assert checkpoints.read_document(checkpoint, "settings") == {"of": "b"}
-    assert checkpoints.read_document(checkpoint, "reading") is None
+    assert checkpoints.read_document(checkpoint, "replay") is None
     (checkpoint / "medallion.json").local.write_text("{")
     with pytest.raises(MedallionError, match=r"medallion\.json is damaged"):
         checkpoints.read_document(checkpoint, "rules")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from medallion.spark import signals
+from medallion.spark import signals, watch
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 
 
-def test_a_query_without_progress_is_reported() -> None:
+def test_a_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     now = [0.0]
     signs = {"silver.a": 0, "silver.b": 0}
@@ -23,14 +23,15 @@ def test_a_query_without_progress_is_reported() -> None:
         return SimpleNamespace(name=name, activity=sign)
 
     runs = [a_run(name) for name in signs]
-    watch = Watch(messages.append, 300, lambda: now[0])
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    watched = Watch(messages.append, 300)
     for now[0] in range(0, 605, 5):
         signs["silver.b"] += 1
-        watch.check_progress(runs)
+        watched.check_progress(runs)
     assert [line.partition(":")[0] for line in messages] == ["silver.a", "silver.a"]
     signs["silver.a"] = 1
     for now[0] in range(605, 900, 5):
-        watch.check_progress(runs)
+        watched.check_progress(runs)
     assert len(messages) == 2
 
 

@@ -16,7 +16,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.discovery import Discovery
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED, Entry
+from medallion.state.ledger import Entry, State
 from medallion.storage.paths import Layout
 from tests.support import PROJECT
 
@@ -96,7 +96,12 @@ class Home:
         book = self.discovery().ledger
         entries = [book.newest(self.path(name)) for name in names]
         now = time.time_ns() // 1000 if at is None else at
-        done: dict[str, Any] = {"state": INGESTED, "batch": batch, "committed_at": now, "rows": 1}
+        done: dict[str, Any] = {
+            "state": State.INGESTED,
+            "batch": batch,
+            "committed_at": now,
+            "rows": 1,
+        }
         book.write([replace(entry, **done) for entry in entries if entry])
 
     def _short(self, path: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import duckdb
 
-from medallion.state.ledger import PENDING, REJECTED
+from medallion.state.ledger import State
 from tests.support.hostile_lines import CONTENTS, Kind, text
 
 ONE = b'{"Device":"d"}\n'
@@ -33,7 +33,7 @@ def named(file: str, **more: Any) -> Kind:
 
 
 def rejected(name: str, file: str, content: bytes = ONE, why: str = "", **more: Any) -> Kind:
-    return Kind(name, content, 0, state=REJECTED, why=why, file=file, **more)
+    return Kind(name, content, 0, state=State.REJECTED, why=why, file=file, **more)
 
 
 def packed(name: str, file: str, content: bytes, rows: int) -> Kind:
@@ -47,7 +47,7 @@ def ignored(file: str) -> Kind:
 
 def left(name: str, file: str, why: str, **more: Any) -> Kind:
     """What is told, and left where it is."""
-    return Kind(name, ONE, 0, state=PENDING, file=file, why=why, **more)
+    return Kind(name, ONE, 0, state=State.PENDING, file=file, why=why, **more)
 
 
 def linked(name: str, file: str, to: str) -> Kind:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from medallion.state.ledger import INGESTED, REJECTED
+from medallion.state.ledger import State
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Kind:
     rows: int = 1
     corrupt: int = 0
     rescued: int = 0
-    state: str | None = INGESTED
+    state: str | None = State.INGESTED
     why: str = ""
     file: str = ""
     source: str = "activity"
@@ -77,7 +77,7 @@ def bad(name: str, line: str | bytes) -> Kind:
 
 
 def not_text(name: str, content: bytes, why: str) -> Kind:
-    return Kind(name, content, rows=0, state=REJECTED, why=why)
+    return Kind(name, content, rows=0, state=State.REJECTED, why=why)
 
 
 def at(seconds: int) -> str:

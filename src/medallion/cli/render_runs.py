@@ -20,7 +20,7 @@ from medallion.inspect.verdict import LakehouseVerdict, Observations
 from medallion.quality.suites import Failure
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
-from medallion.state.ledger import PENDING, REJECTED, Entry
+from medallion.state.ledger import Entry, State
 from medallion.storage.text import counted, printable
 
 _CONSEQUENCE = {
@@ -243,8 +243,8 @@ def attention_summary(files: Attention) -> str | None:
 
 def _group_lines(files: Attention, is_shown: Callable[[Entry], bool]) -> list[str]:
     groups = (
-        (files.rejected, "rejected", REJECTED),
-        (files.waiting, "waiting", PENDING),
+        (files.rejected, "rejected", State.REJECTED),
+        (files.waiting, "waiting", State.PENDING),
         (files.changed, "changed", None),
     )
     lines = (_entry_lines(list(filter(is_shown, entries)), *rest) for entries, *rest in groups)
@@ -252,7 +252,7 @@ def _group_lines(files: Attention, is_shown: Callable[[Entry], bool]) -> list[st
 
 
 def _folder_lines(files: Attention) -> list[str]:
-    return _entry_lines(files.folders, "no files were read from", PENDING)
+    return _entry_lines(files.folders, "no files were read from", State.PENDING)
 
 
 def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> list[str]:

@@ -169,7 +169,8 @@ class SourceConfig:
         clean_after: How long ingested files stay in landing before they are archived or deleted.
         max_line_bytes: Reject a file with a longer line; at most `512 MiB`.
         max_files_per_trigger: The most files in one batch.
-        max_bytes_per_trigger: The most bytes in one batch, counted uncompressed.
+        max_bytes_per_trigger: The most bytes in one batch. Those of compressed files count eight
+            times.
         stream: The settings of the formats `kafka`, `rate` and `socket`; keys of files do not
             apply then.
         options: Reader options of text files.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, Rate, Socket, SourceConfig
-from medallion.ingest.schema.evolution import Schema
-from medallion.ingest.source import SparkBatch
+from medallion.config.model import Rate, Socket
+from medallion.ingest.source import SparkBatch, SparkSource
 from medallion.spark import checkpoints
-from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
-from medallion.storage.text import Reporter
 
 
 class DemoBatch(SparkBatch):
@@ -23,38 +20,27 @@ class DemoBatch(SparkBatch):
         """Do nothing: there is no ledger."""
 
 
-class DemoSource:
+class DemoSource(SparkSource):
     """Generated rows, or lines from a socket; `ingest.source.Source` documents the methods."""
 
     last_in_ledger = None
     rows_in_ledger = 0  # never used
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: SourceConfig,
-        schema: Schema,
-        report: Reporter,
-    ) -> None:
-        assert isinstance(source.stream, Rate | Socket), f"{source.name} is not rate or socket"
-        self._spark, self._settings, self._report = spark, source.stream, report
-        self._name = f"bronze.{source.name}"
-        self._bronze = config.layout.table(self._name)
-
     def poll(self) -> None:
         """Do nothing: Spark polls by itself."""
 
     def stream(self) -> DataFrame:
-        if isinstance(self._settings, Rate):
-            rate = self._spark.readStream.format("rate")
-            rows = rate.option("rowsPerSecond", self._settings.rows_per_second).load()
+        settings = self.source.stream
+        if isinstance(settings, Rate):
+            rate = self.spark.readStream.format("rate")
+            rows = rate.option("rowsPerSecond", settings.rows_per_second).load()
             return rows.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
-        self._report(
-            f"  {self._name}: socket is for demonstrations: lines sent between runs are lost"
+        assert isinstance(settings, Socket), f"{self.name} is not rate or socket"
+        self.report(
+            f"  {self.name}: socket is for demonstrations: lines sent between runs are lost"
         )
-        reader = self._spark.readStream.format("socket")
-        return reader.options(host=self._settings.host, port=self._settings.port).load()
+        reader = self.spark.readStream.format("socket")
+        return reader.options(host=settings.host, port=settings.port).load()
 
     def batch(self, number: int, queued: DataFrame) -> DemoBatch:
         return DemoBatch(queued)
@@ -64,20 +50,13 @@ class DemoSource:
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether this is a checkpoint of `rate`: a socket starts from 0 each time."""
-        is_rate = isinstance(self._settings, Rate) and (checkpoint / "sources").is_stored()
+        is_rate = isinstance(self.source.stream, Rate) and (checkpoint / "sources").is_stored()
         return is_rate or not checkpoint.is_stored()
 
     def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Write a checkpoint that only continues the numbering of batches."""
-        checkpoints.write_start(self._spark, checkpoint, max(last, 0), None)
+        checkpoints.write_start(self.spark, checkpoint, max(last, 0), None)
 
     def sample_batch(self) -> DemoBatch:
         """Return no rows: the schema is inferred from the first batch."""
         return DemoBatch(None)
-
-    def count_rows(self, number: int) -> int:
-        """Return the rows that bronze has of a batch: the source cannot replay them."""
-        return delta_log.rows_by_transaction(self._bronze, None, number).get(number, 0)
-
-    def release(self, number: int) -> None:
-        """Do nothing: there are no files to archive."""

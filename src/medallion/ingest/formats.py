@@ -65,8 +65,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     # No format is recorded before the first start, or after the checkpoint was lost.
     recorded = checkpoints.read_document(config.layout.checkpoint(name), _FORMAT) or configured
     if recorded != configured and any(
-        entry.state in ledger.INGESTED_STATES
-        for entry in ledger.read_entries(config.layout, source.name)
+        entry.is_ingested for entry in ledger.read_entries(config.layout, source.name)
     ):
         raise UsageError(
             f"{name} has files that were ingested as {_description(recorded)}, not as "

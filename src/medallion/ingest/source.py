@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from medallion.errors import UsageError
+from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
@@ -104,10 +105,8 @@ class SparkBatch:
 
     def read(self, work: Callable[[DataFrame], None], description: str) -> None:
         """Call `work` with the rows, unless they are None."""
-        from medallion.spark.errors import (  # here: it imports Spark
-            SPARK_ERRORS,
-            as_medallion_error,
-        )
+        # Imported here: it imports Spark.
+        from medallion.spark.errors import SPARK_ERRORS, as_medallion_error
 
         if self._rows is not None:
             try:
@@ -175,6 +174,46 @@ class Source(Protocol):
 
     def release(self, number: int) -> None:
         """Archive or delete the input of all batches up to this one; their rows are recorded."""
+
+
+@dataclass
+class SourceContext:
+    """What a source is opened with.
+
+    Attributes:
+        spark: the session.
+        config: the configuration.
+        source: the source's settings.
+        schema: its schema, which grows with the batches.
+        report: reports files that are rejected or deferred, and what may be lost.
+    """
+
+    spark: SparkSession
+    config: Config
+    source: SourceConfig
+    schema: Schema
+    report: Reporter
+
+    @property
+    def name(self) -> str:
+        """The bronze table."""
+        return f"bronze.{self.source.name}"
+
+
+@dataclass
+class SparkSource(SourceContext):
+    """Base class of sources; `__post_init__` prepares the input, if any has to exist."""
+
+    def __post_init__(self) -> None:
+        """Prepare nothing."""
+
+    def release(self, number: int) -> None:
+        """Do nothing: there are no files to archive."""
+
+    def count_rows(self, number: int) -> int:
+        """Return the rows that bronze has of a batch: its input may be gone."""
+        table = self.config.layout.table(self.name)
+        return delta_log.rows_by_transaction(table, None, number).get(number, 0)
 
 
 def stale_ledger_error(name: str) -> UsageError:

@@ -15,7 +15,7 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.files import archive
 from medallion.state import ledger
-from medallion.state.ledger import PENDING, REFUSED_STATES, Entry, ReasonCode
+from medallion.state.ledger import Entry, ReasonCode, State
 from medallion.storage import clock
 
 _LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
@@ -68,14 +68,14 @@ def find_attention(config: Config) -> Attention:
     """
     entries = _entries_of_sources(config)
     listed = [entry for entry in entries if entry.dismissed_at is None]
-    waiting = [e for e in listed if e.state == PENDING and e.reason_code is not None]
+    waiting = [e for e in listed if e.state == State.PENDING and e.reason_code is not None]
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(filter(is_rejected, listed)),
         waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
         folders=tuple(e for e in waiting if e.reason_code in FOLDERS),
-        pending=sum(entry.state == PENDING for entry in entries),
+        pending=sum(entry.state == State.PENDING for entry in entries),
         not_compared=not_compared,
     )
 
@@ -88,7 +88,7 @@ def rejected_files(config: Config) -> Counter[str]:
 def is_rejected(entry: Entry) -> bool:
     """Return whether rows of a file are missing: a copy of an ingested file lacks none."""
     is_copy = entry.reason_code == ReasonCode.SAME_FILE
-    return entry.state in REFUSED_STATES and not is_copy and entry.dismissed_at is None
+    return entry.is_refused and not is_copy and entry.dismissed_at is None
 
 
 def _entries_of_sources(config: Config) -> list[Entry]:
@@ -116,8 +116,8 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
     """
     if source is not None:
         config.source(source)
-    if state is not None and state not in ledger.STATES:
-        raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.STATES)}.")
+    if state is not None and state not in list(ledger.State):
+        raise UsageError(f"--state {state}: a state is one of {', '.join(ledger.State)}.")
     return matching_files(config, ledger.read_entries(config.layout, source, state), pattern)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from medallion.config.expressions import without_strings
 from medallion.quality import suites
 from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.table_specs import quote_identifier, string_literal
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,7 @@ def _literal(value: Any) -> str:
         case float():
             return f"double('{value!r}')"
         case str():
-            # Spark's parser substitutes ${name}: escape its dollar sign.
-            escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-            return "'" + escaped.replace("${", "\\u0024{") + "'"
+            return string_literal(value)
     raise ValueError(f"has the value {value!r}, which is no string, number, boolean or null")
 
 

@@ -24,7 +24,7 @@ from medallion.runtime import refresh
 from medallion.runtime.graph import open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED_STATES, PENDING, REFUSED_STATES, VANISHED, Entry
+from medallion.state.ledger import Entry, State
 from medallion.storage import locks
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
@@ -143,13 +143,13 @@ def _backfill_result(
         before: the newest ledger entry of each file before the backfill, by path.
         after: the newest ledger entries after it.
     """
-    new = [e for e in after if e.state in INGESTED_STATES and _is_new(before.get(e.path), e)]
+    new = [e for e in after if e.is_ingested and _is_new(before.get(e.path), e)]
     return BackfillResult(
         files=files,
         new_files=len(new),
         rows=sum(entry.rows or 0 for entry in new),
-        refused=tuple(e for e in after if e.state in (*REFUSED_STATES, VANISHED)),
-        waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == PENDING),
+        refused=tuple(e for e in after if e.is_refused or e.state == State.VANISHED),
+        waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == State.PENDING),
     )
 
 
@@ -208,7 +208,7 @@ def resume_topic(
 
 
 def _is_new(before: Entry | None, entry: Entry) -> bool:
-    return before is None or before.version != entry.version or before.state not in INGESTED_STATES
+    return before is None or before.version != entry.version or not before.is_ingested
 
 
 def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:
@@ -218,7 +218,7 @@ def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:
 def _vanished_entry(source: SourceConfig, path: str, info: FileInfo) -> Entry:
     """Return an entry for a file that vanished before it was in the ledger."""
     why = "gone before it was ingested"
-    return Entry(source.name, path, 1, info.size, info.modified_at, 0, state=VANISHED, why=why)
+    return Entry(source.name, path, 1, *info, first_seen_at=0, state=State.VANISHED, why=why)
 
 
 def _ingested_by_other_process(
@@ -246,7 +246,7 @@ def _ingested_by_other_process(
         holder = locks.lock_holder(config.layout, "bronze")
         is_open = request.is_open
         entries = [e for p, e in _newest_entries(config, source).items() if p in paths]
-        is_pending = any(e.state == PENDING and not e.why for e in entries)
+        is_pending = any(e.state == State.PENDING and not e.why for e in entries)
         if holder is None or not (is_open or is_pending):
             return holder is not None
         if not is_reported:

@@ -369,7 +369,7 @@ def _check_landing(config: Config, result: CheckResult) -> None:
                 result.backlogs[source.name] = backlog
                 continue
             entries = Discovery(config, source).entries()
-            result.backlogs[source.name] = backlog_of(config, entries)
+            result.backlogs[source.name] = backlog_of(entries)
             for entry in entries:
                 if entry.reason_code in ledger_files.FOLDERS:
                     result.attention.append(f"no files were read from {entry.path}: {entry.why}.")

@@ -312,8 +312,8 @@ def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
         config,
         source,
         _bronze(pipeline, source.name).schema(),
-        Ledger(config.layout, source.name),
         pipeline.report,
+        Ledger(config.layout, source.name),
     )
 
 
@@ -450,8 +450,7 @@ def _notes(config: Config, plan: ErasurePlan) -> tuple[str, ...]:
     unread = [
         entry.moved_to or entry.path
         for entry in ledger.newest_versions(entries).values()
-        if entry.state not in ledger.INGESTED_STATES
-        and current_info(layout, entry.moved_to or entry.path)
+        if not entry.is_ingested and current_info(layout, entry.moved_to or entry.path)
     ]
     if unread:
         notes.append(

@@ -10,7 +10,7 @@ from medallion.errors import ConfigError
 from medallion.spark import session
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.table_specs import quote_identifier, string_literal
 
 
 def spark_session(config: Config | None = None) -> SparkSession:
@@ -39,13 +39,13 @@ def register_tables(spark: SparkSession, config: Config) -> None:
     """
     tables = config.layout.tables()
     for layer in dict.fromkeys(name.partition(".")[0] for name in tables):
-        location = _literal(str(config.layout.root / layer))
+        location = string_literal(str(config.layout.root / layer))
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS {layer} LOCATION {location}")
     for name, path in tables.items():
         quoted = ".".join(map(quote_identifier, name.split(".", 1)))
         # Its first commit may not be complete yet.
         if delta_tables.table_exists(path) and not spark.catalog.tableExists(quoted):
-            spark.sql(f"CREATE TABLE {quoted} USING delta LOCATION {_literal(str(path))}")
+            spark.sql(f"CREATE TABLE {quoted} USING delta LOCATION {string_literal(str(path))}")
     for name, sql in config.views.items():
         try:
             spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote_identifier(name)} AS {sql}")
@@ -53,7 +53,3 @@ def register_tables(spark: SparkSession, config: Config) -> None:
             raise ConfigError(
                 f"{config.pipeline_file}: views.{name}: {one_line(str(error))}", f"views.{name}"
             ) from None
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -174,21 +174,19 @@ def read_document(checkpoint: StoragePath, name: str) -> dict[str, Any] | None:
 
 
 def _read_documents(checkpoint: StoragePath) -> dict[str, dict[str, Any] | None]:
-    """Return all documents by name. An earlier release wrote each to a file `<name>.json`."""
-    documents: dict[str, dict[str, Any] | None] = {}
-    stored = [file for file in checkpoint.children() if file.name.endswith(".json")]
-    for file in sorted(stored, key=lambda each: each.name == _DOCUMENTS):
-        try:
-            document = json.loads(file.read())
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise MedallionError(
-                f"{file} is damaged. Restore it from a backup, or delete it: then its query "
-                "continues with the current configuration."
-            )
-        name = file.name.removesuffix(".json")
-        documents |= document if file.name == _DOCUMENTS else {name: document}
+    """Return all documents by name."""
+    file = checkpoint / _DOCUMENTS
+    if not file.is_stored():
+        return {}
+    try:
+        documents = json.loads(file.read())
+    except ValueError:
+        documents = None
+    if not isinstance(documents, dict):
+        raise MedallionError(
+            f"{file} is damaged. Restore it from a backup, or delete it: then its query "
+            "continues with the current configuration."
+        )
     return documents
 
 

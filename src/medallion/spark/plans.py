@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
+from medallion.storage.table_specs import quote_identifier
+
 
 def analyzed_plan(rows: DataFrame) -> Any:
     """Return Spark's plan of a DataFrame, with names resolved, before it is optimized."""
@@ -23,20 +25,23 @@ def catalyst_class(rows: DataFrame, name: str) -> Any:
     return getattr(rows.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a sequence of Scala."""
+    return (sequence.apply(index) for index in range(sequence.size()))
+
+
 def plan_nodes(tree: Any) -> Iterator[Any]:
     """Yield a plan or an expression, and all its descendants."""
     yield tree
-    children = tree.children()
-    for index in range(children.size()):
-        yield from plan_nodes(children.apply(index))
+    for child in _items(tree.children()):
+        yield from plan_nodes(child)
 
 
 def plan_expressions(plan: Any) -> Iterator[Any]:
     """Yield all expressions of a plan, and all their descendants."""
     for node in plan_nodes(plan):
-        expressions = node.expressions()
-        for index in range(expressions.size()):
-            yield from plan_nodes(expressions.apply(index))
+        for expression in _items(node.expressions()):
+            yield from plan_nodes(expression)
 
 
 def node_type(node: Any) -> str:
@@ -74,16 +79,14 @@ def _names_in(
     if _function_name(node) in excluded:
         return
     if node_type(node) == "LambdaFunction":
-        arguments = node.arguments()
-        variables |= {_name_parts(arguments.apply(index))[0] for index in range(arguments.size())}
+        variables |= {_name_parts(argument)[0] for argument in _items(node.arguments())}
     # Within a lambda the parser takes each name for a variable.
     if node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
         parts = _name_parts(node)
         if parts[0] not in variables:
             yield parts
-    children = node.children()
-    for index in range(children.size()):
-        yield from _names_in(children.apply(index), excluded, variables)
+    for child in _items(node.children()):
+        yield from _names_in(child, excluded, variables)
 
 
 def _function_name(node: Any) -> str | None:
@@ -94,8 +97,7 @@ def _function_name(node: Any) -> str | None:
 
 
 def _name_parts(node: Any) -> tuple[str, ...]:
-    parts = node.nameParts()
-    return tuple(parts.apply(index) for index in range(parts.size()))
+    return tuple(_items(node.nameParts()))
 
 
 # The configuration's type for each of Spark's, wide enough for it. Other types have none.
@@ -108,18 +110,9 @@ CONFIG_TYPES = {
 
 def contains_type(data_type: DataType, *wanted: type[DataType]) -> bool:
     """Return whether a type is one of some types, or contains one."""
-    match data_type:
-        case _ if isinstance(data_type, wanted):
-            return True
-        case StructType():
-            return any(contains_type(field.dataType, *wanted) for field in data_type)
-        case ArrayType():
-            return contains_type(data_type.elementType, *wanted)
-        case MapType():
-            return contains_type(data_type.keyType, *wanted) or contains_type(
-                data_type.valueType, *wanted
-            )
-    return False
+    return isinstance(data_type, wanted) or any(
+        contains_type(inner, *wanted) for inner in inner_types(data_type)
+    )
 
 
 def is_comparable(data_type: DataType) -> bool:
@@ -153,6 +146,5 @@ def type_ddl(data_type: DataType) -> str:
 
 
 def _quoted(name: str) -> str:
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        return name
-    return "`" + name.replace("`", "``") + "`"
+    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
+    return name if is_plain else quote_identifier(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -24,20 +24,14 @@ _FINISH = 30  # seconds in which all queries of a stream may complete their batc
 class Watch:
     """The last activity of each query."""
 
-    def __init__(
-        self,
-        report: Reporter,
-        patience: float = PATIENCE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, report: Reporter, patience: float = PATIENCE) -> None:
         """Start to watch.
 
         Args:
             report: reports queries without progress.
             patience: the seconds without progress after which a query is reported.
-            clock: a monotonic clock, in seconds.
         """
-        self._report, self._patience, self._clock = report, patience, clock
+        self._report, self._patience = report, patience
         self._checked_at = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
@@ -46,7 +40,7 @@ class Watch:
 
         A completed task is progress, also if Spark runs it for another query.
         """
-        now = self._clock()
+        now = time.monotonic()
         if now - self._checked_at < _PAUSE:
             return
         self._checked_at = now

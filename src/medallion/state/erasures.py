@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from medallion.errors import MedallionError
-from medallion.storage import delta_tables, files, records
+from medallion.storage import delta_tables, records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
 
@@ -96,11 +96,10 @@ def read_plan(layout: Layout) -> ErasurePlan | None:
         MedallionError: it is damaged.
     """
     file = layout.erasure_plan
+    if not file.is_stored():
+        return None
     try:
-        text = files.read_if_exists(file.local)
-        if text is None:
-            return None
-        plan = json.loads(text)
+        plan = json.loads(file.read())
         origins = tuple(
             ErasedOrigin(**{**each, "action": Action(each["action"])}) for each in plan["origins"]
         )

@@ -43,7 +43,6 @@ class ReasonCode(StrEnum):
     DELETED = "deleted"
     CANNOT_MOVE = "cannot_move"
     CHANGED_IN_ARCHIVE = "changed_in_archive"
-    OTHER = "other"
 
 
 class Reason(NamedTuple):
@@ -53,33 +52,23 @@ class Reason(NamedTuple):
     text: str
 
 
-# Codes of rejected and vanished files in ledgers of earlier releases, which had only a message in
-# `why`. The next scan gives pending files their code.
-_OLD_TEXTS = {
-    "a file of this name was taken in before": ReasonCode.NAME_TAKEN,
-    "a file of this name and size was taken in before": ReasonCode.NAME_TAKEN,
-    "a file of this name, size and time was taken in before": ReasonCode.SAME_FILE,
-    "the same file as": ReasonCode.SAME_FILE,
-    "not there any more under this name": ReasonCode.NOT_INPUT,
-    "a folder that can be listed again": ReasonCode.NOT_INPUT,
-}
-
-
-def reason_code_of_text(text: str) -> ReasonCode:
-    """Return the code of a message that an earlier release wrote without a code."""
-    codes = (code for start, code in _OLD_TEXTS.items() if text.startswith(start))
-    return next(codes, ReasonCode.OTHER)
-
-
 TABLE = "ops.files"
 
-PENDING, INGESTED, UNREADABLE, REJECTED = "pending", "ingested", "unreadable", "rejected"
-REPLACED, VANISHED, ARCHIVED = "replaced", "vanished", "archived"
-STATES = (PENDING, INGESTED, UNREADABLE, REJECTED, REPLACED, VANISHED, ARCHIVED)
-# The rows of a file in one of these states are in bronze.
-INGESTED_STATES = (INGESTED, ARCHIVED, REPLACED)
-# Their rows are not. An unreadable file is rejected once it is moved to rejected/.
-REFUSED_STATES = (UNREADABLE, REJECTED)
+
+class State(StrEnum):
+    """The column `state` of `ops.files`."""
+
+    PENDING = "pending"
+    INGESTED = "ingested"
+    UNREADABLE = "unreadable"  # and not moved to rejected/ yet
+    REJECTED = "rejected"
+    REPLACED = "replaced"
+    VANISHED = "vanished"
+    ARCHIVED = "archived"
+
+
+_INGESTED = (State.INGESTED, State.ARCHIVED, State.REPLACED)
+_REFUSED = (State.UNREADABLE, State.REJECTED)
 
 
 @dataclass(frozen=True)
@@ -97,7 +86,7 @@ class Entry:
     size: int
     modified_at: int
     first_seen_at: int
-    state: str = PENDING
+    state: str = State.PENDING
     why: str | None = None
     batch: int | None = None
     committed_at: int | None = None
@@ -110,6 +99,16 @@ class Entry:
     dismissed_at: int | None = None
 
     @property
+    def is_ingested(self) -> bool:
+        """Return whether the rows of the file are in bronze."""
+        return self.state in _INGESTED
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the file is unreadable or rejected."""
+        return self.state in _REFUSED
+
+    @property
     def info(self) -> FileInfo:
         """Return the size and time of the file when it was last listed."""
         return FileInfo(self.size, self.modified_at)
@@ -117,12 +116,7 @@ class Entry:
     def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
         """Return the row of a file whose rows a batch has written to bronze."""
         return replace(
-            self,
-            state=INGESTED,
-            why=None,
-            reason_code=None,
-            reported_at=None,
-            dismissed_at=None,
+            self.with_state(State.INGESTED, None),
             batch=batch,
             committed_at=clock.now_micros(),
             rows=rows,
@@ -167,9 +161,7 @@ class Ledger:
         """Return the last earlier version of the same path whose rows are in bronze."""
         versions = list(self._versions.get(entry.path, {}).items())  # other threads may add to it
         older = [e for v, e in versions if v < entry.version]
-        return max(
-            (e for e in older if e.state in INGESTED_STATES), key=lambda e: e.version, default=None
-        )
+        return max((e for e in older if e.is_ingested), key=lambda e: e.version, default=None)
 
     def batch_entries(self, batch: int) -> list[Entry]:
         """Return the files that a batch ingested."""
@@ -202,7 +194,7 @@ class Ledger:
 
 def ingested_rows(entries: Iterable[Entry]) -> int:
     """Return the number of rows in bronze according to the ledger."""
-    return sum(entry.rows or 0 for entry in entries if entry.state in INGESTED_STATES)
+    return sum(entry.rows or 0 for entry in entries if entry.is_ingested)
 
 
 def newest_versions(entries: Iterable[Entry]) -> dict[str, Entry]:
@@ -221,8 +213,8 @@ def read_entries(
 
 def entries_not_ingested(layout: Layout) -> list[Entry]:
     """Return the newest versions that are pending, unreadable or rejected, oldest first."""
-    states = (PENDING, *REFUSED_STATES)
-    paths = f"select path from rows where state in {states}"
+    states = (State.PENDING, *_REFUSED)
+    paths = f"select path from rows where state in {_sql_list(states)}"
     versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     for entry in _read(layout, f"where path in ({paths})"):
         versions[entry.source, entry.path].append(entry)
@@ -237,14 +229,15 @@ def last_arrivals(layout: Layout) -> dict[str, int]:
     may be ahead.
     """
     times = ", ".join(record_column_sql(_COLUMNS, at) for at in ("modified_at", "first_seen_at"))
-    where = f"where rows > 0 and state in {INGESTED_STATES} group by source"
+    where = f"where rows > 0 and state in {_sql_list(_INGESTED)} group by source"
     what = f"source, max(least({times}))"
     return dict(delta_tables.select_rows(layout.table(TABLE), what, where))
 
 
 def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
     """Return the newest archived files, at most `limit`, and the number of all of them."""
-    where = f"where state in {(ARCHIVED, REPLACED)} and moved_to is not null"
+    states = _sql_list((State.ARCHIVED, State.REPLACED))
+    where = f"where state in {states} and moved_to is not null"
     entries = _read(layout, where, f"committed_at desc limit {limit}")
     if len(entries) < limit:
         return entries, len(entries)
@@ -252,14 +245,13 @@ def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
     return entries, int(total)
 
 
+def _sql_list(states: Iterable[State]) -> str:
+    quoted = (f"'{state}'" for state in states)
+    return f"({', '.join(quoted)})"
+
+
 def _read(
     layout: Layout, where: str, order: str = "first_seen_at, source, path, version"
 ) -> list[Entry]:
     rest = f"{where} order by {order}"
-    entries = records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)
-    return [
-        replace(entry, reason_code=reason_code_of_text(entry.why))
-        if entry.why and not entry.reason_code
-        else entry
-        for entry in entries
-    ]
+    return records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)

@@ -207,10 +207,8 @@ def unread_rows(config: Config, query: Query) -> int | None:
 
 def version_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int | None:
     """Return a table's newest version if a query has read all of its rows by a batch, else None."""
-    read, now = (
-        checkpoints.delta_offset(checkpoint, batch, table),
-        delta_tables.table_version(table),
-    )
+    read = checkpoints.delta_offset(checkpoint, batch, table)
+    now = delta_tables.table_version(table)
     return None if delta_tables.rows_written(table, after=read.version - 1, until=now) else now
 
 

@@ -11,15 +11,9 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from medallion.quality.suites import Failure
-from medallion.storage import delta_tables, records
+from medallion.storage import delta_tables, records, table_specs
 from medallion.storage.paths import Layout, StoragePath
-from medallion.storage.table_specs import (
-    Columns,
-    TableSpec,
-    record_column_sql,
-    struct_sql,
-    typed_null_sql,
-)
+from medallion.storage.table_specs import Columns, TableSpec
 from medallion.storage.text import counted, printable
 
 MOST_FIELDS, _NAME_LENGTH, _EXAMPLE_LENGTH = 20, 100, 40
@@ -261,7 +255,7 @@ class Runs:
 
     def recorded_runs(self) -> list[RecordedRun]:
         """Return what this command recorded, by query."""
-        started = record_column_sql(RUNS, "started_at")
+        started = table_specs.record_column_sql(RUNS, "started_at")
         ended = f"max({started} + cast(coalesce(seconds, 0) * 1e6 as bigint))"
         sums = (f"sum({name})" for name in ("rows_in", "rows_out", "quarantined_rows"))
         state = "last_value(state order by number)"
@@ -296,7 +290,7 @@ class Runs:
 def _read_run_state(table: StoragePath) -> RunState:
     """Read the run state in one SQL query: each further one would open all files again."""
     missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
-    added = "".join(f", {typed_null_sql(RUNS, name)} as {name}" for name in missing)
+    added = "".join(f", {table_specs.typed_null_sql(RUNS, name)} as {name}" for name in missing)
     rows = delta_tables.select_rows(
         table, ", ".join(_SELECTED.values()), "group by query", _ROWS.format(added)
     )
@@ -334,7 +328,7 @@ def rows_since_refresh() -> str:
 
 
 def _last(columns: Mapping[str, str], where: str) -> str:
-    return f"last_value({struct_sql(columns)} order by number) filter (where {where})"
+    return f"last_value({table_specs.struct_sql(columns)} order by number) filter (where {where})"
 
 
 def _newest(column: str, where: str) -> str:
@@ -342,7 +336,7 @@ def _newest(column: str, where: str) -> str:
     return f"last_value({column} order by number) filter (where {column} is not null and {where})"
 
 
-_RUN = {field.name: record_column_sql(RUNS, field.name) for field in fields(LastRun)}
+_RUN = {field.name: table_specs.record_column_sql(RUNS, field.name) for field in fields(LastRun)}
 _GATE = {
     "state": "state",
     "version": "coalesce(table_version, 0)",
@@ -363,7 +357,7 @@ _IS_PLANNED = f"state in ('{REFRESHED}', '{REPLAYED}')"
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _SELECTED = {
     "query": "query",
-    "sums": f"case when count(*) {_SINCE} > 0 then {struct_sql(_SUMS)} end",
+    "sums": f"case when count(*) {_SINCE} > 0 then {table_specs.struct_sql(_SUMS)} end",
     "last": _last(_RUN, "kind = 'query'"),
     "last_busy": _last(_RUN, "kind = 'query' and rows_in > 0"),
     "nightly": _last(_RUN, "kind = 'run'"),

@@ -91,14 +91,6 @@ def temporary_path(file: Path) -> Path:
     return file.with_name(f".{os.fsdecode(end)}.tmp")
 
 
-def read_if_exists(file: Path) -> str | None:
-    """Return the text of a UTF-8 file; None if there is none."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-
-
 def write_atomic(file: Path, data: str | bytes) -> None:
     """Write a file so that readers see the complete new content or the old one, even after a crash.
 
@@ -153,15 +145,6 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def sync_tree(path: Path) -> None:
-    """Sync a file or a directory with all that is in it, and two directories above."""
-    for directory, below, names in os.walk(path):
-        for name in (*names, *below):
-            sync(Path(directory, name))
-    for file in (path, path.parent, path.parent.parent):
-        sync(file)
-
-
 def sync_all() -> None:
     """Wait until everything that was written is on disk."""
     os.sync()
@@ -175,17 +158,6 @@ def path_exists(path: str | os.PathLike[str]) -> bool:
 def is_directory(path: str | os.PathLike[str]) -> bool:
     """Return True if a path is a directory, or a link to one."""
     return Path(path).is_dir()
-
-
-def file_size(path: str) -> int | None:
-    """Return the size of a file; None if it cannot be inspected.
-
-    A `Path` would take longer than the system call.
-    """
-    try:
-        return os.lstat(path).st_size
-    except OSError:
-        return None
 
 
 def check_readable(path: str | os.PathLike[str]) -> None:
@@ -268,28 +240,6 @@ def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:
         target.unlink()
         raise
     return True
-
-
-def delete_unchanged(path: Path, expected: FileInfo) -> bool:
-    """Delete a file; return False and keep the file if another one had replaced it.
-
-    Raises:
-        OSError: the file cannot be deleted, and stays.
-    """
-    # The time makes the name unique: a killed run may have left such a file.
-    hidden = path.with_name(f"._deleted.{expected.modified_at}")
-    if not move_file(path, hidden, expected):
-        return False
-    hidden.unlink()
-    return True
-
-
-def delete_tree(directory: Path) -> None:
-    """Delete a directory with its content, or a single file; of a link, only the link."""
-    if directory.is_symlink() or directory.is_file():
-        directory.unlink()
-    elif directory.exists():
-        shutil.rmtree(directory)
 
 
 def try_flock(file: IO[str], operation: int) -> bool:

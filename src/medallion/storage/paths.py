@@ -136,7 +136,11 @@ class StoragePath(os.PathLike[str]):
 
     def sync(self) -> None:
         """Wait until this file, or all files at and below this directory, are on disk."""
-        files.sync_tree(self.local)
+        for directory, below, names in os.walk(self.local):
+            for name in (*names, *below):
+                files.sync(Path(directory, name))
+        for path in (self.local, *self.local.parents[:2]):  # the names of new directories, too
+            files.sync(path)
 
     def write_atomic(self, data: str | bytes) -> None:
         """Write this file atomically and durably; its directory is created."""
@@ -158,15 +162,23 @@ class StoragePath(os.PathLike[str]):
         Returns:
             False if another file had replaced it, which stays.
         """
+        path = self.local
         if if_unchanged is not None:
-            return files.delete_unchanged(self.local, if_unchanged)
+            # The time makes the name unique: a killed run may have left such a file.
+            path = path.with_name(f"._deleted.{if_unchanged.modified_at}")
+            if not files.move_file(self.local, path, if_unchanged):
+                return False
         with suppress(FileNotFoundError, NotADirectoryError):
-            self.local.unlink()
+            path.unlink()
         return True
 
     def delete_prefix(self) -> None:
         """Delete everything at and below this path; of a link, only the link."""
-        files.delete_tree(self.local)
+        path = self.local
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
 
     def move_to(self, target: StoragePath, if_unchanged: FileInfo) -> bool:
         """Move this file to a path at which nothing is stored, if it is in this state.

@@ -182,17 +182,11 @@ def _compact(table: StoragePath, written: DeltaTable) -> None:
 def _arrow_table(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> Any:
     import arro3.core as arrow
 
-    types = {
-        "string": arrow.DataType.string(),
-        "long": arrow.DataType.int64(),
-        "double": arrow.DataType.float64(),
-    }
-    data = {}
+    types = {"string": arrow.DataType.string(), "double": arrow.DataType.float64()}
+    arrays = []
     for name, data_type in columns.items():
-        values = [row.get(name) for row in rows]
-        if data_type == "timestamp":
-            utc = arrow.DataType.timestamp("us", tz="UTC")
-            data[name] = arrow.Array(values, arrow.DataType.int64()).cast(utc)
-        else:
-            data[name] = arrow.Array(values, types[data_type])
-    return arrow.Table.from_arrays(list(data.values()), names=list(data))
+        storage_type = types.get(data_type, arrow.DataType.int64())
+        array = arrow.Array([row.get(name) for row in rows], storage_type)
+        is_time = data_type == "timestamp"
+        arrays.append(array.cast(arrow.DataType.timestamp("us", tz="UTC")) if is_time else array)
+    return arrow.Table.from_arrays(arrays, names=list(columns))

@@ -124,6 +124,13 @@ def quote_identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def string_literal(text: str) -> str:
+    """Return a string as a literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    # Spark's parser substitutes ${name}: escape its dollar sign.
+    return "'" + escaped.replace("${", "\\u0024{") + "'"
+
+
 def struct_sql(columns: Mapping[str, str]) -> str:
     """Return SQL of a struct from the SQL of its fields."""
     fields = (f"'{name}', {value}" for name, value in columns.items())

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from medallion.ingest.files.content import REFUSED_ARCHIVES, REFUSED_CODECS
 from medallion.inspect.audit import run_audit
 from medallion.state import ledger
-from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED
+from medallion.state.ledger import State
 from tests.support.any_lines import ANY_LINES, DEEP, NEARLY, ODD, SEVERAL, objects_in, padded
 from tests.support.lakehouse import Lakehouse
 
@@ -167,8 +167,8 @@ def test_every_file_is_rows_or_is_told(lakehouse: Lakehouse) -> None:
         expected = entry.rows if file.rows == -1 else file.rows
         assert entry.rows == expected, file
         assert in_bronze[name] == (expected or 0)
-        refused = (PENDING if set(file.name) & set(BAD) else REJECTED,)
-        assert entry.state in (refused if expected is None else (INGESTED, ARCHIVED))
+        refused = (State.PENDING if set(file.name) & set(BAD) else State.REJECTED,)
+        assert entry.state in (refused if expected is None else (State.INGESTED, State.ARCHIVED))
         assert bool(entry.why) == (expected is None)
     if len(files) >= MANY:
         lakehouse.fill("silver")

@@ -12,7 +12,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.ingest.files import archive
-from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Ledger
+from medallion.state.ledger import Ledger, State
 from tests.support.home import Home
 
 
@@ -36,7 +36,7 @@ def test_archive_keeps_the_path_below_the_folder(home: Home) -> None:
     clean(home)
     assert not file.exists()
     entry = home.ledger()["sub/a.json", 1]
-    assert (entry.state, entry.moved_to) == (ARCHIVED, "archive/activity/sub/a.json")
+    assert (entry.state, entry.moved_to) == (State.ARCHIVED, "archive/activity/sub/a.json")
     moved = home.layout.root / "archive/activity/sub/a.json"
     assert moved.local.read_text() == "{}\n{}\n"
     assert moved.local.stat().st_mtime_ns == modified
@@ -65,7 +65,7 @@ def test_archive_deletes(home: Home) -> None:
     clean(home)
     assert not file.exists()
     entry = home.ledger()["a.json", 1]
-    assert (entry.state, entry.moved_to) == (ARCHIVED, None)
+    assert (entry.state, entry.moved_to) == (State.ARCHIVED, None)
     assert "deleted" in (entry.why or "")
     assert not home.layout.archive("activity").local.exists()
 
@@ -75,7 +75,7 @@ def test_archive_off(home: Home) -> None:
     file = taken(home, "a.json")
     clean(home)
     assert file.is_file()
-    assert home.states() == {("a.json", 1): INGESTED}
+    assert home.states() == {("a.json", 1): State.INGESTED}
 
 
 def test_archive_after_the_clock_was_set_back(home: Home) -> None:
@@ -83,10 +83,10 @@ def test_archive_after_the_clock_was_set_back(home: Home) -> None:
     home.poll()
     home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
     clean(home)
-    assert home.states() == {("a.json", 1): ARCHIVED}
+    assert home.states() == {("a.json", 1): State.ARCHIVED}
 
 
-@pytest.mark.parametrize(("age", "state"), [(3500, INGESTED), (3601, ARCHIVED)])
+@pytest.mark.parametrize(("age", "state"), [(3500, State.INGESTED), (3601, State.ARCHIVED)])
 def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
@@ -94,16 +94,16 @@ def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.take_in("a.json", at=int((time.time() - age) * 1e6))
     clean(home)
     assert home.states() == {("a.json", 1): state}
-    assert file.exists() == (state == INGESTED)
+    assert file.exists() == (state == State.INGESTED)
 
 
 def test_archive_leaves_unrecorded_batches(home: Home) -> None:
     taken(home, "a.json", batch=3)
     taken(home, "b.json", batch=4)
     clean(home, batch=3)
-    assert home.states() == {("a.json", 1): ARCHIVED, ("b.json", 1): INGESTED}
+    assert home.states() == {("a.json", 1): State.ARCHIVED, ("b.json", 1): State.INGESTED}
     clean(home, batch=-1)
-    assert home.states()["b.json", 1] == INGESTED
+    assert home.states()["b.json", 1] == State.INGESTED
 
 
 def test_archive_leaves_pending_files(home: Home) -> None:
@@ -114,7 +114,7 @@ def test_archive_leaves_pending_files(home: Home) -> None:
     clean(home, batch=99)
     assert waiting.is_file()
     assert handed.is_file()
-    assert set(home.states().values()) == {PENDING}
+    assert set(home.states().values()) == {State.PENDING}
 
 
 def test_archive_numbers_equal_names(home: Home) -> None:
@@ -134,7 +134,7 @@ def test_archive_with_a_file_in_place_of_a_folder(home: Home) -> None:
     taken(home, "2018/a.json", "a\n")
     clean(home)
     entry = home.ledger()["2018/a.json", 1]
-    assert (entry.state, entry.reason_code) == (INGESTED, "cannot_move")
+    assert (entry.state, entry.reason_code) == (State.INGESTED, "cannot_move")
     assert (home.landing / "2018/a.json").read_text() == "a\n"
 
 
@@ -143,11 +143,11 @@ def test_archive_leaves_a_replaced_file(home: Home) -> None:
     file = home.land("a.json", "{}\n{}\n")
     clean(home)
     assert file.is_file()
-    assert home.states() == {("a.json", 1): INGESTED}
+    assert home.states() == {("a.json", 1): State.INGESTED}
     home.poll()
     clean(home)
     assert file.is_file()
-    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
+    assert home.states() == {("a.json", 1): State.INGESTED, ("a.json", 2): State.REJECTED}
 
 
 def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
@@ -158,14 +158,14 @@ def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
     home.poll()
     book = home.discovery().ledger
     (entry,) = book.newest_entries()
-    mine = replace(entry, state=INGESTED, batch=0, committed_at=1)
+    mine = replace(entry, state=State.INGESTED, batch=0, committed_at=1)
     backfilled = replace(mine, path=str(tmp_path / "backfill" / "b.json"))
     book.write([mine, backfilled])
     clean(home)
     assert not (tmp_path / "folder" / "b.json").exists()
     assert (tmp_path / "backfill" / "b.json").is_file()
     states = {Path(path).parent.name: state for (path, _), state in home.states().items()}
-    assert states == {"folder": ARCHIVED, "backfill": INGESTED}
+    assert states == {"folder": State.ARCHIVED, "backfill": State.INGESTED}
 
 
 def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ def test_archive_interrupted_after_the_move(
     assert not file.exists()
     clean(home)
     entry = home.ledger()["a.json", namesakes + 1]
-    assert entry.state == ARCHIVED
+    assert entry.state == State.ARCHIVED
     assert (home.layout.root / str(entry.moved_to)).local.read_text() == "last"
 
 
@@ -205,13 +205,13 @@ def test_archive_interrupted_after_the_deletion(
     taken(home, "a.json")
     interrupt(home, monkeypatch)
     clean(home)
-    assert home.states() == {("a.json", 1): ARCHIVED}
+    assert home.states() == {("a.json", 1): State.ARCHIVED}
 
 
 def test_archive_of_a_file_that_is_gone(home: Home) -> None:
     taken(home, "a.json").unlink()
     clean(home)
-    assert home.states() == {("a.json", 1): INGESTED}
+    assert home.states() == {("a.json", 1): State.INGESTED}
 
 
 def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.Monkey
     taken(home, "b.json")
     clean(home)
     assert stuck.is_file()
-    assert home.states() == {("sub/a.json", 1): INGESTED, ("b.json", 1): ARCHIVED}
+    assert home.states() == {("sub/a.json", 1): State.INGESTED, ("b.json", 1): State.ARCHIVED}
     why = home.ledger()["sub/a.json", 1].why
     assert why
     assert "cannot be moved" in why
@@ -232,4 +232,4 @@ def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.Monkey
     (home.layout.archive("activity") / "sub").local.unlink()
     clean(home)
     entry = home.ledger()["sub/a.json", 1]
-    assert (entry.state, entry.why) == (ARCHIVED, None)
+    assert (entry.state, entry.why) == (State.ARCHIVED, None)

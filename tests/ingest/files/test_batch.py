@@ -20,7 +20,7 @@ from medallion.ingest.schema.evolution import Schema
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.spark.errors import StreamError
-from medallion.state.ledger import INGESTED, PENDING, REJECTED, VANISHED
+from medallion.state.ledger import State
 from tests.support.lakehouse import Lakehouse, book, indexes, only
 from tests.support.lines import row
 
@@ -55,7 +55,7 @@ def test_error_without_any_file_rejects_none(
             patch.setattr(module, "parse_lines", broken)
         with pytest.raises(StreamError, match="no_such_column"):
             home.fill("bronze")
-    assert states(home) == dict.fromkeys(("1.json", "2.json"), PENDING)
+    assert states(home) == dict.fromkeys(("1.json", "2.json"), State.PENDING)
     assert rejected(home) == []
     home.fill("bronze")
     assert indexes(home) == [1, 2]
@@ -77,8 +77,8 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
     home.fill("bronze")
     assert indexes(home) == [2, 3]
     assert states(home) == {
-        **dict.fromkeys(files, REJECTED),
-        **dict.fromkeys(("good.csv", "good.csv.gz"), INGESTED),
+        **dict.fromkeys(files, State.REJECTED),
+        **dict.fromkeys(("good.csv", "good.csv.gz"), State.INGESTED),
     }
     assert rejected(home) == sorted(files)
     assert run_audit(home.config, everything=True).findings == ()
@@ -112,8 +112,8 @@ def test_files_that_spark_reads_in_part(lakehouse: Lakehouse) -> None:
     assert indexes(home) == [1, 2]
     summed = book(home)["summed.json", 1].why or ""
     assert summed.startswith("cannot be read: .summed.json.crc is of another file")
-    refused = dict.fromkeys((*files, "summed.json"), REJECTED)
-    assert states(home) == {**refused, "good.json.bz2": INGESTED}
+    refused = dict.fromkeys((*files, "summed.json"), State.REJECTED)
+    assert states(home) == {**refused, "good.json.bz2": State.INGESTED}
     told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
     torn = {name for name, why in told.items() if why.startswith("truncated: its ")}
     spoilt = {name for name, why in told.items() if why.endswith("compress it again")}
@@ -165,7 +165,7 @@ def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: st
     home.fill("bronze")
     assert indexes(home) == [7]
     assert rejected(home) == sorted(unreadable)
-    assert {book(home)[name, 1].state for name in unreadable} == {REJECTED}
+    assert {book(home)[name, 1].state for name in unreadable} == {State.REJECTED}
     assert run_audit(home.config, everything=True).findings == ()
 
 
@@ -187,7 +187,11 @@ def test_files_that_are_gone_during_checks(
     monkeypatch.setattr(content, "not_text_reason", goes)
     home.fill("bronze")
     assert indexes(home) == [2]
-    assert states(home) == {"a.json": VANISHED, "b.json": VANISHED, "c.json": INGESTED}
+    assert states(home) == {
+        "a.json": State.VANISHED,
+        "b.json": State.VANISHED,
+        "c.json": State.INGESTED,
+    }
 
 
 def test_inference_error_stops_one_source(
@@ -206,7 +210,7 @@ def test_inference_error_stops_one_source(
         patch.setattr(Schema, "infer", fails)
         with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
             home.fill("bronze")
-    assert states(home) == {"a.json": PENDING}
+    assert states(home) == {"a.json": State.PENDING}
     assert rejected(home) == []
     assert home.rows("bronze.event", "action") == [("open",)]
     home.fill("bronze")

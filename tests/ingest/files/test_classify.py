@@ -9,18 +9,7 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.ingest.files import archive, discovery
-from medallion.ingest.files.listing import current_info
-from medallion.state.ledger import (
-    ARCHIVED,
-    INGESTED,
-    PENDING,
-    REJECTED,
-    UNREADABLE,
-    VANISHED,
-    Entry,
-    Reason,
-    ReasonCode,
-)
+from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from tests.support.home import Home, aged
 
 
@@ -41,7 +30,7 @@ def land_archived(home: Home, name: str, text: str) -> tuple[Path, int]:
     home.poll()
     home.take_in(name)
     archive_files(home)
-    assert home.states()[name, 1] == ARCHIVED
+    assert home.states()[name, 1] == State.ARCHIVED
     return file, at
 
 
@@ -62,7 +51,7 @@ def test_same_file_as_an_archived_one(either: Home, later: int) -> None:
         land_again(file, '{"x": 1}\n', at + later * 10**9)
         assert [home.poll(), home.poll()] == [0, 0]
     assert home.handed() == [("a.json", 1)]
-    assert (newest(home).state, newest(home).reason_code) == (REJECTED, ReasonCode.SAME_FILE)
+    assert (newest(home).state, newest(home).reason_code) == (State.REJECTED, ReasonCode.SAME_FILE)
     (line,) = home.said
     assert home.path("a.json") in line
     assert file.is_file()  # so that no writer sends it once more
@@ -75,8 +64,8 @@ def test_other_content_than_an_archived_one(either: Home) -> None:
     land_again(file, '{"x": 2}\n', at)
     is_allowed = home.source.allow_overwrites
     assert [home.poll(), home.poll()] == [int(is_allowed), 0]
-    state = PENDING if is_allowed else REJECTED
-    assert home.states() == {("a.json", 1): ARCHIVED, ("a.json", 2): state}
+    state = State.PENDING if is_allowed else State.REJECTED
+    assert home.states() == {("a.json", 1): State.ARCHIVED, ("a.json", 2): state}
     if not is_allowed:
         assert newest(home).reason_code == ReasonCode.NAME_TAKEN
         home.change(allow_overwrites=True)  # as the reason says
@@ -104,12 +93,12 @@ def test_file_that_grew_is_rejected_once(home: Home) -> None:
     file = home.land("a.json", "{}\n{}\n", age=10)
     assert [home.poll(), home.poll()] == [0, 0]
     assert file.is_file()
-    assert home.states() == {("a.json", 1): INGESTED, ("a.json", 2): REJECTED}
+    assert home.states() == {("a.json", 1): State.INGESTED, ("a.json", 2): State.REJECTED}
     (line,) = home.said
     assert "grew after it was read, from 3 to 6 bytes: bronze has the 1 row read before" in line
     home.land("a.json", "{}\n" * 3, age=5)
     assert home.poll() == 0
-    assert home.states()["a.json", 3] == REJECTED
+    assert home.states()["a.json", 3] == State.REJECTED
     home.change(allow_overwrites=True)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 4)]
@@ -149,7 +138,7 @@ def test_rejected_file_that_is_put_back(home: Home) -> None:
     assert home.poll() == 1
     ledger = home.discovery().ledger
     reason = Reason(ReasonCode.UNREADABLE, "not text")
-    unreadable = ledger.newest_entries()[0].with_state(UNREADABLE, reason)
+    unreadable = ledger.newest_entries()[0].with_state(State.UNREADABLE, reason)
     archive.reject_files(home.layout, home.source, ledger, [unreadable])
     moved = home.ledger()[("a.json", 1)].moved_to
     assert moved
@@ -157,23 +146,6 @@ def test_rejected_file_that_is_put_back(home: Home) -> None:
     (home.layout.root / moved).local.rename(file)  # with the same time
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
-
-
-def test_file_rejected_by_an_earlier_release(home: Home) -> None:
-    """Its entry has no code yet, and is ingested once overwriting is allowed."""
-    home.land("a.json", age=9)
-    home.poll()
-    home.take_in("a.json")
-    home.land("a.json", "{}\n{}\n", age=4)
-    path = home.path("a.json")
-    info = current_info(home.layout, path)
-    assert info
-    why = "a file of this name was taken in before, and this is another one: ..."
-    entry = Entry("activity", path, 2, info.size, info.modified_at, 1, state=REJECTED, why=why)
-    home.discovery().ledger.write([entry])
-    assert home.poll() == 0
-    home.change(allow_overwrites=True)
-    assert [home.poll(), home.poll()] == [1, 0]
 
 
 def request(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 0) -> Path:
@@ -205,7 +177,7 @@ def test_backfill_file_that_changes_and_goes(home: Home, tmp_path: Path) -> None
     assert home.ledger()[str(file), 1].size == 6
     file.unlink()
     assert home.poll() == 0
-    assert home.states() == {(str(file), 1): VANISHED}
+    assert home.states() == {(str(file), 1): State.VANISHED}
 
 
 def test_backfill_file_that_changes_after_ingestion(home: Home, tmp_path: Path) -> None:
@@ -224,7 +196,7 @@ def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> Non
         ledger = home.discovery().ledger
         entry = ledger.version(str(file), version)
         assert entry
-        unreadable = entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, "too long"))
+        unreadable = entry.with_state(State.UNREADABLE, Reason(ReasonCode.UNREADABLE, "too long"))
         archive.reject_files(home.layout, home.source, ledger, [unreadable])
         assert home.poll() == 0
         discovery.request_backfill(home.layout, home.source.name, file.parent)

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.model import ReaderOptions
-from medallion.state.ledger import INGESTED, REJECTED
+from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, counts, only
 
@@ -67,7 +67,7 @@ def test_csv_rows_in_bronze(ingested: Lakehouse) -> None:
         name: [(i, str(i), None, None)] for i, name in enumerate(PATTERNS)
     }
     states = {name: book(ingested)[name, 1].state for name in CSV}
-    assert {name for name, state in states.items() if state == REJECTED} == {
+    assert {name for name, state in states.items() if state == State.REJECTED} == {
         "open.csv",
         "torn.csv.gz",
     }
@@ -78,7 +78,7 @@ def test_zip_in_bronze(ingested: Lakehouse) -> None:
     rows = found(ingested, "Index", "Device", "_corrupt_record")
     assert rows["a.zip#one.csv"] == [(20, "x", None), (None, None, "21,y,z")]
     assert rows["a.zip#two.csv"] == [(None, "m", None)]
-    assert counts(ingested)["a.zip", 1] == (INGESTED, 0, 3, 1, 0)
+    assert counts(ingested)["a.zip", 1] == (State.INGESTED, 0, 3, 1, 0)
     assert recounted(ingested) == []
 
 

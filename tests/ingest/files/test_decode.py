@@ -326,7 +326,6 @@ def test_zip(tmp_path: Path) -> None:
     found = [(b.member, b.values, b.corrupt) for b in decode_file(path, source, COLUMNS)]
     assert found == [("a/1.csv", ['{"Index":1}'], []), ("2.csv", ['{"Device":"b"}'], [",,"])]
     assert not_text_reason(path) is None
-    assert content.estimate_unpacked_size(path, 1) == 24
 
 
 def test_zip_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +347,7 @@ def test_zip_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     data[6] |= 1
     data[data.index(b"PK\1\2") + 8] |= 1  # as if it was encrypted
     (tmp_path / "c.zip").write_bytes(data)
-    assert str(not_text_reason(tmp_path / "c.zip")).startswith("a zip archive with a password")
+    assert "password" in str(not_text_reason(tmp_path / "c.zip"))
     whole = zipped(tmp_path / "d.zip", {"a.csv": b"Index\n" + b"1\n" * 999}).read_bytes()
     (tmp_path / "d.zip").write_bytes(whole[:-40])
     assert str(unreadable_reason(tmp_path / "d.zip", source)).startswith(

@@ -22,7 +22,7 @@ def records(path: Path, text: str, **settings: Any) -> list[tuple[Any, str]]:
     source = a_source(**settings)
     path.write_bytes(text.encode(source.options.encoding, "surrogateescape"))
     columns = {"Index": "long"}
-    found = rows_with_text(path, source, columns, tuple)
+    found = rows_with_text(path, source, columns)
     return [(row and json.loads(row), line) for row, line in found]
 
 

@@ -13,7 +13,7 @@ import pytest
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
-from medallion.state.ledger import PENDING
+from medallion.state.ledger import State
 from tests.support.home import Home, a_source
 
 SILVER = {
@@ -140,8 +140,8 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     assert home.names() == ["a.csv"]
     waiting = {name: entry for (name, _), entry in home.ledger().items() if entry.why}
     assert {name: entry.state for name, entry in waiting.items()} == {
-        "b.csv": PENDING,
-        "c.csv": PENDING,
+        "b.csv": State.PENDING,
+        "c.csv": State.PENDING,
     }
     assert "looks like data" in str(waiting["b.csv"].why)
     assert "1 semicolon in the header" in str(waiting["c.csv"].why)

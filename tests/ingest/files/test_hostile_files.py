@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.state import ledger
-from medallion.state.ledger import ARCHIVED, INGESTED, PENDING, REJECTED, Entry
+from medallion.state.ledger import Entry, State
 from tests.support.hostile_files import CATALOGUE, NOT_UTF8
 from tests.support.hostile_lines import Kind
 from tests.support.lakehouse import Lakehouse
@@ -73,7 +73,7 @@ def state_of(entry: Entry | None) -> str | None:
     """The state; archived is what a file becomes after it was ingested."""
     if entry is None:
         return None
-    return INGESTED if entry.state == ARCHIVED else entry.state
+    return State.INGESTED if entry.state == State.ARCHIVED else entry.state
 
 
 @pytest.mark.parametrize("kind", CATALOGUE, ids=[kind.name for kind in CATALOGUE])
@@ -93,14 +93,14 @@ def test_kind(taken: Taken, kind: Kind) -> None:
     if entry is None:
         return
     assert kind.why in (entry.why or "")
-    if kind.state == INGESTED:
+    if kind.state == State.INGESTED:
         counts = (entry.rows, entry.corrupt_rows, entry.rescued_rows)
         assert counts == (kind.rows, kind.corrupt, kind.rescued)
         assert entry.why is None
 
 
 @pytest.mark.parametrize(
-    "kind", [k for k in CATALOGUE if k.state == REJECTED], ids=lambda kind: kind.name
+    "kind", [k for k in CATALOGUE if k.state == State.REJECTED], ids=lambda kind: kind.name
 )
 def test_a_rejected_file_lies_in_rejected_with_its_reason(taken: Taken, kind: Kind) -> None:
     root, entry = taken.lakehouse.root, taken.entries[kind.path]
@@ -131,7 +131,7 @@ def test_a_night_after_it_balances(taken: Taken) -> None:
 
 def test_a_name_that_is_not_utf8_is_told_as_it_can_be_spelled(taken: Taken) -> None:
     (name,) = [path for path in taken.entries if path.startswith("landing/activity/bytes")]
-    assert (taken.entries[name].state, taken.entries[name].rows) == (PENDING, None)
+    assert (taken.entries[name].state, taken.entries[name].rows) == (State.PENDING, None)
     assert (taken.lakehouse.root / NOT_UTF8.path).read_bytes() == NOT_UTF8.content
 
 

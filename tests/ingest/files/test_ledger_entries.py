@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from medallion.ingest.files.batch import Counts, ingested_entries
+from medallion.ingest.files.batch import BatchContext, FileBatch
+from medallion.ingest.files.verify import Counts
 from medallion.state.ledger import Entry
 from tests.support.home import Home
 
@@ -24,9 +27,11 @@ def test_ingested_entries_of_one_version(
         Entry("activity", "a.json", 2, 6, LATE, LATE),
         Entry("activity", "b.json", 1, 9, EARLY, EARLY),
     ]
-    found = {"a.json": Counts(2, 1, 0, read_at), "b.json": Counts(5, 0, 0, EARLY)}
+    found = {"a.json": (read_at, Counts(2, 1, 0)), "b.json": (EARLY, Counts(5, 0, 0))}
     ledger = home.discovery().ledger
-    entries = ingested_entries(ledger, home.layout, handed[::order], [], 7, found)
+    nothing: Any = None
+    context = BatchContext(nothing, home.config, home.source, nothing, print, ledger)
+    entries = FileBatch(context, 7, handed[::order], []).ingested_entries(found)
     assert {(e.path, e.version, e.size, e.modified_at, e.rows, e.batch) for e in entries} == {
         ("a.json", version, size, read_at, 2, 7),
         ("b.json", 1, 9, EARLY, 5, 7),

@@ -14,7 +14,7 @@ from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
-from medallion.state.ledger import INGESTED, REPLACED
+from medallion.state.ledger import State
 from medallion.state.runs import Runs
 from medallion.storage import delta_log
 from tests.support.home import aged
@@ -62,7 +62,7 @@ def each_once(home: Lakehouse, last: int) -> None:
     home.fill("bronze")
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
-    assert {state for state, *_ in counts(home).values()} == {INGESTED, REPLACED}
+    assert {state for state, *_ in counts(home).values()} == {State.INGESTED, State.REPLACED}
     found = run_audit(home.config, everything=True)
     # Silver, which is not run here, would have kept the commits that it has not read.
     assert [told for told in found.findings if "silver" not in told] == []

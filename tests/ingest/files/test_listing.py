@@ -23,7 +23,7 @@ from medallion.ingest.files.listing import (
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
-from medallion.state.ledger import PENDING, VANISHED, Entry, ReasonCode
+from medallion.state.ledger import Entry, ReasonCode, State
 from tests.support import PROJECT
 from tests.support.home import Home, aged, tree
 
@@ -90,10 +90,10 @@ def test_scan_forgets_names_that_are_ignored_now(home: Home) -> None:
     hidden = Entry("activity", home.path(".a.json"), 1, 3, 1, 1, why="hidden", reason_code="hidden")
     home.discovery().ledger.write([hidden])
     home.poll()
-    assert reasons(home)["10:20.bak"] == (PENDING, ReasonCode.UNSUPPORTED_NAME)
+    assert reasons(home)["10:20.bak"] == (State.PENDING, ReasonCode.UNSUPPORTED_NAME)
     home.change(ignore=("*.bak",))
     home.poll()
-    assert set(reasons(home).values()) == {(VANISHED, ReasonCode.NOT_INPUT)}
+    assert set(reasons(home).values()) == {(State.VANISHED, ReasonCode.NOT_INPUT)}
     assert losses(home) == []
 
 
@@ -106,7 +106,7 @@ def test_scan_reports_links_once(home: Home, old: Path, name: str, to: str) -> N
     link.symlink_to(home.landing / to.format(old=old))
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["sub/a.json"]
-    assert reasons(home)[name] == (PENDING, ReasonCode.LINK)
+    assert reasons(home)[name] == (State.PENDING, ReasonCode.LINK)
     (line,) = home.said
     assert home.path(name) in line
     assert link.is_symlink()
@@ -133,7 +133,7 @@ def test_scan_ingests_a_file_in_place_of_a_link(home: Home, old: Path) -> None:
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1)]
-    assert home.states() == {("a.json", 1): PENDING, ("b.json", 1): VANISHED}
+    assert home.states() == {("a.json", 1): State.PENDING, ("b.json", 1): State.VANISHED}
     home.take_in("a.json")
     assert losses(home) == []
 
@@ -144,7 +144,7 @@ def test_scan_reports_a_link_in_place_of_a_file(home: Home, old: Path) -> None:
     (home.landing / "a.json").unlink()
     (home.landing / "a.json").symlink_to(old / "a.json")
     assert home.poll() == 0
-    assert reasons(home) == {"a.json": (PENDING, ReasonCode.LINK)}
+    assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.LINK)}
     (home.landing / "a.json").unlink()
     assert home.poll() == 0
     (line,) = losses(home)
@@ -240,7 +240,7 @@ def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -
     line.encode()  # a terminal can show it
     assert "\n" not in line
     (entry,) = (e for e in home.ledger().values() if e.why)
-    assert (entry.state, entry.reason_code) == (PENDING, ReasonCode.UNSUPPORTED_NAME)
+    assert (entry.state, entry.reason_code) == (State.PENDING, ReasonCode.UNSUPPORTED_NAME)
     odd.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]
@@ -275,21 +275,21 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
     assert home.poll() == 2  # good.json and closed/c.json
     (home.landing / "closed").chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
-    unreadable = (PENDING, ReasonCode.FOLDER_UNREADABLE)
+    unreadable = (State.PENDING, ReasonCode.FOLDER_UNREADABLE)
     assert reasons(home) == {
-        "no-x/a.json": (PENDING, ReasonCode.INACCESSIBLE),
+        "no-x/a.json": (State.PENDING, ReasonCode.INACCESSIBLE),
         "no-x/deep": unreadable,
-        "good.json": (PENDING, None),
+        "good.json": (State.PENDING, None),
         "closed": unreadable,
-        "closed/c.json": (PENDING, None),
+        "closed/c.json": (State.PENDING, None),
     }
     assert len(home.said) == 3
     for name in ("no-x", "closed"):
         (home.landing / name).chmod(0o755)
     assert [home.poll(), home.poll()] == [2, 0]
-    gone = (VANISHED, ReasonCode.NOT_INPUT)
+    gone = (State.VANISHED, ReasonCode.NOT_INPUT)
     assert (reasons(home)["no-x/deep"], reasons(home)["closed"]) == (gone, gone)
-    assert reasons(home)["no-x/deep/b.json"] == (PENDING, None)
+    assert reasons(home)["no-x/deep/b.json"] == (State.PENDING, None)
 
 
 def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
@@ -297,12 +297,12 @@ def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
     file = home.land("a.json", age=9)
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert reasons(home) == {"a.json": (PENDING, ReasonCode.INACCESSIBLE)}
+    assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.INACCESSIBLE)}
     assert len(home.said) == 1
     assert home.discovery().backlog() == []
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert reasons(home) == {"a.json": (PENDING, None)}
+    assert reasons(home) == {"a.json": (State.PENDING, None)}
 
 
 def open_source(home: Home) -> FileSource:

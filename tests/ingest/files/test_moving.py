@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from medallion.ingest.files import archive as cleaning
-from medallion.state.ledger import INGESTED, UNREADABLE, Entry
+from medallion.state.ledger import Entry, State
 from medallion.storage.files import info_from_stat, move_file
 from tests.support.home import Home
 
@@ -51,7 +51,7 @@ def archive(home: Home, name: str = "a.json") -> Entry:
 def reject(home: Home, name: str = "a.json") -> Entry:
     book = home.discovery().ledger
     (known,) = (e for e in book.newest_entries() if e.path == home.path(name))
-    entry = replace(known, state=UNREADABLE, why="torn")
+    entry = replace(known, state=State.UNREADABLE, why="torn")
     cleaning.reject_files(home.layout, home.source, book, [entry])
     return home.ledger()[name, 1]
 
@@ -72,10 +72,10 @@ def test_move_out_of_a_read_only_folder(home: Home, fails: Fails) -> None:
     fails(errno.EACCES, "rename", "unlink")
     for _ in range(3):
         entry = archive(home)
-    assert entry.state == INGESTED
+    assert entry.state == State.INGESTED
     assert entry.why == "cannot be moved: Permission denied"
     entry = reject(home)
-    assert (entry.state, entry.moved_to) == (UNREADABLE, None)
+    assert (entry.state, entry.moved_to) == (State.UNREADABLE, None)
     assert entry.why == "torn; it could not be moved at once: Permission denied"
     assert file.is_file()
     assert found((home.layout.root / "archive").local) == []
@@ -88,7 +88,7 @@ def test_move_to_another_disk_without_deletion(home: Home, fails: Fails) -> None
     fails(errno.EROFS, "unlink")
     for _ in range(2):
         entry = archive(home)
-    assert (entry.state, entry.why) == (INGESTED, "cannot be moved: Read-only file system")
+    assert (entry.state, entry.why) == (State.INGESTED, "cannot be moved: Read-only file system")
     assert reject(home).moved_to is None
     assert file.is_file()
     assert found((home.layout.root / "archive").local) == []
@@ -174,7 +174,7 @@ def test_move_of_a_file_replaced_before_the_move(
         home.config, home.source, home.discovery().ledger, 0, home.said.append
     )
     assert came == [file]
-    assert home.states() == {("a.json", 1): INGESTED}
+    assert home.states() == {("a.json", 1): State.INGESTED}
     assert file.read_text() == "{}\n{}\n"
     assert home.poll() == 1
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
@@ -187,7 +187,7 @@ def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     home.poll()
     (entry,) = home.ledger().values()
     file = home.land("a.json", "{}\n{}\n", age=4)
-    refused = replace(entry, state=UNREADABLE, why="torn")
+    refused = replace(entry, state=State.UNREADABLE, why="torn")
     cleaning.reject_files(home.layout, home.source, home.discovery().ledger, [refused])
     assert file.read_text() == "{}\n{}\n"
     assert found((home.layout.root / "rejected").local) == []

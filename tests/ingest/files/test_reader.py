@@ -15,7 +15,7 @@ from medallion.config.model import FILE_FORMATS, FORMATS
 from medallion.errors import MedallionError
 from medallion.ingest.files import reader
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.state.ledger import INGESTED, REJECTED
+from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 
@@ -105,8 +105,8 @@ def test_parquet_that_cannot_be_read_among_good_files(taken: Lakehouse) -> None:
     rows |= dict.fromkeys(ODD_NAMES, 1)
     entries = {name.removesuffix(".parquet"): entry for (name, _), entry in book(taken).items()}
     assert {name: (entry.state, entry.rows) for name, entry in entries.items()} == {
-        **{name: (INGESTED, count) for name, count in rows.items()},
-        **dict.fromkeys(("rotten", "torn", "x"), (REJECTED, None)),
+        **{name: (State.INGESTED, count) for name, count in rows.items()},
+        **dict.fromkeys(("rotten", "torn", "x"), (State.REJECTED, None)),
     }
     assert recounted(taken) == []
 

@@ -11,7 +11,7 @@ import pytest
 from medallion.ingest.files import archive, content, discovery, listing
 from medallion.ingest.files.verify import verify_files
 from medallion.ingest.formats import SOURCE_TYPES
-from medallion.state.ledger import PENDING, REJECTED, UNREADABLE, Entry, Ledger
+from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage import files
 from tests.support.home import Home
 
@@ -21,7 +21,7 @@ def put_aside(home: Home, *names: str, why: str = "no reason") -> dict[str, Entr
     book = home.discovery().ledger
     files = ((name, listing.current_info(home.layout, name)) for name in names)
     entries = [
-        Entry("activity", name, 1, f.size, f.modified_at, 0, state=UNREADABLE, why=why)
+        Entry("activity", name, 1, f.size, f.modified_at, 0, state=State.UNREADABLE, why=why)
         for name, f in files
         if f
     ]
@@ -99,7 +99,7 @@ def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
     home.layout.rejected("").local.mkdir(exist_ok=True)
     home.layout.rejected("activity").local.touch()
     entry = put_aside(home, home.path(name), why=why)[home.path(name)]
-    assert (entry.state, entry.moved_to, file.read_text()) == (UNREADABLE, None, "torn\n")
+    assert (entry.state, entry.moved_to, file.read_text()) == (State.UNREADABLE, None, "torn\n")
     return file
 
 
@@ -115,11 +115,11 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     file = stuck(home, "sub/a.json")
     home.said.clear()
     waits = [look_again(home) for _ in range(3)]
-    assert {entry.state for entry in waits} == {UNREADABLE}
+    assert {entry.state for entry in waits} == {State.UNREADABLE}
     assert file.is_file()
     home.layout.rejected("activity").local.unlink()
     entry = look_again(home)
-    assert (entry.state, entry.version, entry.rows) == (REJECTED, 1, None)
+    assert (entry.state, entry.version, entry.rows) == (State.REJECTED, 1, None)
     assert entry.moved_to == "rejected/activity/sub/a.json"
     assert (home.layout.root / entry.moved_to).local.read_text() == "torn\n"
     reason = (home.layout.root / f"{entry.moved_to}.reason.txt").local.read_text()
@@ -136,7 +136,7 @@ def test_reject_another_file_in_its_place(home: Home, overwrites: bool) -> None:
     file = stuck(home)
     home.layout.rejected("activity").local.unlink()
     home.land("a.json", "{}\n{}\n", age=4)
-    assert look_again(home).state == PENDING
+    assert look_again(home).state == State.PENDING
     assert file.read_text() == "{}\n{}\n"
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
     assert kept(home) == {}
@@ -147,7 +147,7 @@ def test_reject_file_that_is_gone(home: Home) -> None:
     file = stuck(home)
     home.layout.rejected("activity").local.unlink()
     file.rename(home.layout.root / "mine")
-    assert look_again(home).state == UNREADABLE
+    assert look_again(home).state == State.UNREADABLE
     home.land("a.json", "{}\n{}\n", age=4)
     assert look_again(home).version == 2
     assert kept(home) == {}
@@ -158,7 +158,7 @@ def test_reject_then_backfill_of_the_file(
 ) -> None:
     file = stuck(home)
     discovery.request_backfill(home.layout, "activity", file)
-    assert look_again(home).state == PENDING
+    assert look_again(home).state == State.PENDING
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
 
@@ -178,11 +178,11 @@ def test_reject_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch, after: 
             patch.setattr(Ledger, "write", lambda *given: next(writes)(*given))
         with pytest.raises(RuntimeError):
             put_aside(home, home.path("a.json"), why="torn")
-    assert home.states() == {("a.json", 1): UNREADABLE}
+    assert home.states() == {("a.json", 1): State.UNREADABLE}
     assert (home.landing / "a.json").exists() == (after == "the ledger")
     assert verify_files(home.config, home.source).findings == []
     entry = look_again(home)
-    assert (entry.state, entry.version, entry.why) == (REJECTED, 1, "torn")
+    assert (entry.state, entry.version, entry.why) == (State.REJECTED, 1, "torn")
     assert (home.layout.root / str(entry.moved_to)).local.read_text() == "torn\n"
     assert kept(home)["a.json.reason.txt"] == f"{entry.path}: torn\n"
     assert home.handed() == [("a.json", 1)]
@@ -192,7 +192,7 @@ def test_reject_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text("torn\n")
     entry = put_aside(home, str(file))[str(file)]
-    assert (entry.state, entry.moved_to, file.read_text()) == (REJECTED, None, "torn\n")
+    assert (entry.state, entry.moved_to, file.read_text()) == (State.REJECTED, None, "torn\n")
     assert look_again(home) == entry
     assert kept(home) == {}
 

@@ -19,15 +19,7 @@ from medallion.layers.bronze.writer import BronzeWriter
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state import ledger
-from medallion.state.ledger import (
-    ARCHIVED,
-    INGESTED,
-    PENDING,
-    REJECTED,
-    REPLACED,
-    UNREADABLE,
-    VANISHED,
-)
+from medallion.state.ledger import State
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
@@ -72,18 +64,20 @@ def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.Mon
         home.land("activity", f"b{batch}.json", row(index + 2))
         fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
         run_interrupted(home)
-        expected[f"a{batch}.json", 1] = (INGESTED, batch, 3, 1, 1)
-        expected[f"b{batch}.json", 1] = (INGESTED, batch, 1, 0, 0)
+        expected[f"a{batch}.json", 1] = (State.INGESTED, batch, 3, 1, 1)
+        expected[f"b{batch}.json", 1] = (State.INGESTED, batch, 1, 0, 0)
         found.append(
             {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
         )
-    assert found == [{PENDING}, {PENDING}, {INGESTED}], "each was interrupted where it was to be"
+    assert found == [{State.PENDING}, {State.PENDING}, {State.INGESTED}], (
+        "each was interrupted where it was to be"
+    )
     home.land("activity", "last.json", row(9))
     home.fill("bronze")
     rows = [i for (i,) in home.rows("bronze.activity", "Index")]
     assert rows.count(None) == 3
     assert sorted(i for i in rows if i is not None) == list(range(10))
-    assert counts(home) == {**expected, ("last.json", 1): (INGESTED, 3, 1, 0, 0)}
+    assert counts(home) == {**expected, ("last.json", 1): (State.INGESTED, 3, 1, 0, 0)}
     audited = run_audit(home.config, everything=True)
     assert audited.findings == ()
     assert audited.balances["activity"].landed_lines == 13
@@ -108,9 +102,9 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
         each.fill("bronze")
         assert indexes(each) == [1, 2, 3, 4, 5]
         assert counts(each) == {
-            ("a.json", 1): (INGESTED, 0, 2, 0, 1),
-            ("b.json", 1): (INGESTED, 1, 2, 0, 0),
-            ("c.json", 1): (INGESTED, last, 1, 0, 0),
+            ("a.json", 1): (State.INGESTED, 0, 2, 0, 1),
+            ("b.json", 1): (State.INGESTED, 1, 2, 0, 0),
+            ("c.json", 1): (State.INGESTED, last, 1, 0, 0),
         }
         found = run_audit(each.config, everything=True)
         assert found.findings == ()
@@ -132,8 +126,8 @@ def test_files_that_change_before_the_ledger(
     assert indexes(home) == [1, 2, 3]
     names = ("gone.json", "stays.json", "changed.json")
     assert counts(home) == {
-        **{(name, 1): (INGESTED, 0, 1, 0, 0) for name in names},
-        ("changed.json", 2): (REJECTED, *[None] * 4),
+        **{(name, 1): (State.INGESTED, 0, 1, 0, 0) for name in names},
+        ("changed.json", 2): (State.REJECTED, *[None] * 4),
     }
 
 
@@ -150,8 +144,8 @@ def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) 
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert {key: state for key, (state, *_) in counts(home).items()} == {
-        ("a.json", 1): INGESTED,
-        ("b.json", 1): INGESTED,
+        ("a.json", 1): State.INGESTED,
+        ("b.json", 1): State.INGESTED,
     }
     assert run_audit(home.config, everything=True).findings == ()
 
@@ -176,7 +170,7 @@ def test_files_that_change_before_they_are_read(
     file = home.land("activity", "only.json", row(1))
     between(home, monkeypatch, file.unlink)
     assert home.rows("bronze.activity") == []
-    assert counts(home) == {("only.json", 1): (VANISHED, *[None] * 4)}
+    assert counts(home) == {("only.json", 1): (State.VANISHED, *[None] * 4)}
 
     goes = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
@@ -188,14 +182,14 @@ def test_files_that_change_before_they_are_read(
 
     between(home, monkeypatch, go_and_change)
     assert indexes(home) == [2]
-    assert counts(home)["a.json", 1][0] == VANISHED
-    assert counts(home)["b.json", 1] == (INGESTED, 1, 1, 0, 0)
-    assert counts(home)["c.json", 1][0] == PENDING
+    assert counts(home)["a.json", 1][0] == State.VANISHED
+    assert counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
+    assert counts(home)["c.json", 1][0] == State.PENDING
     home.land("activity", "a.json", row(4))
     home.fill("bronze")
     assert indexes(home) == [2, 4, 7, 8]
-    assert counts(home)["a.json", 2] == (INGESTED, 2, 1, 0, 0)
-    assert counts(home)["c.json", 1] == (INGESTED, 2, 2, 0, 0)
+    assert counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
+    assert counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
     assert run_audit(home.config, everything=True).findings == ()
 
 
@@ -207,9 +201,9 @@ def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
         file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
         home.fill("bronze")
-    last = INGESTED if clean == "off" else ARCHIVED
+    last = State.INGESTED if clean == "off" else State.ARCHIVED
     assert {k: v[:3] for k, v in counts(home).items()} == {
-        ("a.json", 1): (REPLACED, 0, 1),
+        ("a.json", 1): (State.REPLACED, 0, 1),
         ("a.json", 2): (last, 1, 2),
     }
     sql = "select unix_millis(_source_modified_at), Index from delta.`{}`"
@@ -233,7 +227,7 @@ def test_truncated_file_that_is_repaired(
     home.config.layout.rejected("activity").local.touch()  # it cannot be moved at once
     home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
-    assert counts(home)["torn.json.gz", 1][0] == UNREADABLE
+    assert counts(home)["torn.json.gz", 1][0] == State.UNREADABLE
     assert torn.exists()
     assert run_audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").local.unlink()
@@ -242,7 +236,7 @@ def test_truncated_file_that_is_repaired(
     assert not scan.has_work, "it is not read again"
     scan.enqueue(0, print)
     entry = book(home)["torn.json.gz", 1]
-    assert (entry.state, entry.moved_to) == (REJECTED, "rejected/activity/torn.json.gz")
+    assert (entry.state, entry.moved_to) == (State.REJECTED, "rejected/activity/torn.json.gz")
     assert not torn.exists()
     moved = home.config.layout.root / str(entry.moved_to)
     reason = Path(f"{moved}.reason.txt").read_text()
@@ -253,7 +247,7 @@ def test_truncated_file_that_is_repaired(
     torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
-    assert counts(home)["torn.json.gz", 2] == (INGESTED, 1, 1, 0, 0)
+    assert counts(home)["torn.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
     assert run_audit(home.config, everything=True).findings == ()
 

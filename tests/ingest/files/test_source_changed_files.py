@@ -15,7 +15,7 @@ from medallion.ingest.files.discovery import Discovery
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
-from medallion.state.ledger import INGESTED, PENDING, REJECTED, REPLACED, VANISHED
+from medallion.state.ledger import State
 from tests.support.home import aged
 from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
 from tests.support.lines import row
@@ -86,9 +86,9 @@ def test_poll_finds_another_file_before_the_ledger(
     assert indexes(home) == ([1, 2, 7, 8] if allowed else [1, 2])
     found = {key: value[:3] for key, value in counts(home).items()}
     assert found == {
-        ("a.json", 1): (REPLACED if allowed else INGESTED, 0, 1),
-        ("a.json", 2): (INGESTED, 2, 2) if allowed else (REJECTED, None, None),
-        ("b.json", 1): (INGESTED, 0, 1),
+        ("a.json", 1): (State.REPLACED if allowed else State.INGESTED, 0, 1),
+        ("a.json", 2): (State.INGESTED, 2, 2) if allowed else (State.REJECTED, None, None),
+        ("b.json", 1): (State.INGESTED, 0, 1),
     }
     entry = book(home)["a.json", 1]
     assert (entry.size, entry.modified_at) == (
@@ -125,10 +125,10 @@ def test_files_replaced_before_they_are_opened(
     home.fill("bronze")
     assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
     assert {key: value[:3] for key, value in counts(home).items()} == {
-        ("a.json", 1): (INGESTED, 0, 2),
-        ("b.json", 1): (INGESTED, 0, 1),
-        ("again.json", 1): (REPLACED, 0, 2),
-        ("again.json", 2): (INGESTED, 1, 3),
+        ("a.json", 1): (State.INGESTED, 0, 2),
+        ("b.json", 1): (State.INGESTED, 0, 1),
+        ("again.json", 1): (State.REPLACED, 0, 2),
+        ("again.json", 2): (State.INGESTED, 1, 3),
     }
     now = (home.config.layout.landing("activity") / "a.json").local.stat()
     assert book(home)["a.json", 1].size == now.st_size
@@ -149,13 +149,13 @@ def test_poll_misses_files_before_the_ledger(
             file.rename(away / file.name)
 
     dies_between_rows_and_ledger(home, monkeypatch, go)
-    assert {counts(home)[file.name, 1][0] for file in files} == {VANISHED}
+    assert {counts(home)[file.name, 1][0] for file in files} == {State.VANISHED}
     (away / "back.json").rename(files[1])
     home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [1, 1, 2]
     assert {key: value[:3] for key, value in counts(home).items()} == {
-        (name, 1): (INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
+        (name, 1): (State.INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
     }
     assert is_whole(home, has_lost_one=True)
 
@@ -184,16 +184,16 @@ def test_file_that_was_away_while_its_batch_ran(
     home.fill("bronze")
     assert indexes(home) == [1]
     assert {key: value[:3] for key, value in counts(home).items()} == {
-        ("a.json", 1): (VANISHED, None, None),
-        ("a.json", 2): (INGESTED, 0, 1),
+        ("a.json", 1): (State.VANISHED, None, None),
+        ("a.json", 2): (State.INGESTED, 0, 1),
     }
 
     with monkeypatch.context() as patch:
         another_while_it_is_read(home, patch, "c.json", row(3))
         home.fill("bronze")
-    assert counts(home)["c.json", 1][0] == PENDING
+    assert counts(home)["c.json", 1][0] == State.PENDING
     home.fill("bronze")
-    assert counts(home)["c.json", 1][:3] == (INGESTED, 3, 1)
+    assert counts(home)["c.json", 1][:3] == (State.INGESTED, 3, 1)
 
     home.land("activity", "beside.json", row(6))
     with monkeypatch.context() as patch:
@@ -201,6 +201,6 @@ def test_file_that_was_away_while_its_batch_ran(
         dies_between_rows_and_ledger(home, monkeypatch, lambda: None)
     home.fill("bronze")
     home.fill("bronze")
-    assert counts(home)["d.json", 1][:3] == (INGESTED, 5, 1)
+    assert counts(home)["d.json", 1][:3] == (State.INGESTED, 5, 1)
     assert indexes(home) == [1, 3, 5, 6]
     assert is_whole(home)

@@ -15,7 +15,7 @@ import pytest
 
 from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.ingest.schema import registry
-from medallion.state.ledger import INGESTED, REJECTED
+from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, found, land, recounted
 from tests.support.lakehouse import Lakehouse, book, only
 from tests.support.typed_files import INDEX, MAKE
@@ -87,8 +87,8 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     }
     states = {name: entry.state for name, entry in taken.items()}
     assert states == {
-        **{f"{name}.{kind}": INGESTED for name in good},
-        **{f"{name}.{kind}": REJECTED for name in bad},
+        **{f"{name}.{kind}": State.INGESTED for name in good},
+        **{f"{name}.{kind}": State.REJECTED for name in bad},
     }
     assert all(taken[f"{name}.{kind}"].why for name in bad)
     assert recounted(home) == []

@@ -57,7 +57,9 @@ def taken(
 
 def test_older_ledger_after_a_recreated_topic() -> None:
     """Offsets that come a second time are of another topic, of which the ledger does not know."""
-    source: Any = SimpleNamespace(name="event", topic_ids={})
+    source: Any = SimpleNamespace(
+        name="bronze.event", source=SimpleNamespace(name="event"), topic_ids={}
+    )
     old = taken("a", 0, 0, 9, batch=5, rows=9)
     batch = MessageBatch(source, 6, None)
     with pytest.raises(UsageError, match=r"is older than the table.* whole root from one backup"):

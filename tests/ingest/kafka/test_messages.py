@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Kafka
-from medallion.ingest.kafka.broker import Partition, count_waiting, lost_topics
+from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import PartitionProgress
 from tests.support.home import a_source
@@ -100,7 +100,7 @@ def taken(
 def test_what_is_gone(before: PartitionProgress, now: Partition | None, told: str | None) -> None:
     source = a_source(name="clicks", format="kafka", stream=kafka("json"))
     there = {("a", 0): now} if now else {}
-    found = lost_topics(source, {before.partition_key: before}, there)
+    found = TopicState(source, {before.partition_key: before}, there).lost_topics()
     assert found.keys() == ({"a"} if told else set())
     for why in found.values():
         assert told
@@ -116,11 +116,11 @@ def test_what_is_new_of_a_topic_begins_at_its_first_message() -> None:
         ("a", 1): Partition("one", 0, 2),  # a partition more
         ("b", 0): Partition("b", 4, 10),  # a topic more, which began long ago
     }
-    assert lost_topics(source, known, there) == {}
-    assert count_waiting(source, there, known) == 3 + 2 + 6
+    assert TopicState(source, known, there).lost_topics() == {}
+    assert TopicState(source, known, there).count_waiting() == 3 + 2 + 6
     late = replace(kafka("json"), starting_offsets="latest")
-    assert count_waiting(replace(source, stream=late), there, {}) == 0, (
+    assert TopicState(replace(source, stream=late), {}, there).count_waiting() == 0, (
         "a first run begins at the end"
     )
     there["a", 1] = Partition("one", 1, 2)
-    assert "partition 1, offsets 0 to 0" in lost_topics(source, known, there)["a"]
+    assert "partition 1, offsets 0 to 0" in TopicState(source, known, there).lost_topics()["a"]

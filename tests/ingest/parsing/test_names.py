@@ -156,6 +156,7 @@ def test_with_comments_at_every_depth(spark: SparkSession) -> None:
         [T.StructField(name, T.DataType.fromDDL(dtype)) for name, dtype in COLUMNS.items()]
     )
     commented = with_comments(table, NAMES)
+    assert isinstance(commented, T.StructType)
     assert commented["id_orig_h"].metadata == {"comment": "id.orig_h"}
     assert commented["n"].metadata == {}
     assert '"metadata":{"comment":"Order ID"},"name":"Order_ID"' in commented.json()

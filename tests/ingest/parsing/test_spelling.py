@@ -9,9 +9,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from medallion.ingest.files.decode import _spelled
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.schema.columns import spell_as_columns
 from tests.support.parsing import rows_of
 
 SCHEMA = {"id": "string", "Amount": "double", "at": "timestamp", "größe": "long"}
@@ -99,6 +99,6 @@ def test_lines_that_are_all_spelled_otherwise(spark: SparkSession) -> None:
 
 
 def test_names_of_a_header_as_columns_spell_them() -> None:
-    assert spell_as_columns(["ID", "amount", "x"], SCHEMA) == ["id", "Amount", "x"]
-    assert spell_as_columns(["ID", "id", "AMOUNT"], SCHEMA) == ["ID", "id", "Amount"]
-    assert spell_as_columns(["Größe", "größe"], SCHEMA) == ["Größe", "größe"]
+    assert _spelled(["ID", "amount", "x"], SCHEMA) == ["id", "Amount", "x"]
+    assert _spelled(["ID", "id", "AMOUNT"], SCHEMA) == ["ID", "id", "Amount"]
+    assert _spelled(["Größe", "größe"], SCHEMA) == ["Größe", "größe"]

@@ -19,7 +19,7 @@ from medallion.ingest.schema.columns import declared_columns
 from medallion.ingest.schema.evolution import Schema, collect_sample
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
-from medallion.state.ledger import INGESTED, PENDING
+from medallion.state.ledger import State
 from tests.support.home import a_source
 from tests.support.lakehouse import Lakehouse, counts, only
 
@@ -126,8 +126,8 @@ def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) 
     assert types(home)["cell"] == "struct<volts:array<double>>"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>,alt:long>"
     assert counts(home) == {
-        ("1.json", 1): (INGESTED, 0, 3, 0, 0),
-        ("2.json", 1): (INGESTED, 1, 4, 0, 1),
+        ("1.json", 1): (State.INGESTED, 0, 3, 0, 0),
+        ("2.json", 1): (State.INGESTED, 1, 4, 0, 1),
     }
     assert run_audit(home.config, everything=True).findings == ()
 
@@ -154,7 +154,7 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
         assert "(Alt, battery)" in str(stopped.value)
         assert "failOnNewColumns" in str(stopped.value)
     assert home.rows("bronze.activity") == []
-    assert counts(home) == {("1.json", 1): (PENDING, None, None, None, None)}
+    assert counts(home) == {("1.json", 1): (State.PENDING, None, None, None, None)}
     declare(home, battery="long", Alt="double")
     home.land("activity", "2.json", recording(3, battery=6))
     home.fill("bronze")
@@ -162,8 +162,8 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
     assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
     assert rescued(home) == {2: {"x": "high"}}  # a value of another type is no new field
     assert counts(home) == {
-        ("1.json", 1): (INGESTED, 0, 2, 0, 1),
-        ("2.json", 1): (INGESTED, 1, 1, 0, 0),
+        ("1.json", 1): (State.INGESTED, 0, 2, 0, 1),
+        ("2.json", 1): (State.INGESTED, 1, 1, 0, 0),
     }
     # An older copy of the versions is made whole; another spelling of a type is none.
     schemas = home.config.layout.schemas("activity")
@@ -204,7 +204,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
     home.fill("bronze")
     assert types(home)["empty"] == "long"
-    assert counts(home)["2.json", 1] == (INGESTED, 1, 1, 0, 0)
+    assert counts(home)["2.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     # Without its versions, or with older ones, bronze's own columns keep their types.
     before = types(home)
     shutil.rmtree(home.config.layout.schemas("activity"))
@@ -237,8 +237,8 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
     home.fill("bronze")
     home.land("activity", "2.json", json.dumps({"n": 3}))
     home.fill("bronze")
-    first = {(n, 1): (INGESTED, 0, len(lines), len(lines), 0) for n, lines in without.items()}
-    assert counts(home) == {**first, ("2.json", 1): (INGESTED, 1, 1, 0, 0)}
+    first = {(n, 1): (State.INGESTED, 0, len(lines), len(lines), 0) for n, lines in without.items()}
+    assert counts(home) == {**first, ("2.json", 1): (State.INGESTED, 1, 1, 0, 0)}
     assert inferred(home) == {"n": "long"}
     assert home.rows("bronze.activity", "n", "_corrupt_record") == [
         (3, None),
@@ -442,7 +442,7 @@ def test_values_that_do_not_fit_an_inferred_column_are_reported(lakehouse: Lakeh
     assert schema.columns == {"code": "string", "at": "timestamp"}
     assert notes == [
         'at is inferred as timestamp; 1 of 6 values does not fit, such as "N/A" '
-        "(row 7 of the sample, file activity/1.json)",
+        "(row 7 of the sample)",
         "deep stays in _rescued_data: it is nested more than 5 levels deep",
     ]
 

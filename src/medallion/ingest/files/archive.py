@@ -9,16 +9,7 @@ from dataclasses import replace
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import current_info, path_below_source
 from medallion.state import ledger
-from medallion.state.ledger import (
-    ARCHIVED,
-    INGESTED,
-    REJECTED,
-    UNREADABLE,
-    Entry,
-    Ledger,
-    Reason,
-    ReasonCode,
-)
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import clock, files
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import REASON_SUFFIX, Layout, StoragePath
@@ -46,8 +37,8 @@ def archive_due_files(
     latest = clock.now_micros() - (age or 0)
 
     def is_due(entry: Entry) -> bool:
-        if entry.state != INGESTED or source.clean_source == "off":
-            return entry.state == UNREADABLE
+        if entry.state != State.INGESTED or source.clean_source == "off":
+            return entry.state == State.UNREADABLE
         is_recorded = (entry.batch or 0) <= batch
         return is_recorded and (age is None or (entry.committed_at or 0) <= latest)
 
@@ -61,14 +52,14 @@ def archive_due_files(
         except OSError as error:  # the next run tries again
             text = f"cannot be moved: {error_reason(error)}"
             reason = Reason(ReasonCode.CANNOT_MOVE, text)
-            row = entry.with_state(INGESTED, reason) if entry.state == INGESTED else None
+            row = entry.with_state(entry.state, reason) if entry.state == State.INGESTED else None
         if row and row != entry:
             changed.append(row)
     ledger.write(changed)
-    stuck = Counter(entry.why for entry in changed if entry.state == INGESTED)
+    stuck = Counter(entry.why for entry in changed if entry.state == State.INGESTED)
     for why, number in stuck.items():
         text = f"{counted(number, 'file')} whose rows are in bronze {why}"
-        report(f"  {source.name}: {text} (medallion files --state {INGESTED})")
+        report(f"  {source.name}: {text} (medallion files --state {State.INGESTED})")
 
 
 def reject_files(
@@ -102,17 +93,17 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     Raises:
         OSError: it cannot be moved.
     """
-    is_ingested = entry.state == INGESTED
+    is_ingested = entry.state == State.INGESTED
     below = path_below_source(layout, source, entry.path)
     if below is None:  # a backfill's file stays
-        return None if is_ingested else replace(entry, state=REJECTED)
+        return None if is_ingested else replace(entry, state=State.REJECTED)
     file = layout.root / entry.path
     info = file.info()
     if info not in (None, entry.info):  # another file: the next scan classifies it
         return None
     if is_ingested and source.clean_source == "delete":
         is_deleted = info is None or file.delete(entry.info)
-        return entry.with_state(ARCHIVED, _DELETED) if is_deleted else None
+        return entry.with_state(State.ARCHIVED, _DELETED) if is_deleted else None
     top = layout.archive(source.name) if is_ingested else layout.rejected(source.name)
     if info is None:  # an interrupted run may have moved it without recording it
         found = files.find_moved((top / below).local, entry.info)
@@ -124,9 +115,9 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     if target is None:
         return None
     if is_ingested:
-        return replace(entry.with_state(ARCHIVED, None), moved_to=layout.relative(target))
+        return replace(entry.with_state(State.ARCHIVED, None), moved_to=layout.relative(target))
     _write_reason_file(entry, target)
-    return replace(entry, state=REJECTED, moved_to=layout.relative(target))
+    return replace(entry, state=State.REJECTED, moved_to=layout.relative(target))
 
 
 def _write_reason_file(entry: Entry, path: StoragePath) -> None:
@@ -151,12 +142,10 @@ def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
         The files, and the number of older archived files that were not compared.
     """
     entries, total = ledger.newest_archived(config.layout, MAX_COMPARED)
-    root, changed = str(config.layout.root), []
+    changed = []
     for entry in entries:
-        size = files.file_size(f"{root}/{entry.moved_to}")
-        if entry.source not in config.sources or size in (None, entry.size):
-            continue
-        if info := current_info(config.layout, str(entry.moved_to)):
+        info = current_info(config.layout, str(entry.moved_to))
+        if info and info.size != entry.size and entry.source in config.sources:
             changed.append(_with_reason(entry, info))
     return changed, total - len(entries)
 

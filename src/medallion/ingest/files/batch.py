@@ -9,36 +9,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
+from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, content, decode, reader, trial, typed
+from medallion.ingest.files import archive, content, decode, reader, typed
 from medallion.ingest.files.listing import current_info
+from medallion.ingest.files.verify import Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.schema.evolution import Schema
-from medallion.spark import checkpoints, delta_reads, signals
+from medallion.ingest.source import SourceContext
+from medallion.spark import checkpoints, delta_reads, jvm, signals
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
-from medallion.state.ledger import (
-    INGESTED,
-    INGESTED_STATES,
-    PENDING,
-    REJECTED,
-    REPLACED,
-    UNREADABLE,
-    VANISHED,
-    Entry,
-    Ledger,
-    Reason,
-    ReasonCode,
-)
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import Reporter, counted, printable
+from medallion.storage.text import counted, printable
 
 _SAMPLE_LINE = "SELECT '{}' AS value"
 # Errors that a file may cause: in Spark, or in Python, which checks it first.
@@ -47,34 +35,17 @@ _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
 _FILES, _LINES, _BYTES = 8, 20, 1 << 16
 
 
-@dataclass(frozen=True)
-class BatchContext:
+@dataclass
+class BatchContext(SourceContext):
     """The part of a file source that its batches share.
 
     Attributes:
-        schema: grows with each batch.
+        ledger: the ledger of the source.
         ledger_lock: held to write the ledger, as a stream polls while its batches run.
-        attempts: the marker of the files that are being read.
     """
 
-    spark: SparkSession
-    config: Config
-    source: SourceConfig
-    schema: Schema
     ledger: Ledger
-    report: Reporter
     ledger_lock: threading.RLock = field(default_factory=threading.RLock)
-    attempts: trial.ReadAttempts = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Read the marker that an earlier process left."""
-        attempts = trial.ReadAttempts(self.spark, self.config.layout, self.name)
-        object.__setattr__(self, "attempts", attempts)
-
-    @property
-    def name(self) -> str:
-        """The bronze table."""
-        return f"bronze.{self.source.name}"
 
     def path(self, entry: Entry) -> Path:
         """Return the path of a file."""
@@ -109,12 +80,6 @@ class BatchContext:
         parsed = parse_lines(rows, self.schema.columns)
         parsed.write.format("noop").mode("overwrite").save()
 
-    def trial_process(self) -> Callable[[trial.Groups], trial.TrialResult]:
-        """Return a child process that reads files, to find those that crash the engine."""
-        folder = self.config.layout.checkpoint(self.name) / "trial"
-        columns = self.schema.columns
-        return trial.TrialProcess(self.spark, self.config, self.source, columns, folder)
-
     def check_unchanged(self, entry: Entry) -> bool:
         """Return whether a file is as it was listed; record one that is gone as vanished.
 
@@ -123,8 +88,8 @@ class BatchContext:
         info = current_info(self.config.layout, entry.path)
         if info is None:
             text = "gone after it was listed and before it was read"
-            self.ledger.write([entry.with_state(VANISHED, Reason(ReasonCode.GONE, text))])
-            self.report(f"  {self.name}: {printable(entry.path)}: {VANISHED}: {text}")
+            self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, text))])
+            self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {text}")
         return info == entry.info
 
     def reject_invalid(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
@@ -141,9 +106,10 @@ class BatchContext:
             if reason is None:
                 valid.append(entry)
             elif self.check_unchanged(entry):  # a missing or changed file is not the cause
-                invalid.append(entry.with_state(UNREADABLE, Reason(ReasonCode.UNREADABLE, reason)))
+                unreadable = Reason(ReasonCode.UNREADABLE, reason)
+                invalid.append(entry.with_state(State.UNREADABLE, unreadable))
                 path = printable(entry.path)
-                self.report(f"  {self.name}: {path}: {REJECTED}: {printable(reason)}")
+                self.report(f"  {self.name}: {path}: {State.REJECTED}: {printable(reason)}")
         with self.ledger_lock:  # a stream archives files beside its batches
             archive.reject_files(self.config.layout, self.source, self.ledger, invalid)
         return valid
@@ -182,14 +148,16 @@ class FileBatch:
         if not self._is_checked:
             # A batch of a deleted checkpoint has ingested the files with rows in the ledger.
             new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
-            self._entries = self._without_crashing(self._without_invalid(new))
+            self._entries = self._without_invalid(new)
             self._is_checked = True
         while self._entries:
             try:
-                with self.context.attempts.marked(self._entries):
-                    work(self.context.read_rows(self.paths))
+                work(self.context.read_rows(self.paths))
                 return
             except _ERRORS as error:
+                if not (signals.is_shutdown_requested() or jvm.is_alive(self.context.spark)):
+                    self._report_end_of_java()
+                    raise
                 good = self._readable(error)
                 if len(good) == len(self._entries):
                     raise MedallionError(f"{description}: {one_line(str(error))}") from error
@@ -217,27 +185,13 @@ class FileBatch:
 
         return self.context.reject_invalid(entries, invalid_reason)
 
-    def _without_crashing(self, entries: list[Entry]) -> list[Entry]:
-        """Reject the files that crash the engine; a child process reads the suspected ones first.
-
-        Raises:
-            MedallionError: a signal requests shutdown; the files stay suspected.
-        """
-        context = self.context
-        suspects = context.attempts.pop_suspects(entries)
-        if not suspects:
-            return entries
-        count = counted(len(suspects), "file")
-        context.report(
-            f"  {context.name}: a process died while it read {count}: a child reads them first"
-        )
-        paths = [entry.path for entry in suspects]
-        crashing = trial.find_crashing_files(context.trial_process(), paths)
-        if signals.is_shutdown_requested():
-            raise MedallionError(f"interrupted while a child process read {count}")
-        root = context.config.layout.root.local
-        return context.reject_invalid(
-            entries, dict.fromkeys((root / path for path in crashing), trial.CRASH_REASON).get
+    def _report_end_of_java(self) -> None:
+        """Name the files that were being read: one of them may need more memory than there is."""
+        paths = sorted(self.paths)
+        more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+        self.context.report(
+            f"  {self.context.name}: Java ended while it read {printable(paths[0])}{more}: if it "
+            "ran out of memory, raise spark.driver.memory, or split the largest file"
         )
 
     def _readable(self, error: Exception) -> list[Entry]:
@@ -284,20 +238,66 @@ class FileBatch:
 
     def record_in_ledger(self, version: int | None) -> None:
         context = self.context
-        counts = count_rows_by_file(context.config.layout.table(context.name), version)
+        counts = rows_of_version(context.config.layout.table(context.name), version)
+        replaced = Reason(ReasonCode.REPLACED, "a newer version was ingested")
         with context.ledger_lock:
-            ledger, layout = context.ledger, context.config.layout
-            ingested = ingested_entries(
-                ledger, layout, self._queued, self._entries, self._number, counts
-            )
-            replaced = [
-                old.with_state(
-                    REPLACED, Reason(ReasonCode.REPLACED, "a newer version was ingested")
-                )
-                for entry in ingested
-                if (old := ledger.previous_ingested(entry)) and old.state != REPLACED
-            ]
-            ledger.write([*replaced, *ingested])
+            ingested = self.ingested_entries(counts)
+            older = filter(None, map(context.ledger.previous_ingested, ingested))
+            entries = [entry.with_state(State.REPLACED, replaced) for entry in older]
+            context.ledger.write([*entries, *ingested])
+
+    def ingested_entries(self, counts: Mapping[str, tuple[int, Counts]]) -> list[Entry]:
+        """Return the new ledger entries of the files that the batch ingested; write nothing.
+
+        Args:
+            counts: what `rows_of_version` returns for the batch.
+        """
+
+        def preference(entry: Entry) -> tuple[bool, int]:
+            read = counts.get(entry.path)
+            return read is not None and read[0] == entry.modified_at, entry.version
+
+        # A path may be queued several times: prefer the time of the rows, then the newest version.
+        queued = {entry.path: entry for entry in sorted(self._queued, key=preference)}
+        ingested = []
+        for path, (modified_at, rows) in counts.items():
+            if entry := self._entry_for_rows(path, queued.get(path), modified_at):
+                ingested.append(entry.as_ingested(self._number, *rows))
+        empty = (entry for entry in self._entries if entry.path not in counts)
+        return ingested + [entry.as_ingested(self._number, 0, 0, 0) for entry in empty]
+
+    def _entry_for_rows(self, path: str, queued: Entry | None, read_at: int) -> Entry | None:
+        """Return the ledger's entry of a file that bronze has rows of.
+
+        The file may have been replaced after it was queued and before Spark opened it, and a poll
+        may have added its new version to the ledger since.
+
+        Args:
+            path: the path of the file.
+            queued: the file as it was queued; None if that commit of the queue is corrupt.
+            read_at: its modification time when it was read.
+
+        Returns:
+            None if another batch has ingested the file.
+        """
+        ledger, newest = self.context.ledger, self.context.ledger.newest(path)
+        if queued is None:
+            is_same = newest and newest.state == State.PENDING and newest.modified_at == read_at
+            return newest if is_same else None
+        info = queued.info
+        if info.modified_at != read_at:
+            now = current_info(self.context.config.layout, path)
+            is_there = now is not None and now.modified_at == read_at
+            info = now if now and is_there else info._replace(modified_at=read_at)
+        if newest and newest.info == info and _may_ingest(newest, self._number):
+            return newest
+        known = ledger.version(path, queued.version)
+        if known and known.is_ingested:
+            return known if _may_ingest(known, self._number) else None
+        first_seen = known.first_seen_at if known else read_at
+        return replace(
+            queued, size=info.size, modified_at=info.modified_at, first_seen_at=first_seen
+        )
 
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
@@ -312,15 +312,6 @@ def first_lines(paths: Sequence[Path]) -> list[str]:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Counts(NamedTuple):
-    """The rows that bronze has of one file, and its modification time when Spark read it."""
-
-    rows: int
-    corrupt: int
-    rescued: int
-    modified_at: int
 
 
 def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
@@ -352,25 +343,16 @@ def read_queued_batch(
     return queued_entries(source, added.collect())
 
 
-def count_rows_by_file(bronze: StoragePath, version: int | None) -> dict[str, Counts]:
-    """Return the rows that one version of bronze added, by the paths of their files.
+def rows_of_version(bronze: StoragePath, version: int | None) -> dict[str, tuple[int, Counts]]:
+    """Return the rows that one version of bronze added by the paths of their files.
 
-    They are read without Spark, which takes ten times as long.
+    Each file has its modification time when Spark read it. The rows are read without Spark, which
+    takes ten times as long.
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
-    what = f"{SOURCE_FILE}, {ROW_COUNTS}, {read_at}"
-    rows = delta_tables.select_added_rows(bronze, version, what, f"group by {SOURCE_FILE}")
-    by_file: dict[str, Counts] = {}
-    for source_file, *counts in rows:
-        path, more = content.strip_member(source_file), Counts(*counts)
-        known = by_file.get(path, Counts(0, 0, 0, 0))
-        by_file[path] = Counts(
-            known.rows + more.rows,
-            known.corrupt + more.corrupt,
-            known.rescued + more.rescued,
-            more.modified_at,
-        )
-    return by_file
+    what = f"{SOURCE_FILE}, {read_at}, {ROW_COUNTS}"
+    rows = delta_tables.select_added_rows(bronze, version, what, "group by 1")
+    return {path: (at, counts) for (path, at), counts in sum_by_file(rows).items()}
 
 
 def entry_to_ingest(ledger: Ledger, queued: Entry, batch: int) -> Entry | None:
@@ -382,78 +364,9 @@ def entry_to_ingest(ledger: Ledger, queued: Entry, batch: int) -> Entry | None:
     return entry if _may_ingest(entry, batch) and entry.info == queued.info else None
 
 
-def ingested_entries(
-    ledger: Ledger,
-    layout: Layout,
-    queued: Iterable[Entry],
-    entries: Iterable[Entry],
-    batch: int,
-    counts: Mapping[str, Counts],
-) -> list[Entry]:
-    """Return the new ledger entries of the files that a batch ingested.
-
-    Args:
-        ledger: the ledger, which is only read.
-        layout: the paths of the lakehouse.
-        queued: the files queued for the batch, or all that were ever queued.
-        entries: the ledger's entries of the files that it read, with rows or without.
-        batch: the number of the batch.
-        counts: the rows that bronze has of it, by the paths of the files.
-    """
-
-    def preference(entry: Entry) -> tuple[bool, int]:
-        read = counts.get(entry.path)
-        return read is not None and read.modified_at == entry.modified_at, entry.version
-
-    # A path may be queued several times: prefer the time of the rows, then the newest version.
-    queued_by_path = {entry.path: entry for entry in sorted(queued, key=preference)}
-    ingested = []
-    for path, read in counts.items():
-        if entry := _entry_for_rows(ledger, layout, path, queued_by_path.get(path), read, batch):
-            ingested.append(entry.as_ingested(batch, *read[:3]))
-    return ingested + [e.as_ingested(batch, 0, 0, 0) for e in entries if e.path not in counts]
-
-
-def _entry_for_rows(
-    ledger: Ledger, layout: Layout, path: str, queued: Entry | None, read: Counts, batch: int
-) -> Entry | None:
-    """Return the ledger's entry of a file that bronze has rows of.
-
-    The file may have been replaced after it was queued and before Spark opened it, and a poll may
-    have added its new version to the ledger since.
-
-    Args:
-        ledger: the ledger, which is only read.
-        layout: the paths of the lakehouse.
-        path: the path of the file.
-        queued: the file as it was queued; None if that commit of the queue is corrupt.
-        read: its rows, and its modification time when it was read.
-        batch: the number of the batch.
-
-    Returns:
-        None if another batch has ingested the file.
-    """
-    newest = ledger.newest(path)
-    if queued is None:
-        is_same = newest and newest.state == PENDING and newest.modified_at == read.modified_at
-        return newest if is_same else None
-    info = queued.info
-    if info.modified_at != read.modified_at:
-        now = current_info(layout, path)
-        is_there = now is not None and now.modified_at == read.modified_at
-        info = now if now and is_there else info._replace(modified_at=read.modified_at)
-    if newest and newest.info == info and _may_ingest(newest, batch):
-        return newest
-    known = ledger.version(path, queued.version)
-    if known and known.state in INGESTED_STATES:
-        return known if _may_ingest(known, batch) else None
-    first_seen = known.first_seen_at if known else read.modified_at
-    return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=first_seen)
-
-
 def _may_ingest(entry: Entry, batch: int) -> bool:
     """Return whether a batch may ingest a file, or has done so before and is repeated now."""
-    return entry.state == PENDING or (entry.state == INGESTED and entry.batch == batch)
+    return entry.state == State.PENDING or (entry.state == State.INGESTED and entry.batch == batch)
 
 
 def _micros(time: datetime) -> int:

@@ -10,18 +10,7 @@ from pathlib import Path
 from medallion.config.model import SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.files.listing import Listing
-from medallion.state.ledger import (
-    ARCHIVED,
-    INGESTED,
-    PENDING,
-    REFUSED_STATES,
-    REJECTED,
-    VANISHED,
-    Entry,
-    Ledger,
-    Reason,
-    ReasonCode,
-)
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import files
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import Layout
@@ -75,10 +64,10 @@ class FileClassifier:
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """Return the entry of a path that cannot be read; the next scan tries again."""
         known = self._ledger.newest(path)
-        if known is not None and known.state == PENDING:
-            return known.with_state(PENDING, reason)  # keep the size of its file
+        if known is not None and known.state == State.PENDING:
+            return known.with_state(State.PENDING, reason)  # keep the size of its file
         # The entry still applies, unless its file was moved away: then this is another one.
-        if known and known.moved_to is None and known.state in (INGESTED, *REFUSED_STATES):
+        if known and not known.moved_to and (known.is_refused or known.state == State.INGESTED):
             return known
         return self._pending_entry(path, FileInfo(0, self._now), reason)
 
@@ -96,27 +85,27 @@ class FileClassifier:
         # The newest version may be rejected, and an earlier one ingested.
         earlier = self._ledger.previous_ingested(entry)
         reason = self._overwrite_reason(earlier, entry) if earlier else None
-        return entry.with_state(REJECTED, reason) if reason else entry
+        return entry.with_state(State.REJECTED, reason) if reason else entry
 
     def _should_reclassify(self, known: Entry) -> bool:
         """Return whether an unchanged file has to be classified again."""
-        if known.state in REFUSED_STATES:
+        if known.is_refused:
             # The user has put it back, or has done what its reason said.
             is_allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             path = (self._layout.root / known.path).local
             is_requested = any(path.is_relative_to(each) for each in self._requested)
             return known.moved_to is not None or is_allowed or is_requested
-        if known.state == PENDING:
+        if known.state == State.PENDING:
             return is_deferred(known) or (known.path, known.version) in self._unread
-        return known.state in (VANISHED, ARCHIVED)  # it was gone and is back
+        return known.state in (State.VANISHED, State.ARCHIVED)  # it was gone and is back
 
     def _overwrite_reason(self, earlier: Entry, entry: Entry) -> Reason | None:
         """Return why to reject a file whose path was ingested before; None to ingest it again."""
-        if earlier.state == ARCHIVED and self._is_same_file(earlier, entry):
+        if earlier.state == State.ARCHIVED and self._is_same_file(earlier, entry):
             return _SAME_FILE
         if self._source.allow_overwrites:
             return None
-        if earlier.state != INGESTED or entry.size <= earlier.size:
+        if earlier.state != State.INGESTED or entry.size <= earlier.size:
             return _NAME_TAKEN
         rows = counted(earlier.rows or 0, "row")
         return Reason(
@@ -141,12 +130,12 @@ class FileClassifier:
     def _pending_entry(self, path: str, info: FileInfo, reason: Reason | None) -> Entry:
         """Return an entry for a file that is to be ingested, or deferred for a reason."""
         known = self._ledger.newest(path)
-        if known is not None and known.state == PENDING:
+        if known is not None and known.state == State.PENDING:
             entry = replace(known, size=info.size, modified_at=info.modified_at)
         else:
             version = known.version + 1 if known else 1
             entry = Entry(self._source.name, path, version, info.size, info.modified_at, self._now)
-        return entry.with_state(PENDING, reason)
+        return entry.with_state(State.PENDING, reason)
 
     def _being_written_reason(self, info: FileInfo) -> Reason | None:
         quiet = self._source.quiet_period
@@ -175,9 +164,9 @@ class FileClassifier:
 
 def is_deferred(entry: Entry) -> bool:
     """Return whether a file is deferred, for a reason that the next scan checks again."""
-    return entry.state == PENDING and entry.reason_code is not None
+    return entry.state == State.PENDING and entry.reason_code is not None
 
 
 def is_ready(entry: Entry) -> bool:
     """Return whether a file is to be ingested now."""
-    return entry.state == PENDING and entry.reason_code is None
+    return entry.state == State.PENDING and entry.reason_code is None

@@ -6,16 +6,14 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from medallion.config.model import SourceConfig
 from medallion.config.values import BYTES
@@ -24,7 +22,7 @@ from medallion.storage.text import error_reason
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-
+Item = TypeVar("Item")
 CODECS = (".gz", ".bz2", ".deflate", ".zst", ".xz")
 ZIP = ".zip"
 PYTHON_CODECS = (".xz", ZIP)
@@ -38,14 +36,7 @@ CHUNK_BYTES = 1 << 20
 _PACKED_BYTES = 1 << 16  # read at once; what follows the end of a stream is copied
 # Zip archives that exceed both this unpacked size and this ratio to their own size are rejected.
 _BOMB_BYTES, _BOMB_RATIO = 1 << 30, 200
-_ZIP_METHODS = (
-    zipfile.ZIP_STORED,
-    zipfile.ZIP_DEFLATED,
-    zipfile.ZIP_BZIP2,
-    zipfile.ZIP_LZMA,
-)
 _MEMBER = re.compile(r"(\.zip)#.*", re.IGNORECASE | re.DOTALL)
-_IS_ENCRYPTED = 1  # a flag of a zip member
 _OFFICE_MEMBERS = ("[Content_Types].xml", "content.xml")  # of Microsoft's and of Open Document
 
 # Errors of a file that cannot be read or unpacked.
@@ -61,6 +52,23 @@ def format_bytes(size: int) -> str:
     units = ((unit, name) for name, unit in reversed(BYTES.items()) if size % unit == 0)
     unit, name = next(units, (1, "bytes"))
     return f"{size // unit} {name}"
+
+
+def bounded_batches(
+    items: Iterable[Item], size_of: Callable[[Item], int], max_size: int, max_count: int
+) -> Iterator[list[Item]]:
+    """Yield items in lists within two limits, or of one larger item."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        item_size = size_of(item)
+        if batch and (size + item_size > max_size or len(batch) == max_count):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item_size
+    if batch:
+        yield batch
 
 
 def open_unpacked(path: Path, codec: str | None = None) -> IO[bytes]:
@@ -111,7 +119,12 @@ def open_members(
         if reason := _unsupported_zip_reason(archive):
             raise ContentError(reason)
         for member in _file_members(archive):
-            yield member.filename, archive.open(member)
+            try:
+                data = archive.open(member)
+            except RuntimeError:  # also NotImplementedError
+                problem = "a zip archive with a password or an unknown compression"
+                raise ContentError(f"{problem} ({member.filename})") from None
+            yield member.filename, data
 
 
 def strip_member(source_file: str) -> str:
@@ -137,12 +150,8 @@ def _unsupported_zip_reason(archive: zipfile.ZipFile) -> str | None:
         return f"a document of Office, such as a workbook of Excel: {_AS_CSV}"
     for member in members:
         name = member.filename
-        if member.flag_bits & _IS_ENCRYPTED:
-            return f"a zip archive with a password ({name}): archive it without one"
         if Path(name).suffix.lower() in (*CODECS, ZIP, *REFUSED_CODECS, *REFUSED_ARCHIVES):
             return f"a zip archive with a packed file in it ({name}): unpack it, and land its files"
-        if member.compress_type not in _ZIP_METHODS:
-            return f"a zip archive with a compression that is not supported ({name}): use deflate"
     size, unpacked = (sum(m.compress_size for m in members), sum(m.file_size for m in members))
     if unpacked > max(_BOMB_BYTES, _BOMB_RATIO * size):
         return f"a zip archive of {size:,} bytes that unpacks to {unpacked:,}: {_UNPACK}"
@@ -159,19 +168,9 @@ def corrupt_reason(path: Path, error: Exception) -> str | None:
     return f"cannot be read: its bytes are not all {suffix[1:]} data ({error}): compress it again"
 
 
-def estimate_unpacked_size(path: Path, size: int) -> int:
-    """Estimate the unpacked size of a file of `size` bytes, without unpacking it."""
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        with suppress(OSError), path.open("rb") as file:
-            file.seek(-min(size, 4), os.SEEK_END)
-            last = int.from_bytes(file.read(), "little")  # of the last member, if it has several
-            if size <= last <= _MAX_RATIO[suffix] * size:
-                return last
-    if suffix == ZIP:
-        with suppress(*READ_ERRORS), zipfile.ZipFile(path) as archive:
-            return sum(member.file_size for member in archive.infolist())
-    return _USUAL_RATIO * size if suffix in (*CODECS, ZIP) else size
+def estimate_unpacked_size(path: str, size: int) -> int:
+    """Estimate the unpacked size of a file of `size` bytes by its name."""
+    return _USUAL_RATIO * size if Path(path).suffix.lower() in (*CODECS, ZIP) else size
 
 
 class _UnpackedFile(io.RawIOBase):

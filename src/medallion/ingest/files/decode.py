@@ -10,24 +10,18 @@ import csv
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple
 
 from medallion.config.model import ReaderOptions, SourceConfig
-from medallion.ingest.files.content import (
-    CHUNK_BYTES,
-    PYTHON_CODECS,
-    READ_ERRORS,
-    ContentError,
-    corrupt_reason,
-    open_members,
-    open_unpacked,
-    too_long_problem,
-)
-from medallion.ingest.files.record_path import DECODER, RecordPaths, level_change
+from medallion.config.values import fold_case
+from medallion.ingest.files import content
+from medallion.ingest.files.content import ContentError
+from medallion.ingest.files.record_path import DECODER, RecordPaths, last_level
 from medallion.storage.text import error_reason
 
 BOM = "\ufeff"
@@ -45,8 +39,6 @@ _NUMBERS = re.compile(r"(?:(?:-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+)?+\n)*+")
 _NESTED = re.compile(r"[ \t\r\n]*[\[{]")
 csv.field_size_limit(sys.maxsize)  # `max_line_bytes` is the limit
 
-Spell = Callable[[Sequence[str]], Sequence[str]]
-
 
 class Batch(NamedTuple):
     """Some rows of a file.
@@ -63,10 +55,7 @@ class Batch(NamedTuple):
 
 
 def decode_file(
-    path: Path,
-    source: SourceConfig,
-    columns: Mapping[str, str] | None = None,
-    spell: Spell = tuple,
+    path: Path, source: SourceConfig, columns: Mapping[str, str] | None = None
 ) -> Iterator[Batch]:
     """Yield the rows of a text file.
 
@@ -75,7 +64,6 @@ def decode_file(
         source: Its source.
         columns: The known columns with their types. A CSV field that looks like a number is
             written as one if its column has such a type.
-        spell: Returns the fields of a header in the spelling of the known columns.
 
     Raises:
         ContentError: The file is invalid: it has a line that is too long, a quote that is never
@@ -83,12 +71,12 @@ def decode_file(
         OSError, EOFError, zlib.error: The file is unreadable, truncated or in another format.
     """
     decode = _decoder_for(source)
-    for member, data in open_members(path):
+    for member, data in content.open_members(path):
         with data:
             lines = _Lines(data, source)
             lines.skip_rows()
             try:
-                for values, corrupt in decode(lines, source, columns or {}, spell):
+                for values, corrupt in decode(lines, columns or {}):
                     yield Batch(member, values, corrupt)
             except (ContentError, UnicodeDecodeError) as error:
                 position = f"{member}: line" if member else "line"
@@ -100,7 +88,7 @@ def decode_file(
 
 
 def rows_with_text(
-    path: Path, source: SourceConfig, columns: Mapping[str, str], spell: Spell
+    path: Path, source: SourceConfig, columns: Mapping[str, str]
 ) -> Iterator[tuple[str | None, str]]:
     """Yield each record of a file of lines or CSV, without blank ones, as a row and as text.
 
@@ -108,32 +96,24 @@ def rows_with_text(
     `decode_file` for the arguments and for what is raised.
     """
     decode = _decoder_for(source)
-    with open_unpacked(path) as data:
+    with content.open_unpacked(path) as data:
         lines, header = _Lines(data, source), ""
         if source.format == "csv":
             skipped = lines.skip_rows()
-            records = ((None, text) for _, text in _csv_records(lines, source.options))
+            records = (text for _, text in _csv_records(lines, source.options))
             if source.options.header is not False:
-                _, header = next(records, (None, ""))
+                header = next(records, "")
             if skipped or header:
                 yield None, skipped + header
         else:
-            records = ((None, lines.next_record()) for line in lines if line.strip(_BLANK))
+            records = (lines.next_record() for line in lines if line.strip(_BLANK))
 
-        def rows(texts: Iterable[str]) -> list[str]:
-            record = io.BytesIO((header + "".join(texts)).encode(lines.encoding, lines.errors))
-            parts = [*decode(_Lines(record, source), source, columns, spell)]
-            return [] if any(part[1] for part in parts) else [v for part in parts for v in part[0]]
-
-        for batch in _in_batches(records):
-            texts = [text for _, text in batch]
-            values = rows(texts)
-            if len(values) == len(texts):
-                yield from zip(values, texts, strict=True)
-                continue
-            for text in texts:
-                values = rows([text])
-                yield (values[0] if len(values) == 1 else None), text
+        for text in records:
+            record = io.BytesIO((header + text).encode(lines.encoding, lines.errors))
+            parts = [*decode(_Lines(record, source), columns)]
+            rows = [row for valid, _ in parts for row in valid]
+            is_valid = len(rows) == 1 and not any(corrupt for _, corrupt in parts)
+            yield (rows[0] if is_valid else None), text
 
 
 def text_encoding(source: SourceConfig) -> tuple[str, str]:
@@ -154,13 +134,13 @@ def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
         if is_decoded(path, source):
             count_rows(path, source)
         else:
-            with open_unpacked(path) as file:
-                while file.read(CHUNK_BYTES):
+            with content.open_unpacked(path) as file:
+                while file.read(content.CHUNK_BYTES):
                     pass
     except ContentError as error:
         return str(error)
-    except READ_ERRORS as error:
-        return corrupt_reason(path, error) or f"cannot be read: {error_reason(error)}"
+    except content.READ_ERRORS as error:
+        return content.corrupt_reason(path, error) or f"cannot be read: {error_reason(error)}"
     return None
 
 
@@ -170,7 +150,7 @@ def is_decoded(path: Path | str, source: SourceConfig) -> bool:
         source.format == "csv"
         or bool(source.record_path)
         or source.options.encoding != "utf-8"
-        or Path(path).suffix.lower() in PYTHON_CODECS
+        or Path(path).suffix.lower() in content.PYTHON_CODECS
     )
 
 
@@ -178,11 +158,13 @@ class _Lines:
     """The lines of a file, and those of the record that is being read.
 
     Attributes:
+        source: The source of the file.
         record: The lines of the record. The reader of records clears it.
         is_at_end: Whether all lines were read.
     """
 
     def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
+        self.source = source
         self.encoding, self.errors = text_encoding(source)
         self._limit = source.max_line_bytes
         newline = "" if source.format == "csv" else None
@@ -212,7 +194,7 @@ class _Lines:
                     continue
             length += len(line)
             if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
-                raise ContentError(too_long_problem(limit))
+                raise ContentError(content.too_long_problem(limit))
             yield line
         self.is_at_end = True
 
@@ -244,16 +226,14 @@ def header_names(fields: Iterable[str]) -> list[str]:
 
 
 Rows = tuple[list[str], list[str]]  # as in `Batch`
-Decoder = Callable[[_Lines, SourceConfig, Mapping[str, str], Spell], Iterator[Rows]]
+Decoder = Callable[[_Lines, Mapping[str, str]], Iterator[Rows]]
 
 
-def _decode_csv(
-    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
-) -> Iterator[Rows]:
+def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield the rows of CSV; see `decode_file`."""
-    options = source.options
+    options = lines.source.options
     records = _csv_records(lines, options)
-    header, names = None, list(source.headerless_columns)
+    header, names = None, list(lines.source.headerless_columns)
     if options.header is not False:
         header, raw = next(records, (None, ""))
         if header is None:
@@ -266,7 +246,7 @@ def _decode_csv(
             f"its header has {len(names):,} fields, and the limit is {_MAX_FIELDS:,}: split it "
             "into files of fewer columns, or write it as lines of JSON"
         )
-    writers = [_field_writer(name, columns) for name in spell(names)]
+    writers = [_field_writer(name, columns) for name in _spelled(names, columns)]
     for batch in _in_batches(records):
         rows, corrupt = [], []
         text = "".join([raw for _, raw in batch])
@@ -283,6 +263,19 @@ def _decode_csv(
             else:
                 corrupt.append(raw.rstrip("\r\n"))
         yield _json_rows(rows, writers, options.null_value), corrupt
+
+
+def _spelled(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
+    """Return the names of a header, spelled like the columns.
+
+    A field keeps its name if the header has another one that differs only in case.
+    """
+    spelled = {fold_case(column): column for column in columns}
+    count = Counter(map(fold_case, fields))
+    return [
+        spelled.get(fold_case(name), name) if count[fold_case(name)] == 1 else name
+        for name in fields
+    ]
 
 
 def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[str]]:
@@ -317,21 +310,12 @@ def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[tuple[list[s
             yield row, raw
 
 
-T = TypeVar("T", bound=tuple[Any, str])
+Record = tuple[list[str] | None, str]
 
 
-def _in_batches(records: Iterable[T]) -> Iterator[list[T]]:
-    """Yield records, whose second item is their text, in lists of a bounded size."""
-    batch: list[T] = []
-    size = 0
-    for record in records:
-        batch.append(record)
-        size += len(record[1])
-        if size > _CHARACTERS or len(batch) == _ROWS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Return records, whose second item is their text, in lists of a bounded size."""
+    return content.bounded_batches(records, lambda record: len(record[1]), _CHARACTERS, _ROWS)
 
 
 FieldWriter = Callable[[Sequence[str]], list[str]]
@@ -393,11 +377,9 @@ def _json_rows(
     return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
 
 
-def _decode_lines(
-    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
-) -> Iterator[Rows]:
+def _decode_lines(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield lines of text or JSON; see `decode_file`."""
-    is_text = source.format == "text"
+    is_text = lines.source.format == "text"
 
     def records() -> Iterator[tuple[None, str]]:
         for line in lines:
@@ -413,9 +395,7 @@ def _decode_lines(
         yield valid, corrupt
 
 
-def _decode_documents(
-    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
-) -> Iterator[Rows]:
+def _decode_documents(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield a file as one string, which Spark splits into documents; see `decode_file`."""
     for _ in lines:
         pass
@@ -425,13 +405,12 @@ def _decode_documents(
         yield ([text], []) if is_valid else ([], [lines.raw_text(text)])
 
 
-def _decode_elements(
-    lines: _Lines, source: SourceConfig, columns: Mapping[str, str], spell: Spell
-) -> Iterator[Rows]:
+def _decode_elements(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield the elements of the arrays at `record_path`; see `decode_file`.
 
     A document ends with its line, or where its brackets match.
     """
+    source = lines.source
     paths = RecordPaths(
         (source.record_path or "").split("."),
         {name: name.split(".") for name in source.record_fields},
@@ -457,7 +436,7 @@ def _decode_elements(
             yield rows(line)
             level = 0
             continue
-        level += level_change(line)
+        level += last_level(line)
         if level <= 0:
             yield rows(lines.next_record())
             level = 0

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.ingest.files.classify import FileClassifier, is_deferred, is_ready
-from medallion.ingest.files.content import estimate_unpacked_size
+from medallion.ingest.files.content import bounded_batches, estimate_unpacked_size
 from medallion.ingest.files.listing import (
     Listing,
     current_info,
@@ -31,7 +31,7 @@ from medallion.ingest.files.listing import (
 )
 from medallion.spark import checkpoints
 from medallion.state import pending_work
-from medallion.state.ledger import PENDING, VANISHED, Entry, Ledger, Reason, ReasonCode
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import clock, delta_tables, files, records
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import INTAKE
@@ -43,7 +43,6 @@ _NEVER_READ = (
     *(ReasonCode.LINK, ReasonCode.FOLDER_MISSING, ReasonCode.NOT_A_FILE),
     ReasonCode.UNSUPPORTED_NAME,
 )
-_NO_LOSS = (ReasonCode.NOT_INPUT, "renamed", "listed_again")  # the last two are from older releases
 _GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
 _NOT_INPUT = Reason(
     ReasonCode.NOT_INPUT,
@@ -112,7 +111,7 @@ class Discovery:
             if not files.path_exists(request.path):
                 path = printable(str(request.path))
                 report(f"  {self._source.name}: backfill of {path}: it no longer exists")
-            request.delete()
+            request.file.delete()
 
     def entries(self) -> list[Entry]:
         """Return the newest entry of each file as a poll would leave it; write nothing."""
@@ -154,7 +153,7 @@ class Discovery:
         layout = self._config.layout
         for entry in self.ledger.newest_entries():
             if (
-                entry.state == PENDING
+                entry.state == State.PENDING
                 and entry.path not in listing.paths
                 and path_below_source(layout, self._source, entry.path) is None
                 and not self._is_not_input(entry)
@@ -164,9 +163,11 @@ class Discovery:
 
     def _gone_entries(self, listed: set[str]) -> list[Entry]:
         return [
-            entry.with_state(VANISHED, _NOT_INPUT if self._is_not_input(entry) else _GONE)
+            entry.with_state(State.VANISHED, _NOT_INPUT if self._is_not_input(entry) else _GONE)
             for entry in self.ledger.newest_entries()
-            if entry.state == PENDING and entry.path not in listed and not self._may_exist(entry)
+            if entry.state == State.PENDING
+            and entry.path not in listed
+            and not self._may_exist(entry)
         ]
 
     def _may_exist(self, entry: Entry) -> bool:
@@ -193,7 +194,7 @@ class Discovery:
 
 def is_lost_file(entry: Entry) -> bool:
     """Return whether a file vanished that should have been ingested."""
-    return entry.state == VANISHED and entry.reason_code not in _NO_LOSS
+    return entry.state == State.VANISHED and entry.reason_code != ReasonCode.NOT_INPUT
 
 
 def create_queue(table: StoragePath) -> None:
@@ -220,25 +221,13 @@ def is_queue_behind(layout: Layout, source: str) -> bool:
 
 def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> None:
     """Append files to the queue, the oldest first, one commit for each micro-batch."""
-    in_order = sorted(files, key=lambda file: (file.modified_at, file.path))
-    for batch in _batches(layout, source, in_order):
+    for batch in bounded_batches(
+        sorted(files, key=lambda file: (file.modified_at, file.path)),
+        lambda file: estimate_unpacked_size(file.path, file.size),
+        source.max_bytes_per_trigger,
+        source.max_files_per_trigger,
+    ):
         records.append_records(layout.intake(source.name), INTAKE, map(asdict, batch))
-
-
-def _batches(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Split files into batches within the limits of files and bytes; at least one file each."""
-    batch: list[Entry] = []
-    size = 0
-    for file in files:
-        unpacked = estimate_unpacked_size((layout.root / file.path).local, file.size)
-        is_full = size + unpacked > source.max_bytes_per_trigger
-        if batch and (is_full or len(batch) == source.max_files_per_trigger):
-            yield batch
-            batch, size = [], 0
-        batch.append(file)
-        size += unpacked
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True)
@@ -247,10 +236,6 @@ class BackfillRequest:
 
     path: Path
     file: StoragePath
-
-    def delete(self) -> None:
-        """Delete the request."""
-        self.file.delete()
 
     @property
     def is_open(self) -> bool:

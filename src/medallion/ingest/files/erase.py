@@ -17,13 +17,13 @@ from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.batch import BatchContext
 from medallion.ingest.files.listing import current_info, path_below_source
+from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
-from medallion.ingest.schema.columns import spell_as_columns
 from medallion.state.erasures import Action, ErasedOrigin
-from medallion.state.ledger import ARCHIVED, INGESTED_STATES, REPLACED, Entry, Reason, ReasonCode
+from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from medallion.storage import delta_tables, files
-from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.storage.table_specs import SOURCE_FILE
 
 Matching = Callable[[DataFrame], DataFrame]
 """Returns the rows of bronze to erase, with all columns of its input."""
@@ -61,8 +61,7 @@ def erased_origins(
         versions = [
             entry
             for entry in ledger.all_versions()
-            if (entry.path, entry.modified_at) == (path, modified_at)
-            and entry.state in INGESTED_STATES
+            if (entry.path, entry.modified_at) == (path, modified_at) and entry.is_ingested
         ]
         if not versions:  # `audit` reports rows of a file that the ledger does not have
             continue
@@ -129,8 +128,8 @@ def erase_from_files(
         if origin.action is Action.DELETED:
             (layout.root / origin.location).delete()
             gone = replace(entry, moved_to=None)
-            is_replaced = entry.state == REPLACED
-            entries.append(gone if is_replaced else gone.with_state(ARCHIVED, _DELETED))
+            is_replaced = entry.state == State.REPLACED
+            entries.append(gone if is_replaced else gone.with_state(State.ARCHIVED, _DELETED))
         elif origin.action is Action.REWRITTEN:
             info = current_info(layout, origin.location) or entry.info
             entries.append(replace(entry, size=info.size))
@@ -142,25 +141,18 @@ def count_rows_again(context: BatchContext, origins: Iterable[ErasedOrigin]) -> 
 
     Of several versions of a file with the same time, the newest gets all rows.
     """
-    what = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), {ROW_COUNTS}"
     table = context.config.layout.table(context.name)
-    rows = delta_tables.select_rows(table, what, "group by 1, 2")
-    counts = defaultdict[tuple[str, int], list[int]](lambda: [0, 0, 0])
-    for path, modified_at, *each in rows:
-        key = content.strip_member(path), modified_at
-        counts[key] = [a + b for a, b in zip(counts[key], each, strict=True)]
+    counts = sum_by_file(delta_tables.select_rows(table, ROWS_BY_FILE, "group by 1, 2"))
     entries = list[Entry]()
     for origin in origins:
         newest = context.ledger.version(origin.path, origin.version)
         assert newest is not None, "the plan has files of the ledger"
         for entry in context.ledger.all_versions():
             if (entry.path, entry.modified_at) == (newest.path, newest.modified_at):
-                is_newest = entry.version == newest.version
-                total, corrupt, rescued = (
-                    counts[entry.path, entry.modified_at] if is_newest else (0, 0, 0)
-                )
+                is_newest, key = entry.version == newest.version, (entry.path, entry.modified_at)
+                rows, corrupt, rescued = counts.get(key, Counts()) if is_newest else Counts()
                 entries.append(
-                    replace(entry, rows=total, corrupt_rows=corrupt, rescued_rows=rescued)
+                    replace(entry, rows=rows, corrupt_rows=corrupt, rescued_rows=rescued)
                 )
     context.ledger.write(entries)
 
@@ -192,10 +184,8 @@ def _matching_lines(
 
 
 def _rows_with_text(context: BatchContext, location: str) -> Iterator[tuple[str | None, str]]:
-    columns = dict(context.schema.fields)
-    spell = partial(spell_as_columns, columns=columns)
     path = (context.config.layout.root / location).local
-    for row, text in decode.rows_with_text(path, context.source, columns, spell):
+    for row, text in decode.rows_with_text(path, context.source, context.schema.fields):
         yield (None if row is None else _key(context.source, row)), text
 
 

@@ -13,15 +13,8 @@ from pathlib import Path
 from medallion.config.model import IGNORED_NAMES, Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage.files import (
-    EntryType,
-    FileInfo,
-    entry_state,
-    file_info,
-    list_directory,
-    path_exists,
-    walk,
-)
+from medallion.storage import files
+from medallion.storage.files import EntryType, FileInfo
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.text import counted, error_reason
 
@@ -72,7 +65,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     listing, folders = Listing(), source.folders_in(layout)
     for start in starts:
         # The landing directory is created when bronze starts; other missing ones are reported.
-        if not path_exists(start) and start not in folders[1:]:
+        if not files.path_exists(start) and start not in folders[1:]:
             continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)
@@ -108,7 +101,7 @@ def walk_directory(
     """
     info = None
     with suppress(OSError):  # a directory that denies access is reported below
-        info = file_info(start)
+        info = files.file_info(start)
     if info:
         if matches_pattern(start.name, pattern):
             yield str(start), info
@@ -116,7 +109,7 @@ def walk_directory(
     directories = [str(start)]  # no recursion: directories may be nested to any depth
     for directory in directories:
         try:
-            entries = list_directory(directory)
+            entries = files.list_directory(directory)
         except FileNotFoundError:
             if directory == str(start):  # others were deleted just now
                 yield directory, _MISSING
@@ -129,7 +122,7 @@ def walk_directory(
             if is_ignored(entry.name, ignore):
                 continue
             try:
-                state = entry_state(entry)
+                state = files.entry_state(entry)
                 if state is EntryType.DIRECTORY:
                     directories.append(entry.path)
                 elif result := _listed(state, matches_pattern(entry.name, pattern)):
@@ -197,11 +190,12 @@ def unread_file_warnings(config: Config) -> list[str]:
             reported = top if own else top.joinpath(*directory.relative_to(resolved).parts[:1])
             unread = sum(not any(matches_pattern(name, p) for p in own) for name in names)
             counts[reported, own] += unread
+    unread_by = "that no source of pipeline.yaml reads"
     return [
-        f"{layout.relative(folder)}: {counted(files, 'file')} that no source of pipeline.yaml reads"
+        f"{layout.relative(folder)}: {counted(number, 'file')} {unread_by}"
         + (f": not named as {' or '.join(own)}" if own else "")
-        for (folder, own), files in sorted(counts.items())
-        if files
+        for (folder, own), number in sorted(counts.items())
+        if number
     ]
 
 
@@ -213,7 +207,7 @@ def count_unmatched_files(folder: Path, pattern: str) -> int:
 
 def _walk_names(top: Path, others: Collection[Path]) -> Iterator[tuple[Path, list[str]]]:
     """Yield each directory below `top`, except ignored ones and `others`, with its file names."""
-    for path, names in walk(
+    for path, names in files.walk(
         top, lambda path: is_ignored(path.name, IGNORED_NAMES) or path in others
     ):
         yield path, [name for name in names if not is_ignored(name, IGNORED_NAMES)]

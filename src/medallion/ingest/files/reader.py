@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,10 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import typed
-from medallion.ingest.files.decode import BOM, Spell, decode_file, is_decoded
+from medallion.ingest.files.decode import BOM, decode_file, is_decoded
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
 from medallion.ingest.parsing.parse import NOT_JSON
 from medallion.ingest.parsing.typed import typed_column_name
-from medallion.ingest.schema.columns import spell_as_columns
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.plans import type_ddl
 from medallion.storage.files import file_info
@@ -87,7 +85,7 @@ def read_rows(
                 F.col("_modified").alias(SOURCE_MODIFIED_AT),
             )
         )
-    return union_all(parts)
+    return _union_all(parts)
 
 
 def _relative_path(uri: Column, root: Path, paths: Sequence[str]) -> Column:
@@ -116,7 +114,6 @@ class _FileDecoder:
 
     def __init__(self, root: Path, source: SourceConfig, columns: Mapping[str, str]) -> None:
         self._root, self._source, self._columns = root, source, dict(columns)
-        self._spell: Spell = partial(spell_as_columns, columns=self._columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of files, whose paths are the only column of the input."""
@@ -127,7 +124,7 @@ class _FileDecoder:
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         file = self._root / path
         modified_at = getattr(file_info(file), "modified_at", 0)
-        for member, values, corrupt in decode_file(file, self._source, self._columns, self._spell):
+        for member, values, corrupt in decode_file(file, self._source, self._columns):
             count = len(values) + len(corrupt)
             name = f"{path}#{member}" if member else path
             columns = {
@@ -153,7 +150,7 @@ def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecod
 
 def _lines(read: _Read) -> DataFrame:
     """Return the lines of files, without blank ones."""
-    lines = with_origin(read.spark.read.text(list(read.files.values())), F.col("value"))
+    lines = _with_origin(read.spark.read.text(list(read.files.values())), F.col("value"))
     # Concatenated files repeat their byte-order mark.
     lines = lines.withColumn("value", _without_bom(F.col("value")))
     # Most lines start with {, and need no regular expression.
@@ -174,7 +171,7 @@ def _json(read: _Read) -> DataFrame:
     if not read.source.multi_line:
         return _split_json(_lines(read), read.source)
     files = read.spark.read.text(list(read.files.values()), wholetext=True)
-    documents = with_origin(files, _without_bom(F.col("value")).alias("value"))
+    documents = _with_origin(files, _without_bom(F.col("value")).alias("value"))
     return _split_json(documents.where(F.col("value").rlike(_NOT_BLANK)), read.source)
 
 
@@ -206,15 +203,6 @@ def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
     return split.select(F.coalesce("_part", "value").alias("value"), *others)
 
 
-def _typed(read: _Read) -> DataFrame:
-    return read_typed(read.spark, read.source.format, read.files)
-
-
-READERS: dict[str, Callable[[_Read], DataFrame]] = {
-    "json": _json,
-    "text": _text,
-    **dict.fromkeys(TYPED_FORMATS, _typed),
-}
 _ORIGIN = ("_file", "_modified")
 
 
@@ -227,15 +215,10 @@ _IS_GREGORIAN = "orc.proleptic.gregorian.default"
 _TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
 
 
-def read_typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> DataFrame:
-    """Return the rows of some files.
+def _typed(read: _Read) -> DataFrame:
+    """Return the rows of typed files.
 
     Their columns have the names of `typed_column_name`; `_file` and `_modified` follow.
-
-    Args:
-        spark: the session.
-        file_format: one of `config.model.TYPED_FORMATS`.
-        files: each path with the glob that matches only this path.
 
     Raises:
         OSError: a file is truncated.
@@ -243,30 +226,25 @@ def read_typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) 
     # Spark would apply the schema of one file to all that it reads together: Avro's columns, the
     # spelling of Parquet's names, and the positions of ORC's columns without names.
     groups: dict[str, list[str]] = {}
-    for file, path in files.items():
-        groups.setdefault(typed.column_signature(Path(file), file_format), []).append(path)
+    for file, path in read.files.items():
+        groups.setdefault(typed.column_signature(Path(file), read.source.format), []).append(path)
     names: dict[tuple[str, str], str] = {}
-    parts = [_load(spark, file_format, *group, names) for group in groups.items()]
-    return union_all(parts)
+    return _union_all([_load(read, *group, names) for group in groups.items()])
 
 
 def _load(
-    spark: SparkSession,
-    file_format: str,
-    signature: str,
-    files: Sequence[str],
-    names: dict[tuple[str, str], str],
+    read: _Read, signature: str, files: Sequence[str], names: dict[tuple[str, str], str]
 ) -> DataFrame:
     """Return the rows of files with the same columns.
 
     Args:
-        spark: the session.
-        file_format: one of `config.model.TYPED_FORMATS`.
+        read: the session and the format.
         signature: the files' `typed.column_signature`; for ORC it starts with the writer.
         files: the paths.
         names: the new name of each column by its name and type; new ones are added.
     """
-    loader = spark.read.format(_FORMATS.get(file_format, file_format))
+    file_format = read.source.format
+    loader = read.spark.read.format(_FORMATS.get(file_format, file_format))
     if file_format == "orc":
         is_gregorian = str(signature.startswith("ORC_CPP_WRITER")).lower()
         loader = loader.option(_IS_GREGORIAN, is_gregorian)
@@ -283,7 +261,7 @@ def _load(
         key = (field.name, type_ddl(field.dataType))
         name = names.setdefault(key, typed_column_name(len(names), field.name, field.dataType))
         selected.append(F.col(quote_identifier(field.name)).alias(name))
-    return with_origin(rows, *selected)
+    return _with_origin(rows, *selected)
 
 
 def _struct_type(schema: str) -> T.StructType:
@@ -301,7 +279,7 @@ def _without_udts(schema: Any) -> Any:
     return {key: _without_udts(value) for key, value in schema.items()}
 
 
-def union_all(parts: Sequence[DataFrame]) -> DataFrame:
+def _union_all(parts: Sequence[DataFrame]) -> DataFrame:
     """Return all rows of at least one DataFrame; columns that only some have are null in others."""
     while len(parts) > 1:  # in pairs: Spark cannot plan a chain of a thousand unions
         pairs = zip(parts[::2], parts[1::2], strict=False)
@@ -312,7 +290,7 @@ def union_all(parts: Sequence[DataFrame]) -> DataFrame:
     return parts[0]
 
 
-def with_origin(rows: DataFrame, *values: Column) -> DataFrame:
+def _with_origin(rows: DataFrame, *values: Column) -> DataFrame:
     """Return some values of each row, with the path and modification time of its file."""
     # F.col would take a column of this name that the file has.
     file = rows.metadataColumn("_metadata")
@@ -321,3 +299,10 @@ def with_origin(rows: DataFrame, *values: Column) -> DataFrame:
         file.getField("file_path").alias("_file"),
         file.getField("file_modification_time").alias("_modified"),
     )
+
+
+READERS: dict[str, Callable[[_Read], DataFrame]] = {
+    "json": _json,
+    "text": _text,
+    **dict.fromkeys(TYPED_FORMATS, _typed),
+}

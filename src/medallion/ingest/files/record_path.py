@@ -13,13 +13,24 @@ from medallion.storage.text import reject_nan
 # Numbers stay strings: Python reads none of more than 4,300 digits.
 DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=reject_nan)
 _BLANKS = re.compile(r"[ \t\r\n]*")
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]')
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
 
 
-def level_change(line: str) -> int:
+def bracket_levels(text: str, at: int = 0) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the brackets and strings of JSON from a position on, each with the level after it.
+
+    A quote that is not closed comes alone.
+    """
+    level = 0
+    for sign in _BRACKETS.finditer(text, at):
+        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
+        yield level, sign
+
+
+def last_level(line: str) -> int:
     """Return the number of brackets that a line of JSON opens, less those it closes."""
-    brackets = [match[0] for match in _BRACKETS.finditer(line)]
-    return sum(each in "[{" for each in brackets) - sum(each in "]}" for each in brackets)
+    levels = [level for level, _ in bracket_levels(line)]
+    return levels[-1] if levels else 0
 
 
 class RecordPaths(NamedTuple):
@@ -92,23 +103,21 @@ def _find(text: str, at: int, path: Sequence[str]) -> tuple[int, int] | None:
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int, int]]:
     """Yield the name of each member of the object that starts here, and where its value is."""
-    if text[at] != "{":
-        return
-    at = _skip_blanks(text, at + 1)
-    while text[at] != "}":
-        name, at = DECODER.raw_decode(text, at)
-        start = _skip_blanks(text, _skip_blanks(text, at) + 1)
-        end = DECODER.raw_decode(text, start)[1]
-        yield name, start, end
-        at = _skip_blanks(text, end)
-        at = _skip_blanks(text, at + 1) if text[at] == "," else at
+    if text[at] == "{":
+        for start, end in _items(text, at):
+            name, colon = DECODER.raw_decode(text, start)
+            yield name, _skip_blanks(text, _skip_blanks(text, colon) + 1), end
 
 
 def _items(text: str, at: int) -> Iterator[tuple[int, int]]:
-    """Yield where each item of the array that starts here is."""
+    """Yield where each item of the array, or member of the object, that starts here is."""
+    is_object = text[at] == "{"
     at = _skip_blanks(text, at + 1)
-    while text[at] != "]":
-        end = DECODER.raw_decode(text, at)[1]
-        yield at, end
+    while text[at] not in "]}":
+        start = at
+        end = DECODER.raw_decode(text, start)[1]
+        if is_object:
+            end = DECODER.raw_decode(text, _skip_blanks(text, _skip_blanks(text, end) + 1))[1]
+        yield start, end
         at = _skip_blanks(text, end)
         at = _skip_blanks(text, at + 1) if text[at] == "," else at

@@ -4,57 +4,39 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import archive, discovery
-from medallion.ingest.files.batch import (
-    BatchContext,
-    FileBatch,
-    entry_to_ingest,
-    queued_entries,
-    read_queued_batch,
-)
+from medallion.ingest.files import batch as batches
+from medallion.ingest.files.batch import BatchContext, FileBatch
 from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import current_info
-from medallion.ingest.schema.evolution import Schema
+from medallion.ingest.source import SparkSource
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.text import Reporter
 
 
-class FileSource:
+class FileSource(SparkSource):
     """The files of one source; `ingest.source.Source` documents the methods."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: SourceConfig,
-        schema: Schema,
-        report: Reporter,
-    ) -> None:
+    def __post_init__(self) -> None:
         """Create the landing directory and the queue, if they do not exist.
-
-        Args:
-            spark: the session.
-            config: the configuration.
-            source: the source's settings.
-            schema: its schema, which grows with the batches.
-            report: reports files that are rejected or deferred.
 
         Raises:
             UsageError: the path of the landing directory is a file.
         """
-        self._discovery = Discovery(config, source)
+        layout = self.config.layout
+        self._discovery = Discovery(self.config, self.source)
         self.ledger = self._discovery.ledger
-        self.context = BatchContext(spark, config, source, schema, self.ledger, report)
-        self._intake = config.layout.intake(source.name)
-        self._create_landing(config.layout.landing(source.name))
+        self.context = BatchContext(
+            self.spark, self.config, self.source, self.schema, self.report, self.ledger
+        )
+        self._intake = layout.intake(self.source.name)
+        self._create_landing(layout.landing(self.source.name))
         discovery.create_queue(self._intake)
 
     def _create_landing(self, landing: StoragePath) -> None:
@@ -63,17 +45,17 @@ class FileSource:
         except FileExistsError:
             if landing.is_stored():  # a scan reports a broken link
                 raise UsageError(
-                    f"{self.context.name} cannot start: {landing} is a file. Move the file away, "
+                    f"{self.name} cannot start: {landing} is a file. Move the file away, "
                     "create the directory, and put the file in it."
                 ) from None
 
     def poll(self) -> None:
         with self.context.ledger_lock:
-            self._discovery.poll(self.context.report)
+            self._discovery.poll(self.report)
 
     def stream(self) -> DataFrame:
         return (
-            self.context.spark.readStream.format("delta")
+            self.spark.readStream.format("delta")
             # Commits before that version are removed: batches in the ledger have read them.
             .option("startingVersion", str(delta_log.first_readable_version(self._intake)))
             .option("maxFilesPerTrigger", "1")  # one commit is one batch
@@ -82,9 +64,10 @@ class FileSource:
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """Return the files queued for a batch, without those already ingested."""
-        files = queued_entries(self.context.source.name, queued.collect())
+        files = batches.queued_entries(self.source.name, queued.collect())
         with self.context.ledger_lock:  # a poll enqueues first, then writes the ledger
-            entries = [e for file in files if (e := entry_to_ingest(self.ledger, file, number))]
+            ledger_entries = (batches.entry_to_ingest(self.ledger, each, number) for each in files)
+            entries = [entry for entry in ledger_entries if entry]
         return FileBatch(self.context, number, files, entries)
 
     def interrupted_batch(self, number: int) -> FileBatch:
@@ -93,15 +76,15 @@ class FileSource:
         Its files are those that the checkpoint planned. Without that plan they are all files ever
         enqueued: the rows in bronze show which were read.
         """
-        spark, source = self.context.spark, self.context.source.name
-        checkpoint = self.context.config.layout.checkpoint(self.context.name)
+        spark, source = self.spark, self.source.name
+        checkpoint = self.config.layout.checkpoint(self.name)
         queued: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_planned(checkpoint) >= number:
-                queued = read_queued_batch(spark, source, self._intake, checkpoint, number)
+                queued = batches.read_queued_batch(spark, source, self._intake, checkpoint, number)
         if not queued:
             rows = spark.read.format("delta").load(str(self._intake)).collect()
-            queued = queued_entries(source, rows)
+            queued = batches.queued_entries(source, rows)
         return FileBatch(self.context, number, queued, [])
 
     @property
@@ -114,18 +97,18 @@ class FileSource:
         return ingested_rows(self.ledger.all_versions())
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
-        return not discovery.is_queue_behind(self.context.config.layout, self.context.source.name)
+        return not discovery.is_queue_behind(self.config.layout, self.source.name)
 
     def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Restart at the start of the queue: the ledger knows which files are ingested."""
         first = delta_log.first_readable_version(self._intake)
         start_offset = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
         number = max(self.last_in_ledger, last, 0)
-        checkpoints.write_start(self.context.spark, checkpoint, number, start_offset)
+        checkpoints.write_start(self.spark, checkpoint, number, start_offset)
 
     def sample_batch(self) -> FileBatch:
         waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
-        limit = self.context.source.max_files_per_trigger
+        limit = self.source.max_files_per_trigger
         return FileBatch(self.context, -1, [], waiting[:limit])
 
     def count_rows(self, number: int) -> int:
@@ -134,15 +117,12 @@ class FileSource:
         rows = 0
         for entry in self.ledger.batch_entries(number):
             path = entry.moved_to or entry.path
-            if current_info(self.context.config.layout, path) == entry.info:
+            if current_info(self.config.layout, path) == entry.info:
                 paths.append(path)
             else:  # gone or overwritten since: the recorded count is used
                 rows += entry.rows or 0
         return rows + (self.context.read_rows(paths).count() if paths else 0)
 
     def release(self, number: int) -> None:
-        context = self.context
-        with context.ledger_lock:
-            archive.archive_due_files(
-                context.config, context.source, self.ledger, number, context.report
-            )
+        with self.context.ledger_lock:
+            archive.archive_due_files(self.config, self.source, self.ledger, number, self.report)

@@ -10,9 +10,10 @@ from medallion.ingest.files import archive
 from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.content import estimate_unpacked_size
 from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_behind
-from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
+from medallion.ingest.files.verify import verify_files
+from medallion.ingest.source import Backlog, Source, SourceScan, SourceType
 from medallion.state import ledger, pending_work
-from medallion.state.ledger import Entry
+from medallion.state.ledger import Entry, State
 from medallion.storage.text import Reporter, counted
 
 
@@ -23,19 +24,16 @@ def _open(*arguments: Any) -> Source:
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    return backlog_of(config, Discovery(config, source).entries())
+    return backlog_of(Discovery(config, source).entries())
 
 
-def backlog_of(config: Config, entries: Iterable[Entry]) -> Backlog:
+def backlog_of(entries: Iterable[Entry]) -> Backlog:
     """Return the backlog among entries of the ledger."""
     waiting = list(filter(is_ready, entries))
     return Backlog(
         files=len(waiting),
         bytes=sum(file.size for file in waiting),
-        unpacked=sum(
-            estimate_unpacked_size((config.layout.root / file.path).local, file.size)
-            for file in waiting
-        ),
+        unpacked=sum(estimate_unpacked_size(file.path, file.size) for file in waiting),
         oldest=min((file.modified_at for file in waiting), default=None),
     )
 
@@ -67,8 +65,8 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     # A file that was gone and came back has a newer version, and is not a loss.
     newest = ledger.Ledger(config.layout, source.name).newest_entries()
     counts = {
-        (ledger.VANISHED, "gone without being ingested"): sum(map(is_lost_file, newest)),
-        (ledger.PENDING, "not ingested yet"): sum(e.state == ledger.PENDING for e in newest),
+        (State.VANISHED, "gone without being ingested"): sum(map(is_lost_file, newest)),
+        (State.PENDING, "not ingested yet"): sum(e.state == State.PENDING for e in newest),
     }
     return [
         f"{counted(files, 'file')} {problem} (medallion files --state {state})"
@@ -77,10 +75,4 @@ def _losses(config: Config, source: SourceConfig) -> list[str]:
     ]
 
 
-def _verify(config: Config, source: SourceConfig) -> Verification:
-    from medallion.ingest.files.verify import verify_files
-
-    return verify_files(config, source)
-
-
-FILE_SOURCE = SourceType(_open, _backlog, scan_files, _rows_in_ledger, _losses, _verify)
+FILE_SOURCE = SourceType(_open, _backlog, scan_files, _rows_in_ledger, _losses, verify_files)

@@ -2,8 +2,8 @@
 
 Spark writes its schema into each Parquet file and reads the file by it. Other tools keep this
 metadata when they rewrite a file with other columns: Spark then drops columns or truncates numbers
-without an error. It also truncates INT96 timestamps to microseconds. Avro is parsed by the
-specification of its object container files; ORC by pyorc, as Spark takes an empty file for valid.
+without an error. It also truncates INT96 timestamps to microseconds. ORC is read by pyorc, as Spark
+takes an empty file for valid.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from os import SEEK_CUR, SEEK_END
+from os import SEEK_CUR
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -199,26 +199,43 @@ def _orc_signature(path: Path) -> str:
         return f"{reader.writer_id} {reader.schema}"
 
 
+# Source: object container files in Avro's specification.
+_AVRO_HEADER = {
+    "type": "record",
+    "name": "header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+        {"name": "values", "type": {"type": "map", "values": "bytes"}},
+        {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": 16}},
+    ],
+}
+_AVRO_BLOCK = {
+    "type": "record",
+    "name": "block",
+    "fields": [{"name": "count", "type": "long"}, {"name": "length", "type": "long"}],
+}
+
+
 def _count_avro_rows(path: Path) -> int:
     """Count the rows by the number that starts each block.
 
     Spark takes two empty blocks for the end of a file (source: its AvroUtils.RowReader). Readers
     accept a file that is truncated within such a number.
     """
-    rows, previous = 0, 1
+    from fastavro import schemaless_reader
+
+    rows, previous, size = 0, 1, path.stat().st_size
     with path.open("rb") as file:
-        size = file.seek(0, SEEK_END)
-        file.seek(0)
-        _read_header(file)
-        sync = _read_exactly(file, 16)
+        sync = _read_avro_header(file)["sync"]
         while file.tell() < size:
-            count, length = _read_number(file), _read_number(file)
-            if count < 0 or not 0 <= length <= size - file.tell() - 16:
-                raise EOFError("a block ends too soon")
+            block: Any = schemaless_reader(file, _AVRO_BLOCK, None)
+            count, length = block["count"], block["length"]
+            if count < 0 or length < 0:
+                raise ValueError("a block has a negative size")
             if not (count or previous):
                 raise ValueError("Spark stops at two consecutive empty blocks")
             file.seek(length, SEEK_CUR)
-            if _read_exactly(file, 16) != sync:
+            if file.read(len(sync)) != sync:
                 raise ValueError("a block does not end where it says")
             rows, previous = rows + count, count
     return rows
@@ -227,40 +244,16 @@ def _count_avro_rows(path: Path) -> int:
 def _avro_signature(path: Path) -> str:
     """Return the schema as it is written."""
     with path.open("rb") as file:
-        return repr(_read_header(file)["avro.schema"])
+        return repr(_read_avro_header(file)["values"]["avro.schema"])
 
 
-def _read_header(file: BinaryIO) -> dict[str, bytes]:
-    """Return the values of the header, by name."""
-    if _read_exactly(file, 4) != b"Obj\x01":
+def _read_avro_header(file: BinaryIO) -> Any:
+    from fastavro import schemaless_reader
+
+    header: Any = schemaless_reader(file, _AVRO_HEADER, None)
+    if header["magic"] != b"Obj\x01":
         raise ValueError("its first bytes are different")
-    header = {}
-    while entries := _read_number(file):
-        if entries < 0:  # then the block's length follows
-            entries = -entries
-            _read_number(file)
-        for _ in range(entries):
-            name = _read_exactly(file, _read_number(file)).decode(errors="replace")
-            header[name] = _read_exactly(file, _read_number(file))
     return header
-
-
-def _read_number(file: BinaryIO) -> int:
-    """Return a number: seven bits a byte, the lowest first, and the sign in the last bit."""
-    number = 0
-    for shift in range(0, 70, 7):
-        (byte,) = _read_exactly(file, 1)
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1)
-    raise ValueError("a number does not end")
-
-
-def _read_exactly(file: BinaryIO, length: int) -> bytes:
-    data = file.read(length) if length >= 0 else b""
-    if len(data) != length:
-        raise EOFError("it ends too soon")
-    return data
 
 
 _COUNTERS: dict[str, Callable[[Path], int]] = {

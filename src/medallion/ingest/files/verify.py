@@ -6,26 +6,22 @@ import io
 import json
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import decode, typed
-from medallion.ingest.files.content import (
-    READ_ERRORS,
-    ContentError,
-    open_unpacked,
-    strip_member,
-)
+from medallion.ingest.files.content import READ_ERRORS, ContentError, open_unpacked, strip_member
 from medallion.ingest.files.listing import path_below_source
+from medallion.ingest.files.record_path import bracket_levels
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.ingest.source import Verification
 from medallion.state import ledger
-from medallion.state.ledger import INGESTED_STATES, Entry
+from medallion.state.ledger import Entry
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout
-from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, reject_nan
 
 _VersionKey = tuple[str, int]  # a file's path and its modification time
@@ -34,9 +30,11 @@ _VersionKey = tuple[str, int]  # a file's path and its modification time
 def verify_files(config: Config, source: SourceConfig) -> Verification:
     """Count the rows of a source's files again, and report differences from ledger and bronze."""
     layout, name = config.layout, source.name
-    entries, bronze = ledger.read_entries(layout, name), _bronze_rows(layout, name)
+    entries, table = ledger.read_entries(layout, name), layout.table(f"bronze.{name}")
+    by_file = sum_by_file(delta_tables.select_rows(table, ROWS_BY_FILE, "group by 1, 2"))
+    bronze = {version: counts.rows for version, counts in by_file.items()}
     versions: dict[_VersionKey, list[Entry]] = defaultdict(list)
-    for entry in (entry for entry in entries if entry.state in INGESTED_STATES):
+    for entry in (entry for entry in entries if entry.is_ingested):
         # Bronze cannot distinguish versions of a file with the same time.
         versions[entry.path, entry.modified_at].append(entry)
     newest = ledger.newest_versions(entries)
@@ -61,6 +59,14 @@ def verify_files(config: Config, source: SourceConfig) -> Verification:
     return Verification([f"{name}: {finding}" for finding in findings], notes)
 
 
+class Counts(NamedTuple):
+    """The rows that bronze has of one file: all, corrupt ones, and those with rescued fields."""
+
+    rows: int = 0
+    corrupt: int = 0
+    rescued: int = 0
+
+
 class _Count(NamedTuple):
     """The rows of a file; the ledger's figure if it cannot be read."""
 
@@ -79,7 +85,7 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
         newest: the newest version of its path.
     """
     recorded, path = entry.rows or 0, entry.moved_to or entry.path
-    is_deleted = entry.state == ledger.ARCHIVED and entry.moved_to is None  # as configured
+    is_deleted = entry.state == ledger.State.ARCHIVED and entry.moved_to is None  # as configured
     if is_deleted or (entry.moved_to is None and newest > entry.version):  # or overwritten
         return _Count(recorded, is_unread=True)
     try:
@@ -97,15 +103,22 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
     return _Count(recorded, problem=problem)
 
 
-def _bronze_rows(layout: Layout, source: str) -> dict[_VersionKey, int]:
-    """Return the number of rows that bronze has of each file."""
-    columns = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), count(*)"
-    table, key = layout.table(f"bronze.{source}"), f"{SOURCE_FILE}, {SOURCE_MODIFIED_AT}"
-    rows = delta_tables.select_rows(table, columns, f"group by {key}")
-    counts: Counter[_VersionKey] = Counter()
-    for source_file, at, count in rows:
+ROWS_BY_FILE = f"{SOURCE_FILE}, arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'), {ROW_COUNTS}"
+"""SQL of the rows of bronze by file, with `group by 1, 2`: see `sum_by_file`."""
+
+
+def sum_by_file(rows: Iterable[Sequence[Any]]) -> dict[_VersionKey, Counts]:
+    """Return the rows of each file, by path and modification time.
+
+    Args:
+        rows: rows as of `ROWS_BY_FILE`. The members of a zip archive are counted together.
+    """
+    counts: dict[_VersionKey, Counts] = {}
+    for source_file, modified_at, *added in rows:
         # Rows that were not ingested from a file have no `_source_file`.
-        counts[source_file and strip_member(source_file), at] += int(count)
+        key = source_file and strip_member(source_file), modified_at
+        pairs = zip(counts.get(key, Counts()), added, strict=True)
+        counts[key] = Counts(*(before + more for before, more in pairs))
     return counts
 
 
@@ -113,7 +126,6 @@ def _bronze_rows(layout: Layout, source: str) -> dict[_VersionKey, int]:
 _BLANK = " \t\r\n\v\f"
 _BOMS = re.compile("^(?:\xef\xbb\xbf)+")  # decoded as Latin-1
 _MAX_LEVELS = 999  # the deepest nesting that Spark parses
-_SIGNS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
 _NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
 
 
@@ -168,9 +180,7 @@ def _count_objects(text: str, next_object: re.Pattern[str]) -> int:
 
 def _end_of_object(text: str, at: int) -> int | None:
     """Return where the object that starts here ends; None if brackets or quotes do not match."""
-    level = 0
-    for sign in _SIGNS.finditer(text, at):
-        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
+    for level, sign in bracket_levels(text, at):
         if sign[0] == '"' or level > MAX_SPLIT_LEVELS:
             return None
         if level == 0:
@@ -190,7 +200,7 @@ def _count_items(text: str) -> int:
     text = _BOMS.sub("", text)
     if not text.strip(_BLANK):
         return 0
-    if (depth := _nesting_depth(text)) > _MAX_LEVELS:
+    if (depth := max((level for level, _ in bracket_levels(text)), default=0)) > _MAX_LEVELS:
         return _count_objects(text, _NEXT_IN_DOCUMENT)  # an array this deep is one corrupt row
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _MAX_LEVELS)
@@ -205,12 +215,3 @@ def _count_items(text: str) -> int:
     # The array itself is one level more.
     is_split = isinstance(document, list) and depth <= MAX_SPLIT_LEVELS + 1
     return len(document) if is_split else 1
-
-
-def _nesting_depth(text: str) -> int:
-    """Return the nesting depth of a document."""
-    level = deepest = 0
-    for sign in _SIGNS.finditer(text):
-        level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(sign[0], 0)
-        deepest = max(deepest, level)
-    return deepest

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Kafka, SourceConfig
+from medallion.config.model import Config, Kafka, SourceConfig
 from medallion.config.operations import Login
 from medallion.errors import MedallionError, UnreachableError
+from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
 
 if TYPE_CHECKING:
@@ -101,13 +102,13 @@ def list_partitions(source: SourceConfig, login: Login) -> dict[PartitionKey, Pa
         MedallionError: no broker answers, it refuses the login, or a topic does not exist.
     """
     kafka = kafka_settings(source)
-    client, topics = describe_topics(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
+    client, described = describe_topics(f"bronze.{source.name}", kafka.servers, kafka.topics, login)
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     topic_ids = {
         (name, part.id): str(topic.topic_id)
-        for name, topic in topics.items()
+        for name, topic in described.items()
         for part in topic.partitions
     }
 
@@ -127,14 +128,14 @@ def list_partitions(source: SourceConfig, login: Login) -> dict[PartitionKey, Pa
 
 
 def describe_topics(
-    name: str, servers: Sequence[str], topics: Sequence[str], login: Login
+    name: str, servers: Sequence[str], names: Sequence[str], login: Login
 ) -> tuple[_Client, dict[str, Any]]:
     """Return a client of the brokers, and their descriptions of topics.
 
     Args:
         name: the query, for error messages.
         servers: the bootstrap servers.
-        topics: names of the topics.
+        names: the topics.
         login: user, password and certificates.
 
     Raises:
@@ -152,7 +153,7 @@ def describe_topics(
     except KafkaException as error:
         raise login_error(name, error) from None
     client = _Client(name, ", ".join(servers), admin, errors)
-    futures = admin.describe_topics(TopicCollection(list(topics)), request_timeout=TIMEOUT)
+    futures = admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
     return client, {topic: client.result(future, topic) for topic, future in futures.items()}
 
 
@@ -208,75 +209,68 @@ def _last_clause(text: str) -> str:
     return text.rpartition(": ")[2].partition(" (after")[0].strip(" .")
 
 
-def count_waiting(
-    source: SourceConfig,
-    partitions: Mapping[PartitionKey, Partition],
-    progress: Mapping[PartitionKey, PartitionProgress],
-) -> int:
-    """Return how many offsets are not ingested yet, including transaction markers.
+@dataclass(frozen=True)
+class TopicState:
+    """The partitions of a source's topics, in the ledger and at the broker.
 
-    Args:
-        source: the source.
-        partitions: its partitions at the broker.
-        progress: its partitions in the ledger.
-    """
-    if not progress and kafka_settings(source).starting_offsets == "latest":
-        return 0
-    waiting = 0
-    for place, part in partitions.items():
-        before = progress.get(place)
-        waiting += max(part.end - (max(before.next_offset, 0) if before else part.first), 0)
-    return waiting
-
-
-def expected_progress(
-    source: SourceConfig,
-    progress: Mapping[PartitionKey, PartitionProgress],
-    partitions: Mapping[PartitionKey, Partition],
-) -> dict[PartitionKey, PartitionProgress]:
-    """Return the progress of the topics that the source reads.
-
-    New partitions of a known topic start at offset 0.
-    """
-    topics = kafka_settings(source).topics
-    known = {topic for topic, _ in progress}
-    new = {
-        (topic, number): PartitionProgress(source.name, topic, number, now.topic_id, 0, 0, -1, 0)
-        for (topic, number), now in partitions.items()
-        if topic in known
-    }
-    return {**new, **{place: each for place, each in progress.items() if each.topic in topics}}
-
-
-def lost_topics(
-    source: SourceConfig,
-    progress: Mapping[PartitionKey, PartitionProgress],
-    partitions: Mapping[PartitionKey, Partition],
-) -> dict[str, str]:
-    """Return the topics whose next messages are gone, with the reason and the remedy.
-
-    Args:
+    Attributes:
         source: the source.
         progress: its partitions in the ledger.
         partitions: its partitions at the broker.
     """
-    lost: dict[str, str] = {}
-    for place, before in expected_progress(source, progress, partitions).items():
-        if reason := _lost_reason(before, partitions.get(place)):
-            command = f"medallion backfill {source.name} {before.topic}"
-            lost.setdefault(before.topic, f"{reason}. To continue without them: {command}")
-    return lost
 
+    source: SourceConfig
+    progress: Mapping[PartitionKey, PartitionProgress]
+    partitions: Mapping[PartitionKey, Partition]
 
-def refuse_lost(
-    source: SourceConfig,
-    progress: Mapping[PartitionKey, PartitionProgress],
-    partitions: Mapping[PartitionKey, Partition],
-) -> None:
-    """Raise MedallionError if the next messages of a topic are gone; see `lost_topics`."""
-    if lost := lost_topics(source, progress, partitions):
-        reasons = "; ".join(f"topic {topic} {reason}" for topic, reason in lost.items())
-        raise MedallionError(f"bronze.{source.name}: {reasons}.")
+    @classmethod
+    def load(cls, config: Config, source: SourceConfig) -> TopicState:
+        """Read the ledger and ask the broker.
+
+        Raises:
+            MedallionError: the broker does not answer.
+        """
+        progress = topics.read_progress(config.layout, source.name)
+        return cls(source, progress, list_partitions(source, config.login))
+
+    def count_waiting(self) -> int:
+        """Return how many offsets are not ingested yet, including transaction markers."""
+        if not self.progress and kafka_settings(self.source).starting_offsets == "latest":
+            return 0
+        waiting = 0
+        for place, part in self.partitions.items():
+            before = self.progress.get(place)
+            waiting += max(part.end - (max(before.next_offset, 0) if before else part.first), 0)
+        return waiting
+
+    def expected_progress(self) -> dict[PartitionKey, PartitionProgress]:
+        """Return the progress of the topics that the source reads.
+
+        New partitions of a known topic start at offset 0.
+        """
+        name, wanted = self.source.name, kafka_settings(self.source).topics
+        known = {topic for topic, _ in self.progress}
+        new = {
+            (topic, number): PartitionProgress(name, topic, number, now.topic_id, 0, 0, -1, 0)
+            for (topic, number), now in self.partitions.items()
+            if topic in known
+        }
+        return {**new, **{at: each for at, each in self.progress.items() if each.topic in wanted}}
+
+    def lost_topics(self) -> dict[str, str]:
+        """Return the topics whose next messages are gone, with the reason and the remedy."""
+        lost: dict[str, str] = {}
+        for place, before in self.expected_progress().items():
+            if reason := _lost_reason(before, self.partitions.get(place)):
+                command = f"medallion backfill {self.source.name} {before.topic}"
+                lost.setdefault(before.topic, f"{reason}. To continue without them: {command}")
+        return lost
+
+    def refuse_lost(self) -> None:
+        """Raise MedallionError if the next messages of a topic are gone."""
+        if lost := self.lost_topics():
+            reasons = "; ".join(f"topic {topic} {reason}" for topic, reason in lost.items())
+            raise MedallionError(f"bronze.{self.source.name}: {reasons}.")
 
 
 def _lost_reason(before: PartitionProgress, now: Partition | None) -> str | None:

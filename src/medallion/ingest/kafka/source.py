@@ -9,22 +9,21 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, Kafka, SourceConfig
+from medallion.config.model import Kafka
 from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
-from medallion.ingest.schema.evolution import Schema
-from medallion.ingest.source import SparkBatch, stale_ledger_error
+from medallion.ingest.source import SparkBatch, SparkSource, stale_ledger_error
 from medallion.spark import checkpoints
 from medallion.spark.errors import missing_jars
 from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
-from medallion.storage import clock, delta_log, delta_tables
+from medallion.storage import clock, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
-from medallion.storage.text import Reporter, counted
+from medallion.storage.text import counted
 
 _TIMEOUT_SECONDS = 60.0  # for a broker that does not answer within a batch
 _RETRY_SECONDS = 1.0
@@ -42,20 +41,12 @@ _VALUES = {
 }
 
 
-class KafkaSource:
+class KafkaSource(SparkSource):
     """The topics of one source; see `ingest.source.Source`."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: SourceConfig,
-        schema: Schema,
-        report: Reporter,
-    ) -> None:
-        self.spark, self.config, self.name = spark, config, source.name
-        self.settings, self.kafka = source, broker.kafka_settings(source)
-        self._bronze = config.layout.table(f"bronze.{source.name}")
+    def __post_init__(self) -> None:
+        """Start without the ids of the topics, which `poll` asks for."""
+        self.kafka = broker.kafka_settings(self.source)
         self.topic_ids: Mapping[str, str] = {}
 
     def poll(self) -> None:
@@ -64,22 +55,23 @@ class KafkaSource:
         Raises:
             MedallionError: messages are lost, or the broker does not answer.
         """
-        partitions = broker.list_partitions(self.settings, self.config.login)
-        progress = topics.read_progress(self.config.layout, self.name)
-        broker.refuse_lost(self.settings, progress, partitions)
-        is_first_run = not progress and not delta_tables.row_count(self._bronze)
+        state = broker.TopicState.load(self.config, self.source)
+        state.refuse_lost()
+        is_first_run = not state.progress and not delta_tables.row_count(
+            self.config.layout.table(self.name)
+        )
         starts_at_end = is_first_run and self.kafka.starting_offsets == "latest"
         new = []
-        for key, part in partitions.items():
-            before = progress.get(key)
+        for key, part in state.partitions.items():
+            before = state.progress.get(key)
             if before is None or before.is_void:
                 start = part.end if starts_at_end else part.first
                 known = before or PartitionProgress(
-                    self.name, *key, None, start, 0, -1, clock.now_micros()
+                    self.source.name, *key, None, start, 0, -1, clock.now_micros()
                 )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
         topics.write_progress(self.config.layout, new)
-        self.topic_ids = {topic: part.topic_id for (topic, _), part in partitions.items()}
+        self.topic_ids = {topic: part.topic_id for (topic, _), part in state.partitions.items()}
 
     def stream(self) -> DataFrame:
         """Return the stream of messages: `value` (JSON text), and the columns of their origin."""
@@ -94,11 +86,11 @@ class KafkaSource:
             return to_bronze_columns(reader.load(), self.kafka)
         except AnalysisException as error:
             if missing := missing_jars(error):
-                raise MedallionError(f"bronze.{self.name}: {missing}") from None
+                raise MedallionError(f"{self.name}: {missing}") from None
             raise
 
     def _next_offsets(self) -> dict[PartitionKey, int]:
-        progress = topics.read_progress(self.config.layout, self.name).values()
+        progress = topics.read_progress(self.config.layout, self.source.name).values()
         return {
             each.partition_key: each.next_offset
             for each in progress
@@ -128,13 +120,13 @@ class KafkaSource:
     @property
     def last_in_ledger(self) -> int:
         """The last batch in the ledger; -1 if none."""
-        progress = topics.read_progress(self.config.layout, self.name).values()
+        progress = topics.read_progress(self.config.layout, self.source.name).values()
         return max((each.batch for each in progress), default=-1)
 
     @property
     def rows_in_ledger(self) -> int:
         """The number of ingested messages."""
-        return topics.ingested_rows(self.config.layout, self.name)
+        return topics.ingested_rows(self.config.layout, self.source.name)
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the checkpoint has exactly the configured topics.
@@ -159,16 +151,9 @@ class KafkaSource:
         """Return no messages: the schema is inferred from the first batch."""
         return MessageBatch(self, -1, None)
 
-    def count_rows(self, number: int) -> int:
-        """Return the rows of a batch in bronze: its messages may be gone at the broker."""
-        return delta_log.rows_by_transaction(self._bronze, None, number).get(number, 0)
-
-    def release(self, number: int) -> None:
-        """Do nothing: the broker decides how long messages are kept."""
-
     def end_offsets(self, number: int) -> dict[PartitionKey, int]:
         """Return each partition's offset after a batch by the checkpoint; empty if unknown."""
-        checkpoint = self.config.layout.checkpoint(f"bronze.{self.name}")
+        checkpoint = self.config.layout.checkpoint(self.name)
         try:
             documents: Any = checkpoints.source_offsets(checkpoint, number)
         except MedallionError:
@@ -225,8 +210,8 @@ class MessageBatch(SparkBatch):
 
     def record_in_ledger(self, version: int | None) -> None:
         """Record in the ledger how far each partition is ingested."""
-        layout, name = self._source.config.layout, self._source.name
-        counts = _count_by_partition(layout.table(f"bronze.{name}"), version)
+        layout, name = self._source.config.layout, self._source.source.name
+        counts = _count_by_partition(layout.table(self._source.name), version)
         ends = self._source.end_offsets(self._number)
         known = topics.read_progress(layout, name)
         changed = [
@@ -258,12 +243,12 @@ class MessageBatch(SparkBatch):
         if before is None:
             first = counts.first if counts.rows else end
             before = PartitionProgress(
-                self._source.name, topic, partition, None, first, 0, batch=-1, committed_at=0
+                self._source.source.name, topic, partition, None, first, 0, -1, committed_at=0
             )
         elif before.batch >= self._number:
             return None
         if counts.rows and counts.first < before.next_offset:
-            raise stale_ledger_error(f"bronze.{self._source.name}")
+            raise stale_ledger_error(self._source.name)
         return replace(
             before,
             topic_id=self._source.topic_ids.get(topic, before.topic_id),

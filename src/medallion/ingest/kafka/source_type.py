@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.kafka import broker
-from medallion.ingest.kafka.broker import Partition
+from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import pending_work, topics
-from medallion.state.topics import PartitionKey, PartitionProgress
+from medallion.state.topics import PartitionProgress
 from medallion.storage import clock
 from medallion.storage.text import counted
 
@@ -25,18 +24,9 @@ def _open(*arguments: Any) -> Source:
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    progress = topics.read_progress(config.layout, source.name)
-    partitions = _list_partitions(config, source, progress)
-    return Backlog(messages=broker.count_waiting(source, partitions, progress))
-
-
-def _list_partitions(
-    config: Config, source: SourceConfig, progress: Mapping[PartitionKey, PartitionProgress]
-) -> dict[PartitionKey, Partition]:
-    """Return the broker's partitions; raise MedallionError if messages are lost."""
-    partitions = broker.list_partitions(source, config.login)
-    broker.refuse_lost(source, progress, partitions)
-    return partitions
+    state = TopicState.load(config, source)
+    state.refuse_lost()
+    return Backlog(messages=state.count_waiting())
 
 
 def _scan(config: Config, source: SourceConfig) -> SourceScan:
@@ -45,13 +35,13 @@ def _scan(config: Config, source: SourceConfig) -> SourceScan:
     Raises:
         MedallionError: the broker does not answer, or messages are lost.
     """
-    progress = topics.read_progress(config.layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         return SourceScan(has_work=True)  # bronze repairs the ledger, or raises
-    partitions = _list_partitions(config, source, progress)
+    state = TopicState.load(config, source)
+    state.refuse_lost()
     # Bronze records where an empty new partition starts, too.
-    is_new = not partitions.keys() <= progress.keys()
-    return SourceScan(is_new or broker.count_waiting(source, partitions, progress) > 0)
+    is_new = not state.partitions.keys() <= state.progress.keys()
+    return SourceScan(is_new or state.count_waiting() > 0)
 
 
 def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
@@ -96,21 +86,19 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     kafka, layout = broker.kafka_settings(source), config.layout
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
-    progress = topics.read_progress(layout, source.name)
     if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
         raise UsageError(
             f"bronze.{source.name} has rows that its ledger, ops.topics, lacks: run medallion run "
             "bronze first, which records them."
         )
-    partitions = broker.list_partitions(source, config.login)
-    if topic not in broker.lost_topics(source, progress, partitions):
+    state = TopicState.load(config, source)
+    if topic not in state.lost_topics():
         raise UsageError(
             f"topic {topic} has lost no messages: bronze reads it from where it stopped."
         )
-    last = max(each.batch for each in progress.values())
-    expected = broker.expected_progress(source, progress, partitions).values()
-    known = [each for each in expected if each.topic == topic]
-    moved = [_move_to_available(each, partitions.get(each.partition_key)) for each in known]
+    last = max(each.batch for each in state.progress.values())
+    known = [each for each in state.expected_progress().values() if each.topic == topic]
+    moved = [_move_to_available(each, state.partitions.get(each.partition_key)) for each in known]
     # The checkpoint goes first: if the process dies here, the next run refuses again. In the
     # other order Spark would resume from the checkpoint, and skip messages.
     checkpoints.start_generation(layout, f"bronze.{source.name}")
@@ -134,11 +122,4 @@ def _move_to_available(before: PartitionProgress, now: Partition | None) -> Part
     return replace(before, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)
 
 
-KAFKA_SOURCE = SourceType(
-    open=_open,
-    backlog=_backlog,
-    scan=_scan,
-    rows_in_ledger=_rows_in_ledger,
-    losses=_losses,
-    verify=_verify,
-)
+KAFKA_SOURCE = SourceType(_open, _backlog, _scan, _rows_in_ledger, _losses, _verify)

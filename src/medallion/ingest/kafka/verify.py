@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError
 from medallion.ingest.kafka import broker
-from medallion.ingest.kafka.broker import Partition
+from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.source import Verification
 from medallion.state import erasures, topics
-from medallion.state.topics import PartitionKey, PartitionProgress
+from medallion.state.topics import PartitionProgress
 from medallion.storage import delta_tables
 from medallion.storage.text import counted
 
@@ -24,143 +24,140 @@ _CHUNK_SIZE = 1_000_000  # offsets that are compared at once
 
 def verify_messages(config: Config, source: SourceConfig) -> Verification:
     """Compare bronze with its ledger, and with the messages that the broker still has."""
-    result = Verification()
-    progress = topics.read_progress(config.layout, source.name)
-    _compare_ledger(config, source, progress, result)
+    verifier = _Verifier(config, source)
+    verifier.compare_ledger()
     try:
-        partitions = broker.list_partitions(source, config.login)
-        lost = broker.lost_topics(source, progress, partitions)
-        for topic, reason in lost.items():
-            result.notes.append(f"{source.name}: topic {topic} {reason}: not verified.")
-        for place, before in progress.items():
+        verifier.compare_topics()
+    except MedallionError as error:
+        verifier.result.notes.append(f"{source.name}: not verified: {error}")
+    return verifier.result
+
+
+class _Verifier:
+    """The comparison of one source's table with its ledger and its topics."""
+
+    def __init__(self, config: Config, source: SourceConfig) -> None:
+        self._config, self._source, self._name = config, source, source.name
+        self._progress = topics.read_progress(config.layout, source.name)
+        self.result = Verification()
+
+    def compare_ledger(self) -> None:
+        """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
+        rows_by_partition = self._select_bronze("count(*)", "group by 1, 2")
+        in_bronze = Counter({(topic, int(part)): int(n) for topic, part, n in rows_by_partition})
+        for place in {**self._progress, **in_bronze}:
+            rows = self._progress[place].rows if place in self._progress else 0
+            if rows != in_bronze[place]:
+                self.result.findings.append(
+                    f"{self._name}: of topic {place[0]}, partition {place[1]}, the ledger has "
+                    f"{counted(rows, 'row')} and bronze {in_bronze[place]:,}."
+                )
+        recreated = [t for t in self._progress.values() if t.made_anew]
+        names = ", ".join(f"'{each.topic}/{each.partition}'" for each in recreated)
+        once = f"where _topic || '/' || _partition not in ({names})" if recreated else ""
+        repeated = f"{once} group by 1, 2, 3 having count(*) > 1 limit 20"
+        self.result.findings += [
+            f"{self._name}: bronze has offset {offset:,} of topic {topic}, partition {part}, more "
+            "than once."
+            for topic, part, offset in self._select_bronze("_offset", repeated)
+        ]
+
+    def compare_topics(self) -> None:
+        """Compare bronze with the broker's messages; note the topics that cannot be compared.
+
+        Raises:
+            MedallionError: the broker does not answer, or sends no more messages.
+        """
+        state = TopicState.load(self._config, self._source)
+        lost = state.lost_topics()
+        reasons, comparable = dict(lost), []
+        for place, before in self._progress.items():
             if before.topic in lost:
                 continue
-            if place not in partitions:
-                reason = "is no longer read, or does not exist"
+            if place not in state.partitions:
+                reasons[before.topic] = "is no longer read, or does not exist"
             elif before.made_anew:
                 reason = "was recreated, and its rows cannot be distinguished from older ones"
+                reasons[before.topic] = reason
             else:
-                _compare_messages(config, source, before, partitions[place], result)
-                continue
-            note = f"{source.name}: topic {before.topic} {reason}: not verified."
-            if note not in result.notes:  # another partition of it may have the same
-                result.notes.append(note)
-    except MedallionError as error:
-        result.notes.append(f"{source.name}: not verified: {error}")
-    return result
+                comparable.append((before, state.partitions[place]))
+        self.result.notes += [
+            f"{self._name}: topic {topic} {reason}: not verified."
+            for topic, reason in reasons.items()
+        ]
+        for before, partition in comparable:
+            self._compare_messages(before, partition)
 
+    def _select_bronze(self, columns: str, clauses: str) -> list[tuple[Any, ...]]:
+        table = self._config.layout.table(f"bronze.{self._name}")
+        return delta_tables.select_rows(table, f"_topic, _partition, {columns}", clauses)
 
-def _compare_ledger(
-    config: Config,
-    source: SourceConfig,
-    progress: dict[PartitionKey, PartitionProgress],
-    result: Verification,
-) -> None:
-    """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
-    in_bronze = Counter(
-        {
-            (topic, int(part)): int(rows)
-            for topic, part, rows in _select_bronze(config, source, "count(*)", "group by 1, 2")
+    def _compare_messages(self, before: PartitionProgress, partition: Partition) -> None:
+        """Report the ingested messages that the broker has and bronze lacks, except erased ones."""
+        place = f"{before.topic}/{before.partition}"
+        erased = erasures.erased_rows(self._config.layout, self._name, place)
+        where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
+        first = max(partition.first, before.first_offset)
+        for offsets, between in self._read_offsets(before, first):
+            rows = self._select_bronze("_offset", f"{where} and _offset between {between}")
+            lost = offsets - {row[2] for row in rows}
+            erased -= len(lost)
+            if lost and erased < 0:
+                self.result.findings.append(
+                    f"{self._name}: bronze lacks {counted(len(lost), 'message')} of topic "
+                    f"{before.topic}, partition {before.partition}; the first is offset "
+                    f"{min(lost):,}."
+                )
+
+    def _read_offsets(
+        self, before: PartitionProgress, first: int
+    ) -> Iterator[tuple[set[int], str]]:
+        """Yield the broker's offsets from `first` up to the ledger's next offset, in chunks.
+
+        Yields:
+            The offsets, and as SQL the range that contains no other messages.
+
+        Raises:
+            MedallionError: the messages do not arrive.
+        """
+        consumer = self._consumer()
+        offsets: set[int] = set()
+        start = first
+        try:
+            consumer.assign([TopicPartition(before.topic, before.partition, first)])
+            while first < before.next_offset:
+                message = consumer.poll(_TIMEOUT_SECONDS)
+                error = message.error() if message else None
+                if error and error.code() == KafkaError._PARTITION_EOF:
+                    break
+                if message is None or error:
+                    reason = error.str() if error else f"none for {_TIMEOUT_SECONDS:.0f} seconds"
+                    raise MedallionError(
+                        f"topic {before.topic}, partition {before.partition}: no more messages: "
+                        f"{reason}."
+                    )
+                first = (message.offset() or 0) + 1
+                if first > before.next_offset:
+                    break
+                offsets.add(first - 1)
+                if len(offsets) == _CHUNK_SIZE:
+                    yield offsets, f"{start} and {first - 1}"
+                    offsets, start = set(), first
+        finally:
+            consumer.close()
+        yield offsets, f"{start} and {before.next_offset - 1}"
+
+    def _consumer(self) -> Consumer:
+        servers = broker.kafka_settings(self._source).servers
+        settings = {
+            **broker.client_settings(servers, self._config.login),
+            "group.id": "medallion-audit",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",  # if the broker removes messages in the meantime
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,  # transaction markers are not messages
         }
-    )
-    for place in {**progress, **in_bronze}:
-        rows = progress[place].rows if place in progress else 0
-        if rows != in_bronze[place]:
-            result.findings.append(
-                f"{source.name}: of topic {place[0]}, partition {place[1]}, the ledger has "
-                f"{counted(rows, 'row')} and bronze {in_bronze[place]:,}."
-            )
-    recreated = [f"'{t.topic}/{t.partition}'" for t in progress.values() if t.made_anew]
-    once = f"where _topic || '/' || _partition not in ({', '.join(recreated)})" if recreated else ""
-    repeated = f"{once} group by 1, 2, 3 having count(*) > 1 limit 20"
-    result.findings += [
-        f"{source.name}: bronze has offset {offset:,} of topic {topic}, partition {part}, more "
-        "than once."
-        for topic, part, offset in _select_bronze(config, source, "_offset", repeated)
-    ]
-
-
-def _select_bronze(
-    config: Config, source: SourceConfig, columns: str, clauses: str
-) -> list[tuple[Any, ...]]:
-    table = config.layout.table(f"bronze.{source.name}")
-    return delta_tables.select_rows(table, f"_topic, _partition, {columns}", clauses)
-
-
-def _compare_messages(
-    config: Config,
-    source: SourceConfig,
-    before: PartitionProgress,
-    partition: Partition,
-    result: Verification,
-) -> None:
-    """Report the ingested messages that the broker has and bronze lacks, except erased ones."""
-    place = f"{before.topic}/{before.partition}"
-    erased = erasures.erased_rows(config.layout, source.name, place)
-    where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
-    first = max(partition.first, before.first_offset)
-    for offsets, between in _read_offsets(config, source, before, first):
-        rows = _select_bronze(config, source, "_offset", f"{where} and _offset between {between}")
-        lost = offsets - {row[2] for row in rows}
-        erased -= len(lost)
-        if lost and erased < 0:
-            result.findings.append(
-                f"{source.name}: bronze lacks {counted(len(lost), 'message')} of topic "
-                f"{before.topic}, partition {before.partition}; the first is offset {min(lost):,}."
-            )
-
-
-def _read_offsets(
-    config: Config, source: SourceConfig, before: PartitionProgress, first: int
-) -> Iterator[tuple[set[int], str]]:
-    """Yield the broker's offsets from `first` up to the ledger's next offset, in chunks.
-
-    Yields:
-        The offsets, and as SQL the range that contains no other messages.
-
-    Raises:
-        MedallionError: the messages do not arrive.
-    """
-    consumer = _consumer(config, source)
-    offsets: set[int] = set()
-    start = first
-    try:
-        consumer.assign([TopicPartition(before.topic, before.partition, first)])
-        while first < before.next_offset:
-            message = consumer.poll(_TIMEOUT_SECONDS)
-            error = message.error() if message else None
-            if error and error.code() == KafkaError._PARTITION_EOF:
-                break
-            if message is None or error:
-                reason = (
-                    error.str() if error else f"none arrived for {_TIMEOUT_SECONDS:.0f} seconds"
-                )
-                raise MedallionError(
-                    f"topic {before.topic}, partition {before.partition}: no more messages: "
-                    f"{reason}."
-                )
-            first = (message.offset() or 0) + 1
-            if first > before.next_offset:
-                break
-            offsets.add(first - 1)
-            if len(offsets) == _CHUNK_SIZE:
-                yield offsets, f"{start} and {first - 1}"
-                offsets, start = set(), first
-    finally:
-        consumer.close()
-    yield offsets, f"{start} and {before.next_offset - 1}"
-
-
-def _consumer(config: Config, source: SourceConfig) -> Consumer:
-    settings = {
-        **broker.client_settings(broker.kafka_settings(source).servers, config.login),
-        "group.id": "medallion-audit",
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",  # if the broker removes messages in the meantime
-        "isolation.level": "read_committed",
-        "enable.partition.eof": True,  # transaction markers are not messages
-    }
-    try:
-        return Consumer(settings)
-    except KafkaException as error:
-        raise broker.login_error(f"bronze.{source.name}", error) from None
+        try:
+            return Consumer(settings)
+        except KafkaException as error:
+            raise broker.login_error(f"bronze.{self._name}", error) from None

@@ -12,12 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.json_text import (
-    IS_VALID_TEXT,
-    parsed_field,
-    parsed_struct,
-    string_literal,
-)
+from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.ingest.parsing.times import (
     MICROSECONDS,
@@ -30,6 +25,7 @@ from medallion.ingest.parsing.times import (
     times_as_strings,
     values_fit,
 )
+from medallion.storage.table_specs import string_literal
 
 # Columns of the result: see `fast_path`.
 IS_SAME = "_is_same"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import reduce
 
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.table_specs import quote_identifier, string_literal
 
 # RFC 8259 only: other readers refuse Spark's extensions.
 _STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
@@ -100,12 +100,6 @@ def parsed_field(name: str, struct: str = "_parsed") -> str:
 def string_array(strings: Iterable[str]) -> str:
     """Return SQL for an array of strings."""
     return f"array({', '.join(map(string_literal, strings))})"
-
-
-def string_literal(text: str) -> str:
-    """Return SQL for a string."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def parsed_struct(columns: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ field within a struct, or within the items of an array, `{"at.zip_code": "zip co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import types as T
@@ -36,6 +36,31 @@ def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[st
     }
 
 
+def _with_fields(
+    dtype: T.DataType, path: str, changed: Callable[[str, T.StructField], T.StructField]
+) -> T.DataType:
+    """Return a type whose fields, at every depth, are changed.
+
+    Args:
+        dtype: the type.
+        path: its path; empty for a table.
+        changed: returns the new field, given the path of a field.
+    """
+    match dtype:
+        case T.StructType():
+            fields = []
+            for each in dtype:
+                inner = f"{path}.{each.name}" if path else each.name
+                inner_type = _with_fields(each.dataType, inner, changed)
+                fields.append(changed(inner, T.StructField(each.name, inner_type)))
+            return T.StructType(fields)
+        case T.ArrayType():
+            return T.ArrayType(_with_fields(dtype.elementType, path, changed))
+        case T.MapType():
+            return T.MapType(dtype.keyType, _with_fields(dtype.valueType, path, changed))
+    return dtype
+
+
 def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> T.DataType:
     """Return a type with the original names of its fields.
 
@@ -44,19 +69,19 @@ def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> 
         names: the original names by path.
         path: the path of the type.
     """
-    match dtype:
-        case T.StructType():
-            fields = []
-            for each in dtype:
-                inner = f"{path}.{each.name}"
-                inner_type = with_field_names(each.dataType, names, inner)
-                fields.append(T.StructField(names.get(inner, each.name), inner_type))
-            return T.StructType(fields)
-        case T.ArrayType():
-            return T.ArrayType(with_field_names(dtype.elementType, names, path))
-        case T.MapType():
-            return T.MapType(dtype.keyType, with_field_names(dtype.valueType, names, path))
-    return dtype
+    return _with_fields(
+        dtype, path, lambda at, each: T.StructField(names.get(at, each.name), each.dataType)
+    )
+
+
+def with_comments(table: T.DataType, names: Mapping[str, str]) -> T.DataType:
+    """Return a table's type whose fields have their original name as comment, if it differs."""
+
+    def with_comment(path: str, each: T.StructField) -> T.StructField:
+        comment = {"comment": names[path]} if path in names else {}
+        return T.StructField(each.name, each.dataType, metadata=comment)
+
+    return _with_fields(table, "", with_comment)
 
 
 def field_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:
@@ -83,33 +108,6 @@ def rename_fields(value: str, dtype: str, wanted: str) -> str:
     """
     is_renamed = dtype != wanted and "struct<" in wanted
     return f"cast({value} as {wanted})" if is_renamed else value
-
-
-def with_comments(dtype: T.StructType, names: Mapping[str, str], path: str = "") -> T.StructType:
-    """Return a struct whose fields have their original name as comment, if it differs."""
-    return T.StructType(
-        [
-            T.StructField(
-                each.name,
-                _commented(each.dataType, names, f"{path}{each.name}"),
-                metadata={"comment": names[f"{path}{each.name}"]}
-                if f"{path}{each.name}" in names
-                else {},
-            )
-            for each in dtype
-        ]
-    )
-
-
-def _commented(dtype: T.DataType, names: Mapping[str, str], path: str) -> T.DataType:
-    match dtype:
-        case T.StructType():
-            return with_comments(dtype, names, f"{path}.")
-        case T.ArrayType():
-            return T.ArrayType(_commented(dtype.elementType, names, path))
-        case T.MapType():
-            return T.MapType(dtype.keyType, _commented(dtype.valueType, names, path))
-    return dtype
 
 
 @dataclass

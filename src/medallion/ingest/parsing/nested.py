@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.json_text import json_field, string_array, string_literal
+from medallion.ingest.parsing.json_text import json_field, string_array
 from medallion.ingest.parsing.times import is_not_date, is_not_timestamp
-from medallion.storage.table_specs import quote_identifier
+from medallion.storage.table_specs import quote_identifier, string_literal
 
 
 def is_nested_type(dtype: str) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.json_text import string_array, string_literal, with_variables
+from medallion.ingest.parsing.json_text import string_array, with_variables
 from medallion.ingest.parsing.names import field_path, rename_fields, with_field_names
 from medallion.spark.plans import type_ddl
-from medallion.storage.table_specs import RESCUED, quote_identifier
+from medallion.storage.table_specs import RESCUED, quote_identifier, string_literal
 
 _FIELDS = "array<struct<path: array<string>, example: string>>"
 _NO_FIELDS = f"cast(array() as {_FIELDS})"

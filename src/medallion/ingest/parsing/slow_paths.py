@@ -21,7 +21,6 @@ from medallion.ingest.parsing.json_text import (
     parsed_struct,
     sealed_values,
     string_array,
-    string_literal,
     with_variables,
 )
 from medallion.ingest.parsing.nested import (
@@ -45,7 +44,13 @@ from medallion.ingest.parsing.times import (
     timestamp_from_format,
     values_fit,
 )
-from medallion.storage.table_specs import CORRUPT, RESCUED, quote_identifier, struct_sql
+from medallion.storage.table_specs import (
+    CORRUPT,
+    RESCUED,
+    quote_identifier,
+    string_literal,
+    struct_sql,
+)
 
 _REAL = ("double", "float")
 # Spark's parser refuses these tokens, which Python's json module writes. The pattern skips strings.

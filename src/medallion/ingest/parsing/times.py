@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import cache
 
-from medallion.ingest.parsing.json_text import json_field, parsed_field, string_literal
-from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier
+from medallion.ingest.parsing.json_text import json_field, parsed_field
+from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier, string_literal
 from medallion.storage.text import reject_nan
 
 TIME_TYPES = ("timestamp", "date")

@@ -16,25 +16,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.json_text import string_literal
+from medallion.ingest.parsing import times
 from medallion.ingest.parsing.names import rename_fields
-from medallion.ingest.parsing.times import (
-    date_from_string,
-    full_time,
-    full_times_json,
-    is_in_time_range,
-    is_time_format,
-    timestamp_from_format,
-    timestamp_from_seconds,
-    timestamp_from_string,
-)
-from medallion.spark.plans import inner_types, type_ddl
+from medallion.spark.plans import contains_type, inner_types, type_ddl
 from medallion.storage.table_specs import (
     CORRUPT,
     FULL_TIMES,
     INGESTED_AT,
     RESCUED,
     quote_identifier,
+    string_literal,
 )
 
 # Prefix of the columns of rows before `parse_typed_rows`; see `column_name`.
@@ -123,15 +114,15 @@ def parse_typed_rows(
         value = quote_identifier(column.column)
         if fold_case(column.name) in wanted:
             name = wanted[fold_case(column.name)]
-            if is_time_format(dtypes[name]):
+            if times.is_time_format(dtypes[name]):
                 fitting, misfit = _fit_format(value, column.read, dtypes[name])
             else:
                 fitting, misfit = _fit(value, column.read, T.DataType.fromDDL(dtypes[name]))
             fitting = f"case when ({misfit}) is not true then {fitting} end"
             values[name].append(rename_fields(fitting, dtypes[name], schema[name]))
             if dtypes[name] == "timestamp_nanos" and FULL_TIMES in schema:
-                full = {name: full_time(f"cast({value} as string)", "timestamp_nanos")}
-                values[FULL_TIMES].append(full_times_json(full))
+                full = {name: times.full_time(f"cast({value} as string)", "timestamp_nanos")}
+                values[FULL_TIMES].append(times.full_times_json(full))
         else:
             misfit = f"{value} is not null"
         if misfit != _NEVER:
@@ -188,7 +179,7 @@ def _fit_format(value: str, own: T.DataType, dtype: str) -> tuple[str, str]:
     """Return the results of `_fit` for a time format, which is for numbers and strings."""
     if not isinstance(own, T.NumericType | T.StringType):
         return _fit(value, own, T.TimestampType())
-    fitting = timestamp_from_format(f"cast({value} as string)", dtype)
+    fitting = times.timestamp_from_format(f"cast({value} as string)", dtype)
     return fitting, f"{value} is not null and {fitting} is null"
 
 
@@ -217,15 +208,14 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
         case _, T.StringType():
             return _as_string(value, own), _is_invalid(value, own, depth)
         case T.StringType(), T.TimestampType():
-            fitting = timestamp_from_string(value)
+            fitting = times.timestamp_from_string(value)
         case T.StringType(), T.DateType():
-            fitting = date_from_string(value)
+            fitting = times.date_from_string(value)
         case T.DateType(), T.TimestampType():
-            fitting = (
-                f"case when {is_in_time_range(value, 'date')} then cast({value} as timestamp) end"
-            )
+            is_within = times.is_in_time_range(value, "date")
+            fitting = f"case when {is_within} then cast({value} as timestamp) end"
         case T.IntegralType(), T.TimestampType():
-            fitting = timestamp_from_seconds(value)
+            fitting = times.timestamp_from_seconds(value)
     if fitting is None:
         return _null(type_ddl(wanted)), f"{value} is not null"
     return fitting, f"{value} is not null and {fitting} is null"
@@ -262,9 +252,9 @@ def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
         case T.StringType():
             return f"not is_valid_utf8({value})"
         case T.TimestampType():
-            return f"not {is_in_time_range(value, 'timestamp')}"
+            return f"not {times.is_in_time_range(value, 'timestamp')}"
         case T.DateType():
-            return f"not {is_in_time_range(value, 'date')}"
+            return f"not {times.is_in_time_range(value, 'date')}"
         case T.StructType():
             inner = ((f"{value}.{quote_identifier(field.name)}", field.dataType) for field in dtype)
             return _or([_is_invalid(*each, depth) for each in inner])
@@ -289,7 +279,7 @@ def _for_json(value: str, dtype: T.DataType, depth: int = 0) -> str:
     """
     if _has_unsupported_keys(dtype):
         return f"cast({value} as string)"
-    if not _has_strings(dtype):
+    if not contains_type(dtype, T.StringType):
         return value
     item = f"x{depth}"
     match dtype:
@@ -307,10 +297,6 @@ def _for_json(value: str, dtype: T.DataType, depth: int = 0) -> str:
             inner = _for_json(item, dtype.valueType, depth + 1)
             return f"transform_values({value}, (k{depth}, {item}) -> {inner})"
     return f"if(is_valid_utf8({value}), {value}, decode(cast({value} as binary), 'ISO-8859-1'))"
-
-
-def _has_strings(dtype: T.DataType) -> bool:
-    return isinstance(dtype, T.StringType) or any(map(_has_strings, inner_types(dtype)))
 
 
 def _has_unsupported_keys(dtype: T.DataType) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
@@ -85,19 +84,6 @@ def select_columns(
     room = max(MAX_COLUMNS - len(before), len(set(first)))
     selected = set(list(dict.fromkeys([*first, *valid]))[:room])
     return {name: columns[name] for key, name in valid.items() if key in selected}
-
-
-def spell_as_columns(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
-    """Return the names of a record's fields, spelled like the columns.
-
-    A field keeps its name if the record has another one that differs only in case.
-    """
-    spelled = {fold_case(column): column for column in columns}
-    count = Counter(map(fold_case, fields))
-    return [
-        spelled.get(fold_case(name), name) if count[fold_case(name)] == 1 else name
-        for name in fields
-    ]
 
 
 @dataclass(frozen=True)

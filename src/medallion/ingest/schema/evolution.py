@@ -34,17 +34,7 @@ from medallion.ingest.schema.inference import InferredSchema, infer_schema, infe
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import (
-    FULL_TIMES,
-    OFFSET,
-    PARTITION,
-    RESCUED,
-    SOURCE_FILE,
-    TOPIC,
-    bronze_columns,
-    column_name,
-    quote_identifier,
-)
+from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns, quote_identifier
 from medallion.storage.text import counted
 
 _MAX_NAMES, _MAX_NAME = 10, 100  # names in a message, and characters of each
@@ -144,9 +134,7 @@ class Schema:
         """
         columns = bronze_columns(self.columns, self._source.origin_columns)
         ddl = ", ".join(f"{quote_identifier(name)} {dtype}" for name, dtype in columns.items())
-        table = T.DataType.fromDDL(ddl)
-        assert isinstance(table, T.StructType)
-        return with_comments(table, self.names).json()
+        return with_comments(T.DataType.fromDDL(ddl), self.names).json()
 
     @property
     def fields(self) -> dict[str, str]:
@@ -180,7 +168,7 @@ class Schema:
             self._add(columns, f"inferred from {basis} of {sample}", namer.names)
         inferred.invalid.update(_collision_reasons(namer))
         known, hints = (set(field_types(some, namer.names)) for some in (columns, self._hints))
-        return inference_notes(inferred, known, hints, lambda row: _origin_of(lines[row - 1], rows))
+        return inference_notes(inferred, known, hints)
 
     @property
     def partition_types(self) -> dict[str, str]:
@@ -341,13 +329,10 @@ class Schema:
             rows: the rows of a batch, parsed by the current columns.
             fields: the rescued fields.
         """
-        unnamed = {fold_case(name): name for name in self._unnamed_columns()}
-        names: dict[str, str] = {}
-        for field_name in fields:
-            column = unnamed.get(fold_case(column_name(field_name)))
-            if column and column not in names and column_name(field_name) != field_name:
-                names[column] = field_name
-        return {c: n for c, n in names.items() if not self._has_values(rows, c)}
+        namer = ColumnNamer(dict(self.names), self._unnamed_columns())
+        namer.columns(fields, self.columns)
+        new = {c: n for c, n in namer.names.items() if c in self.columns and c not in self.names}
+        return {c: n for c, n in new.items() if not self._has_values(rows, c)}
 
     def _has_values(self, rows: DataFrame, column: str) -> bool:
         in_table = column in source_columns(self._table, self._source.origin_columns)
@@ -398,15 +383,10 @@ class Schema:
 
     def new_field_names(self, rows: DataFrame) -> list[str]:
         """Return the first 10 names, sorted, of rescued fields that are new or have new fields."""
-        flat = [name for name, dtype in self.fields.items() if not is_nested_type(dtype)]
-        keys = F.explode(F.expr(f"json_object_keys({RESCUED})"))
-        new = (
-            rows.where(self.growth_condition())
-            .select(keys.alias("key"))
-            .where(~F.col("key").isin(flat))
-        )
-        named = new.select(F.left("key", F.lit(_MAX_NAME)).alias("key")).distinct()
-        return [row.key for row in named.orderBy("key").limit(_MAX_NAMES).collect()]
+        rescued = collect_sample(rows.where(self.growth_condition()), RESCUED)
+        flat = {name for name, dtype in self.fields.items() if not is_nested_type(dtype)}
+        new = {name for row in rescued for name in json.loads(row) if name not in flat}
+        return sorted(name[:_MAX_NAME] for name in new)[:_MAX_NAMES]
 
     def _select_columns(self, columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
         named = {path[0] for path in self._named}
@@ -449,15 +429,6 @@ def collect_sample(rows: DataFrame, column: str, max_bytes: int = _MAX_BYTES) ->
         return []
     chosen = numbered.where(F.col("number") <= fit[-1]).select("text").limit(len(fit))
     return [row.text for row in chosen.collect()]
-
-
-def _origin_of(line: str, rows: DataFrame) -> str:
-    """Return the origin of the first row with this line: `file na/1.json`."""
-    names = [name for name in (SOURCE_FILE, TOPIC, PARTITION, OFFSET) if name in rows.columns]
-    row = rows.where(F.col("value") == line).select(*names).first()
-    labels = {SOURCE_FILE: "file"}
-    values = row.asDict() if row else {}
-    return ", ".join(f"{labels.get(n, n.strip('_'))} {value}" for n, value in values.items())
 
 
 def source_columns(bronze: StoragePath, origin: Mapping[str, str]) -> dict[str, str]:

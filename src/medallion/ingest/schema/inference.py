@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import types as T
@@ -114,8 +116,8 @@ class _Rows:
 
     __slots__ = ("count", "example", "first", "last")
 
-    def __init__(self, row: int, example: Any, count: int = 1) -> None:
-        self.count, self.first, self.last, self.example = count, row, row, example
+    def __init__(self, row: int, example: Any) -> None:
+        self.count, self.first, self.last, self.example = 1, row, row, example
 
     def add(self, row: int) -> None:
         if row != self.last:  # an array has several values in one row
@@ -123,7 +125,7 @@ class _Rows:
 
 
 class _Fields:
-    """The fields of objects, in the order of their first appearance."""
+    """The fields of objects, in the order of their first appearance; case does not matter."""
 
     __slots__ = ("_values",)
 
@@ -133,29 +135,16 @@ class _Fields:
     def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
         """Add an object at a nesting level of a row."""
         for name, value in row.items():
-            values = self._values.get(name)
+            values = self._values.get(_folded(name))
             if values is None:
-                values = self._values[name] = _Values()
+                values = self._values[_folded(name)] = _Values()
+            values.spellings[name] += value is not None
             values.add(value, level, number)
 
-    def merge(self, other: _Fields) -> None:
-        """Add the values of other fields."""
-        for name, values in other._values.items():
-            self._values.setdefault(name, _Values()).merge(values)
-
     def by_name(self) -> Iterator[tuple[str, _Values]]:
-        """Yield each field once, in its most frequent spelling; case does not matter."""
-        spellings: dict[str, list[str]] = {}
-        for name in self._values:
-            spellings.setdefault(_folded(name), []).append(name)
-        for names in spellings.values():
-            name = max(names, key=lambda name: self._values[name].rows)
-            values = self._values[name]
-            if len(names) > 1:
-                values = _Values()
-                for each in names:
-                    values.merge(self._values[each])
-            yield name, values
+        """Yield each field once, in its most frequent spelling."""
+        for values in self._values.values():
+            yield max(values.spellings, key=values.spellings.__getitem__), values
 
 
 class _Values:
@@ -163,10 +152,11 @@ class _Values:
 
     __slots__ = (
         *("_fields", "_has_fractions", "_is_exact", "_is_long", "_items", "_last", "_types"),
-        "rows",
+        *("rows", "spellings"),
     )
 
     def __init__(self) -> None:
+        self.spellings: Counter[str] = Counter()
         self._types: dict[type[T.DataType], _Rows] = {}
         self.rows, self._last = 0, 0  # rows with a value that is not null; the last of them
         # Numbers: whether any has a fraction; whether a long, or a double, holds all exactly.
@@ -215,22 +205,6 @@ class _Values:
         for item in value:
             self._items.add(item, level + 1, row)
         return T.ArrayType
-
-    def merge(self, other: _Values) -> None:
-        """Add the values of another field."""
-        for dtype, rows in other._types.items():
-            own = self._types.get(dtype)
-            first = min((rows, own or rows), key=lambda each: each.first)
-            count = rows.count + (own.count if own else 0)
-            self._types[dtype] = _Rows(first.first, first.example, count)
-        self.rows += other.rows
-        self._has_fractions |= other._has_fractions
-        self._is_long &= other._is_long
-        self._is_exact &= other._is_exact
-        if other._items:
-            self._items = self._items or _Values()
-            self._items.merge(other._items)
-        self._fields.merge(other._fields)
 
     def type_of(self, path: str, odd: list[OddValues]) -> T.DataType | None:
         """Return the type of the values, and add notes on those that do not fit it to `odd`.
@@ -296,10 +270,7 @@ _MAX_SHOWN = 60  # characters of a value
 
 
 def inference_notes(
-    inferred: InferredSchema,
-    columns: Collection[str],
-    hints: Collection[str],
-    origin_of: Callable[[int], str],
+    inferred: InferredSchema, columns: Collection[str], hints: Collection[str]
 ) -> list[str]:
     """Return notes for the user on values and fields that stay in `_rescued_data`.
 
@@ -307,7 +278,6 @@ def inference_notes(
         inferred: the inferred schema.
         columns: the columns of the source's schema.
         hints: the columns whose types the configuration declares.
-        origin_of: returns where a row of the sample came from, by its number.
     """
     notes = []
     if len({*inferred.columns, *hints}) > MAX_COLUMNS:
@@ -316,25 +286,19 @@ def inference_notes(
             f"others stay in {RESCUED}"
         )
     named = set(columns) - set(hints)
-    odd = [
-        odd
-        for name in inferred.columns
-        if name in named
-        for odd in inferred.odd_values.get(name, [])
-    ]
-    notes += [_odd_values_note(each, origin_of(each.row)) for each in odd[:_MAX_NOTES]]
-    if len(odd) > _MAX_NOTES:
-        notes.append(f"{len(odd) - _MAX_NOTES:,} more fields have values that do not fit")
+    lists = (inferred.odd_values.get(name, []) for name in inferred.columns if name in named)
+    odd = list(chain.from_iterable(lists))
+    notes += map(_odd_values_note, odd[:_MAX_NOTES])
+    invalid = list(inferred.invalid.items())
     notes += [
-        f"{printable(name)} stays in {RESCUED}: {reason}"
-        for name, reason in list(inferred.invalid.items())[:_MAX_NOTES]
+        f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in invalid[:_MAX_NOTES]
     ]
-    if len(inferred.invalid) > _MAX_NOTES:
-        notes.append(f"{len(inferred.invalid) - _MAX_NOTES:,} more fields stay in {RESCUED}")
+    if more := len(odd[_MAX_NOTES:]) + len(invalid[_MAX_NOTES:]):
+        notes.append(f"{more:,} more fields stay in {RESCUED} or have values that do not fit")
     return notes
 
 
-def _odd_values_note(odd: OddValues, origin: str) -> str:
+def _odd_values_note(odd: OddValues) -> str:
     """Return a sentence about the values that do not fit a column."""
     example = printable(odd.example)
     if len(example) > _MAX_SHOWN:
@@ -342,5 +306,5 @@ def _odd_values_note(odd: OddValues, origin: str) -> str:
     verb = "does" if odd.rows == 1 else "do"
     return (
         f"{odd.field} is inferred as {odd.type}; {odd.rows:,} of {odd.total:,} values {verb} not "
-        f"fit, such as {example} (row {odd.row:,} of the sample, {origin})"
+        f"fit, such as {example} (row {odd.row:,} of the sample)"
     )

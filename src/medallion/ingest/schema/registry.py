@@ -192,9 +192,7 @@ def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
     last = max(entries, key=lambda e: (e.why is not None, e.first_seen_at), default=None)
     if last is None:
         return "its schema is unknown until a file or message lands"
-    reason = last.why or (
-        "no row has a field" if last.state in ledger.INGESTED_STATES else "not read yet"
-    )
+    reason = last.why or ("no row has a field" if last.is_ingested else "not read yet")
     more = f" ({counted(len(entries), 'file')} landed: medallion files)" if len(entries) > 1 else ""
     return f"no file gave its schema; {printable(last.path)} is {last.state}: {reason}{more}"
 
