@@ -146,42 +146,6 @@ def test_erased_messages_stay_in_the_topic(
     assert run_audit(lakehouse.config, everything=True).findings == ()
 
 
-def envelope(customer: int, city: str, position: int, operation: str = "u") -> str:
-    """A message of Debezium."""
-    row = {"id": customer, "city": city}
-    before, after = (row, None) if operation == "d" else (None, row)
-    values = {"before": before, "after": after, "op": operation, "source": {"lsn": position}}
-    return json.dumps({"payload": values})
-
-
-def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Changes out of order, one sent again, a delete with its tombstone, and then an erasure."""
-    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    source: dict[str, Any] = {"format": "debezium", "servers": [broker.server]}
-    source |= {"topics": ["customers"]}
-    source |= {"silver": {"customer_id": "id", "city": "city"}, "keys": ["customer_id"]}
-    source |= {"cdc": {"stored_as_scd_type": 2}}
-    lakehouse.configure(tmp_path, {"sources": {"customers": source}, "gold": {}})
-    broker.create("customers")
-    ulm = envelope(2, "Ulm", 11)
-    broker.send("customers", envelope(1, "Bonn", 10), ulm, envelope(1, "Jena", 13), ulm)
-    lakehouse.fill("bronze", "silver")
-    broker.send("customers", envelope(1, "Bern", 12), envelope(2, "Ulm", 14, "d"), None)
-    lakehouse.fill("bronze", "silver")
-    columns = ("customer_id", "city", "valid_from", "valid_to")
-    spans = [(1, "Bern", 12, 13), (1, "Bonn", 10, 12), (1, "Jena", 13, None), (2, "Ulm", 11, 14)]
-    assert sorted(lakehouse.rows("silver.customers", *columns), key=str) == spans
-    ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
-    assert failed_rules == ["tombstone", "null_key", "null_sequence"]
-    request = Request("silver.customers", "city = 'Bern'", cascade=True)
-    assert erase_rows(lakehouse.pipeline(), request).plan.rows["bronze.customers"] == 3
-    broker.send("customers", envelope(3, "Trier", 15))
-    lakehouse.fill("bronze", "silver")
-    assert lakehouse.rows("silver.customers", *columns) == [spans[-1], (3, "Trier", 15, None)]
-    audit = run_audit(lakehouse.config, everything=True)
-    assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 3)
-
-
 def test_no_message_is_read_twice_or_skipped(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
