@@ -57,7 +57,7 @@ def write(root: Path, table: str, rows: Iterable[Sequence[Any]], *names: str) ->
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     arrays = [_array(name, column) for name, column in zip(names, columns, strict=True)]
     table_ = arrow.Table.from_arrays(arrays, names=list(names))
-    write_deltalake(str(root / table), table_, mode="overwrite")
+    write_deltalake(str(root / table), table_, mode="overwrite", schema_mode="overwrite")
 
 
 def _array(name: str, values: Sequence[Any]) -> arrow.Array:

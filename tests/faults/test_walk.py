@@ -34,7 +34,7 @@ def a_walk(
 
 def test_a_walk_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
-    walk = a_walk(tmp_path, actor.act)
+    walk = a_walk(tmp_path, actor.act, seed=12)
     walk.go(4)
     assert walk.results.checks == 1
     assert walk.world.expected()["bronze/event"][1].total() > 0
