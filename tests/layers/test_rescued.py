@@ -65,9 +65,7 @@ class Run:
         self.said: list[str] = []
         pipeline = Pipeline(spark, self.lakehouse.config, "test", self.said.append)
         nightly = Nightly(pipeline)
-        nightly.gates = NoGates(
-            self.lakehouse.config.conf_dir, self.lakehouse.config.layout.quality
-        )
+        nightly.gates = NoGates(self.lakehouse.config.conf_dir)
         self.outcome = nightly.run()
         assert self.outcome.is_good, self.outcome
 

@@ -73,7 +73,7 @@ class Lakehouse:
     def night(self) -> Outcome:
         """A nightly batch without its gates, which cost two fifths of a night of few rows."""
         nightly = Nightly(self.pipeline())
-        nightly.gates = NoGates(self.config.conf_dir, self.config.layout.quality)
+        nightly.gates = NoGates(self.config.conf_dir)
         return nightly.run()
 
     def fill(self, *layers: str) -> None:

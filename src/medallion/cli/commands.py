@@ -211,12 +211,10 @@ def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[
         options: the arguments of `nightly`.
         messages: messages that were not printed yet.
     """
-    from medallion.quality import gates
     from medallion.runtime import check, graph, nightly, planner
 
     check.refuse_invalid_project(config)
     nightly.check_accepted(config, options.accept)
-    gates.preload()
     report, work = _reporter(bool(options.json)), planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
     with graph.open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:

@@ -18,13 +18,13 @@ ON_FAILURE = ("warn", "quarantine", "stop")
 
 @dataclass(frozen=True)
 class Expectation:
-    """One expectation of a suite file; `notes` are shown in Data Docs."""
+    """One expectation of a suite file; `notes` explain a failure."""
 
     name: str
     on_failure: str
     type: str
     kwargs: dict[str, Any]
-    notes: str | None
+    notes: str
 
 
 @dataclass(frozen=True)
@@ -121,4 +121,6 @@ def _expectation(path: Path, number: int, entry: Any) -> Expectation:
         choices = ", ".join(ON_FAILURE)
         problem = f'has "on_failure": {json.dumps(on_failure)} in its "meta"'
         suite_error(path, f'"{name}"', f"{problem}, which must be one of {choices}")
-    return Expectation(name, on_failure, type_, kwargs, entry.get("notes"))
+    notes = entry.get("notes") or ""
+    notes = notes if isinstance(notes, str) else " ".join(notes)
+    return Expectation(name, on_failure, type_, kwargs, notes)

@@ -425,7 +425,6 @@ def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
     for query in following:
         if not query.targets:  # its checkpoint refers to older changes
             refresh.publish_all_again(pipeline, query.name)
-    config.layout.quality.delete_prefix()
     config.layout.report.delete()
     names = [f"bronze.{plan.source}", *(query.name for query in following)]
     pipeline.runs.forget_values(names)

@@ -37,7 +37,7 @@ class Nightly:
     def __init__(self, pipeline: Pipeline, accept: Sequence[str] = ()) -> None:
         self.pipeline, self.accept = pipeline, tuple(accept)
         self.config, self._report = pipeline.config, pipeline.report
-        self.gates = Gates(self.config.conf_dir, self.config.layout.quality)
+        self.gates = Gates(self.config.conf_dir)
         self.outcome = Outcome(run_id=pipeline.run_id)
         # Sources with a table whose gate failed to run, or that was never created.
         self.unvalidated: set[str] = set()
@@ -50,7 +50,6 @@ class Nightly:
             self._report(f"gates     {suite} is not used: no table has that name")
         with self._catching_errors("nightly"), self.worker:
             self._run_layers()
-        self._timed("docs", self._build_docs)
         self._timed("maintain", self._maintain)
         self.outcome.is_counted = False
         with self._catching_errors("balance"):
@@ -167,18 +166,13 @@ class Nightly:
         names = {failure.expectation, f"{failure.table}.{failure.expectation}"}
         return failure.on_failure == "stop" and bool(names & set(self.accept))
 
-    def _build_docs(self) -> None:
-        docs = self.gates.build_docs()
-        self.outcome.docs = str(docs) if docs else None
-
     def _timed(self, name: str, work: Any) -> None:
         signals.raise_if_requested()
         started = time.monotonic()
         with self._catching_errors(name):
             work()
         self.outcome.seconds[name] = time.monotonic() - started
-        if name != "docs":
-            self._report(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
+        self._report(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
 
 
 def gate_row(gate: GateResult) -> dict[str, Any]:

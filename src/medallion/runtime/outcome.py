@@ -59,7 +59,6 @@ class Outcome:
         verdict: the verdict on the lakehouse after the run.
         run_id: the `run_id` of its rows in `ops.runs`.
         is_idle: whether nothing was new, so that Spark was not started.
-        docs: path of the data docs.
         exit_status: that of the worst error.
         crash: the first unexpected error.
     """
@@ -76,7 +75,6 @@ class Outcome:
     verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_idle: bool = False
-    docs: str | None = None
     exit_status: int = 0
     crash: Exception | None = None
 

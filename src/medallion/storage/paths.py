@@ -338,11 +338,6 @@ class Layout:
         return not below or _is_internal(below[0])
 
     @property
-    def quality(self) -> StoragePath:
-        """Great Expectations' validation results and Data Docs."""
-        return self.root / "_quality"
-
-    @property
     def report(self) -> StoragePath:
         """The page of `medallion report`."""
         return self.root / "_report.html"
