@@ -222,7 +222,9 @@ class Nights:
 
 def layers(spark: SparkSession, config: Config, source: str) -> dict[str, float]:
     """Run one source without gates; return the seconds of each step."""
-    gold = {name: table for name, table in config.gold.items() if table.tables == (source,)}
+    gold = {
+        name: table for name, table in config.gold.items() if table.tables == (f"silver.{source}",)
+    }
     pipeline = Pipeline(spark, replace(only(config, source), gold=gold), "bench", lambda _: None)
     taken = {layer: clocked(lambda: pipeline.run(layer)) for layer in LAYERS}  # noqa: B023
     taken["balance"] = clocked(lambda: balance.take_snapshot(pipeline.config, pipeline.runs))

@@ -49,7 +49,7 @@ JOIN = {
 
 MEANINGS = {
     "source": "The silver table to read, as `silver.<source>`.",
-    "sql": "A file below `conf/` with one query over `silver.<source>` tables.",
+    "sql": "A file beside pipeline.yaml or below, with one query over silver and gold tables.",
     "join": "Join `source` with a second silver table.",
     "with": "The second silver table, as `silver.<source>`.",
     "publish": "Send each change of the table to `files`, `kafka`, or both.",

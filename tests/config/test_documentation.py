@@ -46,7 +46,7 @@ def test_tables_that_change_is_a_valid_configuration(tmp_path: Path) -> None:
     document = yaml.safe_load(example)
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document | yaml.safe_load(tables)))
     config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
-    assert config.changing_tables == {"orders", "customers", "order_items"}
+    assert config.changing_tables == {"silver.orders", "silver.customers", "silver.order_items"}
     del document["sources"]["customers"]["cdc"]
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document))
     cdc = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["customers"].cdc

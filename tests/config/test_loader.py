@@ -13,8 +13,9 @@ import yaml
 from medallion.config import loader
 from medallion.config.document import read_yaml
 from medallion.config.loader import load, load_with_errors
-from medallion.config.model import Aggregate, ReaderOptions, Statement
+from medallion.config.model import Aggregate, GoldTable, ReaderOptions, Statement
 from medallion.config.operations import Monitoring, OnFailure
+from medallion.config.queries import queries, readers
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
@@ -365,11 +366,11 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
     for text, words in (
         (
             "select 'silver.event' as name -- from silver.event",
-            "t.sql, which reads no silver table",
+            "t.sql, which reads no table",
         ),
         (
             "select 1 from silver.evnt",
-            "reads silver.evnt, but there are only silver.activity, silver.event",
+            r"reads silver\.evnt \(did you mean silver\.event\?\)",
         ),
     ):
         file.write_text(text)
@@ -378,9 +379,57 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
     file.write_text("select silver.event.action from `silver` . `event` group by 1;\n")
     (table,) = (t for t in load({}, tmp_path).gold.values() if t.name == "t")
     assert (table.tables, table.definition) == (
-        ("event",),
+        ("silver.event",),
         Statement(file, "select silver_event.action from silver_event group by 1"),
     )
+
+
+def gold_of(tmp_path: Path, **queries: str) -> tuple[dict[str, GoldTable], list[str]]:
+    """Load gold tables with this SQL, and return them and the errors, without file and line."""
+    for name, sql in queries.items():
+        (tmp_path / f"{name}.sql").write_text(sql)
+    event = {"silver": {"at": "ts", "device": "device"}, "event_time": "at", "keys": ["at"]}
+    counts = {"source": "silver.event", "group_by": ["device"], "measure": {"n": "count(*)"}}
+    gold = {**{name: {"sql": f"{name}.sql"} for name in queries}, "counts": counts}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({"sources": {"event": event}, "gold": gold}, sort_keys=False))
+    config, errors = load_with_errors({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    return dict(config.gold), [str(error).partition(": ")[2] for error in errors]
+
+
+def test_gold_sql_reads_gold_tables(tmp_path: Path) -> None:
+    """Each table comes after those that it reads, which have a change feed."""
+    last = "select * from gold.first join silver.event using (device) -- gold.none"
+    gold, errors = gold_of(tmp_path, last=last, first="select * from Gold.`counts` where n > 1")
+    assert (errors, list(gold)) == ([], ["counts", "first", "last"])
+    assert gold["last"].tables == ("gold.first", "silver.event")
+    sql = last.replace("gold.first", "gold_first").replace("silver.event", "silver_event")
+    assert gold["last"].definition == Statement(tmp_path / "last.sql", sql)
+    assert [name for name, table in gold.items() if table.follows_changes] == ["first", "last"]
+    config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    assert config.changing_tables == {"gold.counts", "gold.first"}
+    gold_queries = {query.name: query.sources for query in queries(config, ["gold"])}
+    assert gold_queries == {f"gold.{name}": ("event",) for name in gold}
+    names = [query.name for query in readers(config, ["gold.counts"])]
+    assert names == ["gold.first", "gold.last"]
+
+
+def test_gold_sql_reads_gold_mistakes(tmp_path: Path) -> None:
+    gold, errors = gold_of(
+        tmp_path,
+        a="select * from gold.b",
+        b="select * from gold.c",
+        c="select * from gold.a, gold.counts",
+    )
+    assert (gold, len(errors)) == ({}, 1)
+    circle = "gold.a.sql reads gold.b, which reads gold.c, which reads gold.a, in a circle"
+    assert errors == [f"{circle}: remove one of these."]
+    _, errors = gold_of(tmp_path, a="select * from gold.a")
+    assert errors == ["gold.a.sql reads gold.a, in a circle: remove one of these."]
+    # What reads an invalid table has no error of its own.
+    gold, (error,) = gold_of(tmp_path, a="select * from gold.b", b="select * from gold.cunts")
+    assert "which reads gold.cunts (did you mean gold.counts?)" in error
+    assert list(gold) == ["counts"]
 
 
 def test_group_by_cannot_be_a_window_column(tmp_path: Path) -> None:

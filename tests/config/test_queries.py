@@ -22,7 +22,7 @@ GRANDCHILD = replace(CHILD, name="parts", parent="items")
 def config() -> Config:
     """The project's configuration, with a child of silver.event and a child of that."""
     config = load({}, PROJECT)
-    counts = replace(config.gold["action_counts"], name="part_counts", tables=("parts",))
+    counts = replace(config.gold["action_counts"], name="part_counts", tables=("silver.parts",))
     gold = {**config.gold, counts.name: counts}
     return replace(config, gold=gold, silver={"items": CHILD, "parts": GRANDCHILD})
 

@@ -73,7 +73,7 @@ def test_gold_over_child_tables(tmp_path: Path) -> None:
     counts = {"source": "silver.words", "group_by": ["word"], "measure": {"n": "count(*)"}}
     edited(tmp_path, "gold", value={"words": counts})
     config, errors = loaded_as_it_is(tmp_path, words)
-    assert (errors, config.gold["words"].tables) == ([], ("words",))
+    assert (errors, config.gold["words"].tables) == ([], ("silver.words",))
     edited(tmp_path, "gold", value={"words": counts | {"window": "1 hour"}})
     _, errors = loaded_as_it_is(tmp_path, words)
     assert "gold.words.window needs an event time, which silver.words lacks" in errors[0]
@@ -116,7 +116,7 @@ def test_child_tables_follow_changes(tmp_path: Path) -> None:
     config, errors = loaded_with_changes(tmp_path, OF_CHANGES, {"sql": "words.sql"})
     assert errors == []
     assert config.silver["words"].change_keys == {"id": "person"}
-    assert config.changing_tables == {"people", "words"}
+    assert config.changing_tables == {"silver.people", "silver.words"}
     assert config.spec("silver.words").has_feed
     assert config.gold["t"].follows_changes
 

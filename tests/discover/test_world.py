@@ -95,7 +95,7 @@ def test_entry_of_a_sample(name: str, tmp_path: Path) -> None:
     assert loaded.sources["new"].options.delimiter == settings.get("options", {}).get(
         "delimiter", ","
     )
-    assert loaded.gold["new_by_hour"].tables == ("new",)
+    assert loaded.gold["new_by_hour"].tables == ("silver.new",)
 
 
 def test_fields_without_values_are_named() -> None:

@@ -10,9 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
+from medallion.runtime import planner
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
+from medallion.state.runs import Runs
+from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
+from tests.support.strikes import striking
 
 SCHEMA = {"id": "long", "city": "string", "tags": "array<string>", "at": "timestamp"}
 CUSTOMERS: dict[str, Any] = {
@@ -141,3 +145,94 @@ def test_gold_follows_histories(shop: Lakehouse, tmp_path: Path) -> None:
         assert shop.night().errors == []
     ever = [("Bonn", 3), ("Jena", 1), ("Ulm", 1)]
     has(shop, {"gold.now": [("Bonn", 1), ("Jena", 1)], "gold.ever": ever})
+
+
+ORDERS: dict[str, Any] = {
+    "schema": {"id": "long", "customer": "long", "amount": "long", "at": "timestamp"},
+    "silver": {"id": "id", "customer": "customer", "amount": "amount", "ordered_at": "at"},
+    "keys": ["id", "ordered_at"],
+    "event_time": "ordered_at",
+}
+REVENUE: dict[str, Any] = {
+    "sources": {"customers": CUSTOMERS, "orders": ORDERS},
+    "gold": {
+        "best": {"sql": "best.sql"},
+        "by_city": {"sql": "by_city.sql"},
+        "cities": COUNT,
+        "daily_revenue": {
+            "source": "silver.orders",
+            "window": "1 day",
+            "group_by": ["customer"],
+            "measure": {"revenue": "sum(amount)"},
+            "output_mode": "update",
+        },
+    },
+}
+BY_CITY = """
+SELECT r.window_start AS day, c.city, sum(r.revenue) AS revenue
+FROM gold.daily_revenue r JOIN silver.customers c ON r.customer = c.customer_id GROUP BY 1, 2
+"""
+BEST = """
+SELECT city, revenue, rank() OVER (ORDER BY revenue DESC) AS place FROM gold.by_city
+WHERE day = (SELECT max(window_start) FROM gold.daily_revenue)
+"""
+FIRST, SECOND = "2026-05-01 00:00:00", "2026-05-02 00:00:00"
+
+
+def order(number: int, customer: int, amount: int, day: int) -> str:
+    at = f"2026-05-0{day}T09:00:00Z"
+    return json.dumps({"id": number, "customer": customer, "amount": amount, "at": at})
+
+
+def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    (conf / "by_city.sql").write_text(BY_CITY)
+    (conf / "best.sql").write_text(BEST)
+    shop.configure(tmp_path, REVENUE)
+    shop.land("customers", "0.json", change(1, "Bonn", 10), change(2, "Ulm", 10))
+    shop.land("orders", "0.json", order(1, 1, 10, 1), order(2, 1, 5, 1), order(3, 2, 20, 1))
+    assert shop.night().errors == []
+    has(shop, {"gold.by_city": [(FIRST, "Bonn", 10 + 5), (FIRST, "Ulm", 20)]})
+    has(shop, {"gold.best": [("Bonn", 15, 2), ("Ulm", 20, 1)]})
+    assert planner.plan_run(shop.config, Runs(shop.config.layout)).is_idle
+
+    # Its batch is written, but does not end: then it must not be written a second time.
+    shop.land("customers", "1.json", change(2, "Bonn", 11))
+    shop.land("orders", "1.json", order(4, 1, 100, 1), order(5, 2, 7, 2))
+    with striking(spark) as strikes:
+        strikes.ask(r"create .*/gold\.by_city/.*commits/1")
+        assert "injected" in str(shop.night().errors)
+        assert strikes.has_struck
+    by_city = shop.config.layout.table("gold.by_city")
+    version = delta_tables.table_version(by_city)
+    assert shop.night().errors == []
+    assert delta_tables.table_version(by_city) == version
+    after: dict[str, list[tuple[Any, ...]]] = {
+        "gold.by_city": [(FIRST, "Bonn", 10 + 5 + 100 + 20), (SECOND, "Bonn", 7)],
+        "gold.best": [("Bonn", 7, 1)],
+        "gold.cities": [("Bonn", 2)],
+    }
+    has(shop, after)
+    refresh_table(shop.pipeline(), "gold.daily_revenue")
+    has(shop, after)
+
+    # What a gate of gold blocks stays as it is, and the rest goes on.
+    kind = "expect_column_values_to_be_between"
+    shop.expect("gold.daily_revenue", "small", kind, "stop", column="revenue", max_value=1000)
+    shop.land("customers", "2.json", change(3, "Jena", 10))
+    shop.land("orders", "2.json", order(6, 3, 5000, 2))
+    blocked = shop.nightly()
+    assert (blocked.has_failed, blocked.errors) == (True, [])
+    assert len(shop.rows("gold.daily_revenue")) == 4
+    assert shop.rows("gold.cities") == [("Bonn", 2), ("Jena", 1)]
+    for name in ("gold.by_city", "gold.best"):
+        assert shop.rows(name) == after[name]
+    assert shop.nightly("small").is_good
+    has(shop, {"gold.best": [("Bonn", 7, 2), ("Jena", 5000, 1)]})
+
+    erasure = Request("silver.orders", "id = 6", cascade=True, purge=True)
+    erase_rows(shop.pipeline(), erasure)
+    has_none = [("Bonn", 7, 1)]
+    assert shop.rows("gold.best") == has_none
+    assert shop.night().errors == []
+    has(shop, {"gold.best": has_none})

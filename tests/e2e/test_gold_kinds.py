@@ -142,7 +142,7 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     (note,) = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
     assert "gold.after_opens: not verified: it lacks late rows" in note
     assert has_to_run(lakehouse)
-    assert refresh.rebuild_late(lakehouse.pipeline(), {"event"}) == []
+    assert refresh.rebuild_late(lakehouse.pipeline(), {"gold.after_opens"}) == []
     assert has_to_run(lakehouse)
     assert refresh.rebuild_late(lakehouse.pipeline()) == []
     late = ("a", f"{E}00:07:00", f"{D}23:58:00")

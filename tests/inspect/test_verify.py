@@ -35,23 +35,23 @@ def event(time: str, action: str) -> str:
 
 # Averages that two engines add up in another order, and a group without a name.
 MEANS = Aggregate(("model",), {"mean": "avg(x)"})
-AXES = GoldTable("axes", ("activity",), MEANS, "complete")
+AXES = GoldTable("axes", ("silver.activity",), MEANS, "complete")
 # Whole numbers divided, which not all engines do alike, and a text that only looks like it.
 EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then 1 end) / count(*)"
 # Of opens at the same time the order of rows says which is the one, and it may leave of 0.1 + 0.2
 # - 0.3 a fraction where there was none.
 SHARES = {"early": EARLY, "some": "max_by(device, date(event_at))", "zero": "sum(0.0D)"}
-SHARE = GoldTable("shares", ("event",), Aggregate(("action",), SHARES), "complete")
+SHARE = GoldTable("shares", ("silver.event",), Aggregate(("action",), SHARES), "complete")
 # The terms of the first one cancel, and the second one has a double within it.
 RESTS = {"rest": "sum(x - x)", "pair": "named_struct('n', count(*), 'sum', sum(x))"}
-REST = GoldTable("rests", ("activity",), Aggregate((), RESTS), "complete")
-ALL = GoldTable("all_events", ("event",), Aggregate((), {"n": "count(*)"}), "complete")
+REST = GoldTable("rests", ("silver.activity",), Aggregate((), RESTS), "complete")
+ALL = GoldTable("all_events", ("silver.event",), Aggregate((), {"n": "count(*)"}), "complete")
 # An order-dependent aggregate within a CTE: no column of the table can be compared.
 NEWEST = Statement(
     Path("newest.sql"),
     "with t as (select action, last(device) d from silver_event group by 1) select * from t",
 )
-LAST = GoldTable("newest", ("event",), NEWEST, "complete")
+LAST = GoldTable("newest", ("silver.event",), NEWEST, "complete")
 SKIPPED = tuple(
     f"gold.{skipped}."
     for skipped in (
@@ -62,7 +62,7 @@ SKIPPED = tuple(
     )
 )
 ALL_DIFFERS = (
-    "gold.all_events: it differs from silver in 1 group; `medallion refresh gold.all_events` "
+    "gold.all_events: it differs from its input in 1 group; `medallion refresh gold.all_events` "
     "rebuilds it."
 )
 SOURCES = ("activity", "event")
@@ -87,7 +87,11 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     del gold["device_counts"]
     sources = {name: config.sources[name] for name in SOURCES}
     sources = {n: replace(s, clean_source="archive", clean_after=None) for n, s in sources.items()}
-    gold = {name: table for name, table in gold.items() if table.tables[0] in SOURCES}
+    gold = {
+        name: table
+        for name, table in gold.items()
+        if table.tables[0].removeprefix("silver.") in SOURCES
+    }
     lakehouse.config = replace(config, gold=gold, sources=sources)
     many = [recording(n, None if n % 2 else "m") for n in range(500)]
     lakehouse.land("activity", "1.json", *many, "{broken", recording(0))
@@ -297,12 +301,12 @@ def test_changed_gold_rows(with_gold: Config) -> None:
     table(with_gold, "gold.newest").update({"d": "'another'"})
     found = run_audit(with_gold, everything=True)
     for name, count in differing.items():
-        assert has_finding(found, f"gold.{name}: it differs from silver in {count} group")
+        assert has_finding(found, f"gold.{name}: it differs from its input in {count} group")
     assert len(found.findings) == len(differing)
     assert found.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
     found = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
-    assert has_finding(found, "gold.rests: it differs from silver in 1 group")
+    assert has_finding(found, "gold.rests: it differs from its input in 1 group")
 
 
 def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
@@ -335,7 +339,7 @@ def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> 
     """An edited entry before its refresh, and SQL over a column that silver lost."""
     totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
     sql = Statement(Path("lacking.sql"), "select lacking from silver_event")
-    lacking = GoldTable("lacking", ("event",), sql, "append")
+    lacking = GoldTable("lacking", ("silver.event",), sql, "append")
     for path in (with_gold.layout.table, with_gold.layout.checkpoint):
         shutil.copytree(path("gold.all_events"), path("gold.lacking"))
     checkpoint = with_gold.layout.checkpoint("gold.lacking")

@@ -103,7 +103,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
     lakehouse.land("event", "1.json", line)
     sources = {"event": config.sources["event"]}
-    gold = {name: t for name, t in config.gold.items() if t.tables == ("event",)}
+    gold = {name: t for name, t in config.gold.items() if t.tables == ("silver.event",)}
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")

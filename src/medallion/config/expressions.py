@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
 
@@ -62,6 +63,35 @@ def column_names(sql: str) -> list[str]:
     such as `event.device`, the first part is returned.
     """
     return list(dict.fromkeys(name for name, _ in _columns(sql)))
+
+
+def unknown_columns(
+    sql: str, tables: Mapping[str, Collection[str] | None]
+) -> Iterator[tuple[str, str]]:
+    """Yield a table and a name for each `alias.name` of a query that is no column of its table.
+
+    Names without an alias, and aliases that also name something else, are left to Spark.
+
+    Args:
+        sql: the query.
+        tables: the columns of its tables by name; None if they are not known.
+    """
+    tokens = [m["word"] or m["quoted"] or m[0] for m in _TOKEN.finditer(sql) if not m["skip"]]
+    words = ["", *(token.lower() for token in tokens), "", ""]
+    triples = [*zip(words, words[1:], words[2:], strict=False)]
+    bare = Counter(word for before, word, after in triples if "." not in (before, after))
+    named = {table: {table} for table in tables}
+    for index, (before, word, after) in enumerate(triples):
+        if word in tables and before != ".":
+            alias = words[index + 3] if after == "as" else after
+            named.setdefault(alias, set()).add(word)
+            bare -= Counter((word, alias))
+    for index, (alias, dot, name) in enumerate(triples):
+        for table in named.get(alias, ()) if dot == "." and name.isidentifier() else ():
+            is_certain = not bare[alias] and len(named[alias]) == 1 and words[index - 1] != "."
+            columns = tables[table]
+            if is_certain and columns and name not in map(str.lower, columns):
+                yield table, tokens[index + 1]
 
 
 def replace_columns(sql: str, values: Mapping[str, str]) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import cast
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.expressions import COMMENT, STRING
+from medallion.config.expressions import COMMENT, STRING, did_you_mean
 from medallion.config.model import (
     JOINS,
     OUTPUT_MODES,
@@ -24,8 +25,9 @@ from medallion.config.model import (
     Statement,
     change_keys,
 )
-from medallion.config.silver import SilverTables, silver_names, silver_table
+from medallion.config.silver import SilverTables, silver_table
 from medallion.config.tables import OutputConfig, ToFiles, ToKafka
+from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 
@@ -35,17 +37,20 @@ _DURATION = values.DURATION
 _COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
 
-def parse_gold_table(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
-    """Parse one gold table: an aggregate, a join, or a query over silver tables.
+def parse_gold_table(
+    name: str, node: Node, tables: SilverTables, folder: Path, gold: Collection[str] = ()
+) -> GoldTable:
+    """Parse one gold table: an aggregate, a join, or a query over silver and gold tables.
 
     Args:
         name: the name of the table.
         node: its entry.
         tables: the silver tables by name.
         folder: the folder to which the file of a query is relative.
+        gold: the names of all gold tables, which a query may read.
     """
     if "sql" in node.value:
-        return _parse_statement(name, node, tables, folder)
+        return _parse_statement(name, node, tables, folder, gold)
     if "join" in node.value:
         return _parse_join(name, node, tables)
     keys = (field.name for field in fields(Aggregate))
@@ -53,23 +58,57 @@ def parse_gold_table(name: str, node: Node, tables: SilverTables, folder: Path) 
     source = silver_table(node, "source", tables)
     definition = _parse_aggregate(node, tables[source])
     modes = OUTPUT_MODES if definition.session is None else OUTPUT_MODES[:1]
-    return _gold_table(name, {source: tables[source]}, definition, node, modes)
+    return _gold_table(name, {f"silver.{source}": tables[source]}, definition, node, modes)
+
+
+def inputs_first(document: Node, tables: Mapping[str, GoldTable]) -> dict[str, GoldTable]:
+    """Return gold tables, each after those that it reads, without those that read an invalid one.
+
+    Args:
+        document: the document of pipeline.yaml.
+        tables: the valid entries of `gold`; one may read an entry that is invalid.
+
+    Raises:
+        ConfigError: tables read each other in a circle.
+    """
+    read = {
+        name: [each.removeprefix("gold.") for each in table.tables if layer_of(each) == "gold"]
+        for name, table in tables.items()
+    }
+    try:
+        order = [*TopologicalSorter(read).static_order()]
+    except CycleError as error:
+        first, *others = reversed(error.args[1])
+        circle = ", which reads ".join(f"gold.{name}" for name in others)
+        document.fail(f"gold.{first}.sql", f"reads {circle}, in a circle: remove one of these")
+    valid = dict[str, GoldTable]()
+    for name in order:
+        if name in tables and valid.keys() >= {*read[name]}:
+            valid[name] = tables[name]
+    return valid
 
 
 def _gold_table(
-    name: str, tables: SilverTables, definition: Definition, node: Node, modes: Sequence[str]
+    name: str,
+    tables: Mapping[str, SilverTable | None],
+    definition: Definition,
+    node: Node,
+    modes: Sequence[str],
 ) -> GoldTable:
-    changing = [table.name for table in tables.values() if change_keys(table)]
+    """Return a table that reads these tables, of which gold tables are None."""
+    changing = [name for name, table in tables.items() if table is None or change_keys(table)]
     if changing and isinstance(definition, Join):
         problem = "whose rows change: aggregate it, or read it with sql"
-        node.fail("", f"joins silver.{changing[0]}, {problem}")
+        node.fail("", f"joins {changing[0]}, {problem}")
     if changing:
         modes = [mode for mode in modes if mode != "append"]
     mode = cast(OutputMode, node.choice("output_mode", modes))
     expect_every = node.optional("expect_every", values.duration, _DURATION)
     outputs = parse_outputs(node, mode)
     table = GoldTable(name, (*tables,), definition, mode, outputs, expect_every=expect_every)
-    return replace(table, follows_changes=bool(changing))
+    # A stream joins two tables by time only, but a batch as SQL can.
+    is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
+    return replace(table, follows_changes=bool(changing) or is_batch)
 
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
@@ -112,37 +151,40 @@ def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
 
 
 # Strings and comments are left as they are.
-_SILVER_TABLE = re.compile(
-    rf"{STRING}|{COMMENT}|(?<![\w.])`?silver`?\s*\.\s*`?(?P<source>\w+)`?", re.IGNORECASE
+_TABLE = re.compile(
+    rf"{STRING}|{COMMENT}|(?<![\w.])`?(?P<layer>silver|gold)`?\s*\.\s*`?(?P<table>\w+)`?",
+    re.IGNORECASE,
 )
 
 
-def _parse_statement(name: str, node: Node, tables: SilverTables, folder: Path) -> GoldTable:
+def _parse_statement(
+    name: str, node: Node, tables: SilverTables, folder: Path, gold: Collection[str]
+) -> GoldTable:
     node.allow_only("sql", *_COMMON_KEYS)
     file = folder / node.get("sql", values.non_blank_string, "a file of SQL")
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         node.fail("sql", f"names {file}, which cannot be read ({error_reason(error)})")
-    named: dict[str, None] = {}
+    known: dict[str, SilverTable | None] = {f"silver.{each}": tables[each] for each in tables}
+    known |= {f"gold.{each}": None for each in gold}
+    read: dict[str, SilverTable | None] = {}
 
     def view(match: re.Match[str]) -> str:
-        """Return the name of the view in place of silver.SOURCE."""
-        source = match["source"]
-        if source is None:
+        """Return the name of the view in place of that of a table."""
+        if match["layer"] is None:
             return match[0]
-        if source not in tables:
-            known = silver_names(tables)
-            node.fail(
-                "sql", f"names {file}, which reads silver.{source}, but there are only {known}"
-            )
-        named[source] = None
-        return f"silver_{source}"
+        layer, name = match["layer"].lower(), match["table"]
+        table = f"{layer}.{name}"
+        if table not in known:
+            hint = did_you_mean(table, known) or f", but there are only {', '.join(known)}"
+            node.fail("sql", f"names {file}, which reads {table}{hint}")
+        read[table] = known[table]
+        return f"{layer}_{name}"
 
-    sql = _SILVER_TABLE.sub(view, text).strip().rstrip(";")
-    if not named:
-        node.fail("sql", f"names {file}, which reads no silver table, such as silver.event")
-    read = {source: tables[source] for source in named}
+    sql = _TABLE.sub(view, text).strip().rstrip(";")
+    if not read:
+        node.fail("sql", f"names {file}, which reads no table, such as silver.event")
     return _gold_table(name, read, Statement(file, sql), node, ("complete", "append"))
 
 
@@ -168,7 +210,7 @@ def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
         condition=join.optional("condition", values.non_blank_string, values.CONDITION),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
     )
-    read = {source: tables[source] for source in (first, second)}
+    read = {f"silver.{source}": tables[source] for source in (first, second)}
     return _gold_table(name, read, definition, node, ("append",))
 
 

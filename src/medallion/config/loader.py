@@ -17,7 +17,7 @@ from dotenv.parser import parse_stream
 
 from medallion.config import monitoring, values
 from medallion.config.document import Node, read_yaml
-from medallion.config.gold import parse_gold_table, refuse_shared_topics
+from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance, Monitoring
 from medallion.config.silver import parents_first, parse_child_table
@@ -157,7 +157,7 @@ class Errors(list[ConfigError]):
                 if key in invalid_keys:  # the entry is invalid without it
                     return None
                 self.append(error)
-                if key not in node.value or key == "format":  # `format` decides on other keys
+                if key not in node.value or key in ("format", "sql"):  # they decide on other keys
                     return None
                 invalid_keys.add(key)
                 node = node.without(key)
@@ -205,9 +205,10 @@ def _gold(
     def parse(name: str, node: Node) -> GoldTable | None:
         if invalid and ("sql" in node.value or _reads_any(node, invalid)):
             return None
-        return parse_gold_table(name, node, tables, conf_dir)
+        return parse_gold_table(name, node, tables, conf_dir, _names(document, "gold"))
 
-    return errors.parse_each(document, "gold", parse)
+    parsed = errors.parse_each(document, "gold", parse)
+    return errors.attempt(lambda: inputs_first(document, parsed)) or {}
 
 
 def _names(document: Node, key: str) -> set[str]:

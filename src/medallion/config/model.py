@@ -17,7 +17,7 @@ from medallion.config.tables import CdcConfig, ChildTable, LookupConfig, OutputC
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
-from medallion.storage.paths import Layout, without_dotdot
+from medallion.storage.paths import Layout, layer_of, without_dotdot
 from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
 
 
@@ -334,7 +334,7 @@ class Statement:
 
     Attributes:
         file: The file of the query.
-        sql: The query, with views `silver_<source>` in place of silver tables.
+        sql: The query, with views such as `silver_orders` in place of its tables.
     """
 
     file: Path
@@ -369,13 +369,13 @@ class GoldTable:
 
     Attributes:
         name: The name of the entry and of the table.
-        tables: The silver tables that it reads, without their layer.
+        tables: The tables that it reads, as `silver.orders`.
         definition: How the table is computed.
-        output_mode: How a batch changes the table: `complete` rewrites it from Spark's state,
-            `update` merges the groups that the batch changed, `append` adds rows.
+        output_mode: How a batch changes the table: `complete` rewrites it, `update` merges the
+            groups that the batch changed, `append` adds rows.
         outputs: Where its changes are published, by `files` and `kafka`.
-        follows_changes: whether rows of its silver tables change: then it is computed again from
-            them in a batch, complete or the touched groups, and not from Spark's state.
+        follows_changes: whether it is computed again in a batch, complete or the touched groups,
+            and not from Spark's state: rows of its tables change, or a query reads several.
         expect_every: How often a run should process new rows for the table; after longer it is
             stale, and `nightly` and `status` exit 1.
     """
@@ -399,7 +399,7 @@ class Config:
         master: The Spark master, or None for the default.
         layout: The paths below the root.
         sources: The sources by name.
-        gold: The gold tables by name.
+        gold: The gold tables by name, each after those that it reads.
         silver: The child tables by name, each after its parent.
         maintain: The maintenance policy.
         login: The login for Kafka's brokers.
@@ -436,13 +436,17 @@ class Config:
 
     @property
     def silver_tables(self) -> Mapping[str, SilverTable]:
-        """The tables of silver by name: those of sources, then child tables."""
-        return {**self.sources, **self.silver}
+        """The tables of silver, as `silver.orders`: those of sources, then child tables."""
+        tables: dict[str, SilverTable] = {**self.sources, **self.silver}
+        return {f"silver.{name}": table for name, table in tables.items()}
 
     @property
     def changing_tables(self) -> frozenset[str]:
-        """The names of the silver tables whose rows change or are deleted."""
-        return frozenset(name for name, table in self.silver_tables.items() if change_keys(table))
+        """The tables whose change feed is read: silver that changes, gold that others read."""
+        silver = (name for name, table in self.silver_tables.items() if change_keys(table))
+        published = (f"gold.{name}" for name, table in self.gold.items() if table.outputs)
+        read = (name for t in self.gold.values() for name in t.tables if layer_of(name) == "gold")
+        return frozenset((*silver, *published, *read))
 
     def root(self, table: str) -> str:
         """Return the source from which the rows of a silver table come.
@@ -462,16 +466,13 @@ class Config:
 
     def spec(self, table: str) -> TableSpec:
         """Return the storage settings of a table."""
-        layer, _, name = table.partition(".")
-        if layer == "silver" and (source := self.silver_source(table)):
+        if layer_of(table) == "silver" and (source := self.silver_source(table)):
             # Rows are queried by time, and those of change records are merged by key.
             columns = (*(source.keys if source.cdc else ()), source.event_time, INGESTED_AT)
             spec = table_specs.CHANGING if table != source.rows_table else table_specs.SILVER
             return replace(spec, statistics=tuple(dict.fromkeys(filter(None, columns))))
-        if layer == "silver" and name in self.changing_tables:
-            return table_specs.CHANGING
-        is_published = layer == "gold" and name in self.gold and self.gold[name].outputs
-        return table_specs.PUBLISHED if is_published else table_specs.table_spec(table)
+        is_changing = table in self.changing_tables
+        return table_specs.CHANGING if is_changing else table_specs.table_spec(table)
 
     def properties(self, table: str) -> dict[str, str]:
         """Return the Delta properties of a table."""

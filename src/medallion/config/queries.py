@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import chain
 
 from medallion.config.model import Config
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
@@ -74,12 +75,13 @@ def queries(config: Config, layers: Sequence[str] = (*LAYERS, PUBLISH)) -> list[
         root, parent, silver = config.root(name), f"silver.{child.parent}", f"silver.{name}"
         targets = (silver, f"quarantine.{name}")
         result.append(Query(QueryType.CHILD, silver, (root,), (parent,), targets))
+    sources = {target: query.sources for query in result for target in query.targets}
     for table in config.gold.values():
-        sources, target = tuple(dict.fromkeys(map(config.root, table.tables))), f"gold.{table.name}"
-        upstream = tuple(f"silver.{name}" for name in table.tables)
-        result.append(Query(QueryType.GOLD, target, sources, upstream, (target,)))
+        target, read = f"gold.{table.name}", chain(*(sources[name] for name in table.tables))
+        sources[target] = tuple(dict.fromkeys(read))
+        result.append(Query(QueryType.GOLD, target, sources[target], table.tables, (target,)))
         names = (f"{PUBLISH}.{table.name}.{output}" for output in table.outputs)
-        result += [Query(QueryType.PUBLISH, name, sources, (target,), ()) for name in names]
+        result += [Query(QueryType.PUBLISH, n, sources[target], (target,), ()) for n in names]
     result.sort(key=lambda query: (*LAYERS, PUBLISH).index(query.layer))
     return [query for query in result if query.layer in layers]
 

@@ -87,10 +87,6 @@ def silver_table(node: Node, key: str, tables: SilverTables) -> str:
     name = node.get(key, values.non_blank_string, "a silver table")
     layer, _, table = name.partition(".")
     if layer != "silver" or table not in tables:
-        node.fail(key, f"must be one of {silver_names(tables)}, not {name}")
+        known = ", ".join(f"silver.{each}" for each in tables)
+        node.fail(key, f"must be one of {known}, not {name}")
     return table
-
-
-def silver_names(tables: SilverTables) -> str:
-    """Return the names of silver tables, for a message."""
-    return ", ".join(f"silver.{table}" for table in tables)

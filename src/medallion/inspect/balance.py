@@ -141,7 +141,7 @@ def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
         else:
             snapshot.unrecorded.update(dict.fromkeys(unrecorded, name))
     for name in config.silver:
-        if name in config.changing_tables:  # only a deep audit counts its elements
+        if f"silver.{name}" in config.changing_tables:  # only a deep audit counts its elements
             continue
         try:
             snapshot.child_tables[name] = _child_balance(config, name, runs.run_state)

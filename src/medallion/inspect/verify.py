@@ -46,10 +46,10 @@ _IN_BRONZE, _KEY_TAKEN = "_in_bronze", "_key_taken"
 # terms that cancel leave a small remainder.
 _TOLERANCE = 1e-9
 _FLOAT_TYPES = ("double", "float")
-# Spark's aggregates whose result depends on the order of rows, which differs in a stream.
+# Spark's functions whose result depends on the order of rows, which differs in a stream.
 _ORDER_DEPENDENT = re.compile(
     "AnyValue|Approx(imatePercentile|TopK)|Collect(List|Set)|First|Last|HistogramNumeric|ListAgg"
-    "|M(ax|in)By|Mode"
+    "|M(ax|in)By|Mode|RowNumber|NTile|NthValue|Lag|Lead"
 )
 _SIDE = " side"  # no column of gold has a blank
 
@@ -178,9 +178,8 @@ def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery |
     """
     checkpoint, table = config.layout.checkpoint(query.name), config.layout.table
     versions = {name: delta_tables.table_version(table(name)) for name in query.targets}
-    changing = {f"silver.{name}" for name in config.changing_tables}
     for name in query.upstream:
-        if name in changing:
+        if name in config.changing_tables:
             has_input = pending_work.has_input(config, query.name, table(name))
             version = None if has_input else delta_tables.table_version(table(name))
         else:
@@ -330,7 +329,7 @@ def _comparable(rows: DataFrame) -> DataFrame:
 def verify_gold(
     spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
 ) -> None:
-    """Recompute a gold table from silver.
+    """Recompute a gold table from the tables that it reads.
 
     Args:
         spark: the session.
@@ -342,7 +341,7 @@ def verify_gold(
     groups, skipped = _differing_groups(spark, config, config.gold[target.query.table], target)
     if groups:
         result.findings.append(
-            f"{name}: it differs from silver in {counted(groups, 'group')}; `medallion refresh "
+            f"{name}: it differs from its input in {counted(groups, 'group')}; `medallion refresh "
             f"{name}` rebuilds it."
         )
     if skipped:
@@ -367,9 +366,8 @@ def _differing_groups(
         The number of groups, and the columns that were skipped with the reason.
     """
     *inputs, gold = target.tables(spark, config)
-    silver = dict(zip(table.tables, inputs, strict=True))
-    recomputed = gold_rows(spark, config, table, silver)
-    if not table.follows_changes and all(rows.isEmpty() for rows in silver.values()):
+    recomputed = gold_rows(spark, config, table, dict(zip(table.tables, inputs, strict=True)))
+    if not table.follows_changes and all(rows.isEmpty() for rows in inputs):
         # Without input, a global count has a row in a batch, but none in a stream.
         recomputed = recomputed.limit(0)
     skipped = _skipped_columns(table, recomputed)

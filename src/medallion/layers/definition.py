@@ -64,7 +64,9 @@ def _is_same(then: Any, now: Any, in_order: bool) -> bool:
         return False
 
 
-def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
+def refuse_nondeterministic(
+    name: str, rows: DataFrame, sql: Any, can_read_tables: bool = False
+) -> None:
     """Raise ConfigError if rows depend on the current time, randomness or another table.
 
     Args:
@@ -72,9 +74,12 @@ def refuse_nondeterministic(name: str, rows: DataFrame, sql: Any) -> None:
         rows: the rows.
         sql: the SQL that defines them, or nested mappings of it. It is searched, too, because the
             plan has timestamp'now' as a constant.
+        can_read_tables: whether subqueries may read the tables of the rows.
     """
     plan, patterns = analyzed_plan(rows), catalyst_class(rows, "trees.TreePattern")
-    forbidden = (patterns.CURRENT_LIKE(), patterns.PLAN_EXPRESSION())
+    forbidden = [patterns.CURRENT_LIKE()]
+    if not can_read_tables:
+        forbidden.append(patterns.PLAN_EXPRESSION())
     has_forbidden = any(map(plan.containsPattern, forbidden)) or not plan.deterministic()
     if has_forbidden or any(map(has_current_time, _strings(sql))):
         raise ConfigError(

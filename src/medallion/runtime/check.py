@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from medallion.config.document import config_error
-from medallion.config.expressions import column_names, did_you_mean, nearest_name
-from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
+from medallion.config.expressions import column_names, did_you_mean, nearest_name, unknown_columns
+from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
 from medallion.errors import (
@@ -278,10 +278,16 @@ def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
-    columns = [c for name in table.tables for c in _silver_columns(config, name)]
-    sources = " and ".join(f"silver.{name}" for name in table.tables)
+    known = {name: _table_columns(config, name) for name in table.tables}
+    columns = [column for each in known.values() for column in each or ()]
+    sources = " and ".join(known)
     expressions: dict[str, str] = {}
     match table.definition:
+        case Statement() as statement:
+            views = {name.replace(".", "_"): names for name, names in known.items()}
+            for view, name in unknown_columns(statement.sql, views):
+                read, names = view.replace("_", ".", 1), views[view] or ()
+                _check_names(config, result, f"gold.{table.name}", {"sql": name}, read, names)
         case Aggregate() as aggregate:
             expressions = {f"measure.{name}": sql for name, sql in aggregate.measure.items()}
             expressions["where"] = aggregate.where or ""
@@ -289,7 +295,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
         case Join() as join:
             expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
             expressions |= {"where": join.where or "", "join.condition": join.condition or ""}
-            columns += table.tables
+            columns += [name.removeprefix("silver.") for name in known]
     _check_names(config, result, f"gold.{table.name}", expressions, sources, columns)
 
 

@@ -23,6 +23,7 @@ from medallion.errors import UsageError
 from medallion.ingest.files import content, erase
 from medallion.ingest.files.batch import BatchContext
 from medallion.ingest.files.listing import current_info
+from medallion.layers import recovery
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
@@ -39,7 +40,7 @@ from medallion.state.pending_work import WorkReason
 from medallion.state.runs import TABLE as RUNS
 from medallion.state.runs import Runs
 from medallion.storage import clock, delta_tables, locks
-from medallion.storage.paths import PUBLISH
+from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.table_specs import (
     PARTITION,
     ROW_COUNTS,
@@ -425,6 +426,8 @@ def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
     for query in following:
         if not query.targets:  # its checkpoint refers to older changes
             refresh.publish_all_again(pipeline, query.name)
+        elif any(layer_of(table) == "gold" for table in query.upstream):  # and so does its
+            recovery.drop_checkpoint(config.layout, query.name)
     config.layout.report.delete()
     names = [f"bronze.{plan.source}", *(query.name for query in following)]
     pipeline.runs.forget_values(names)

@@ -166,12 +166,12 @@ class Pipeline:
                 self.refuse_if_blocked(flow)
             except MedallionError as error:
                 failures.append((flow, error))
-        blocked = {flow.name for flow, _ in failures}
-        for level in _levels(flows):
-            lacking = {name for flow, _ in failures for name in self._missing_targets(flow)}
-            lacking |= blocked
+        lacking = {flow.name for flow, _ in failures}
+        for level in levels(flows):
             runnable = [flow for flow in level if not lacking & {flow.name, *flow.upstream}]
             failures += self._run_level(runnable)
+            stopped = [flow for flow, _ in failures] + [f for f in level if f not in runnable]
+            lacking |= {name for flow in stopped for name in self._missing_targets(flow)}
         return failures
 
     def _missing_targets(self, flow: Flow) -> Iterator[str]:
@@ -256,7 +256,7 @@ class Pipeline:
         pending_work.refuse_if_blocked(flow.name, self.blocking_gates(flow))
 
 
-def _levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
+def levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
     """Yield flows in groups; each flow follows those whose tables it reads."""
     left = list(flows)
     while left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,14 +13,14 @@ from itertools import chain
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use, query_names
+from medallion.config.queries import layers_in_use, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect import balance
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, read_suite, unused_suites
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.graph import Pipeline, levels
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
@@ -39,8 +40,8 @@ class Nightly:
         self.config, self._report = pipeline.config, pipeline.report
         self.gates = Gates(self.config.conf_dir)
         self.outcome = Outcome(run_id=pipeline.run_id)
-        # Sources with a table whose gate failed to run, or that was never created.
-        self.unvalidated: set[str] = set()
+        # Queries that read a table whose gate failed to run, or that was never created.
+        self.left_out: set[str] = set()
         # Great Expectations validates one table at a time, while the next layer runs.
         self.worker = ThreadPoolExecutor(1)
 
@@ -71,7 +72,9 @@ class Nightly:
         """Run one layer after the other, each table of gold only if no gate blocks it."""
         gates = [*self._run_layer("bronze"), *self._run_layer("silver")]
         self._await_gates(gates)
-        self._await_gates(self._run_layer("gold"))
+        # A gold table may read others, if their gates pass.
+        for level in [*levels(self.pipeline.flows("gold"))] or [[]]:
+            self._await_gates(self._run_layer("gold", level))
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
@@ -80,22 +83,27 @@ class Nightly:
         for note in done.notes:
             self._report(f"  {note}")
 
-    def _run_layer(self, layer: str) -> list[PendingGate]:
-        """Run the queries of a layer, and start to validate its tables."""
-        self._timed(layer, lambda: self._run_queries(layer))
+    def _run_layer(self, layer: str, level: Sequence[Flow] | None = None) -> list[PendingGate]:
+        """Run the queries of a layer, or of one level of it, and start to validate their tables."""
+        all_flows = self.pipeline.flows(layer)
+        flows = all_flows if level is None else level
+        others = {flow.name for flow in all_flows} - {flow.name for flow in flows}
+        self._timed(layer, lambda: self._run_queries(layer, others))
         run_state = self.pipeline.runs.run_state
-        flows = self.pipeline.flows(layer)
         return [(flow, self.worker.submit(self._validate, flow, run_state)) for flow in flows]
 
-    def _run_queries(self, layer: str) -> None:
-        failures = refresh.run_layer(self.pipeline, layer, self.unvalidated)
+    def _run_queries(self, layer: str, others: AbstractSet[str] = frozenset()) -> None:
+        without = self.left_out | others
+        failures = refresh.run_layer(self.pipeline, layer, without)
         self._report_errors(layer, [error for _, error in failures])
         for flow, _ in failures:
-            # Later layers skip the sources of a table that was never created.
             if not all(map(delta_tables.table_exists, flow.target_paths)):
-                self.unvalidated |= flow.source_names
+                self._leave_out_readers(flow)
         if layer == "gold":
-            self._report_errors(layer, refresh.rebuild_late(self.pipeline, self.unvalidated))
+            self._report_errors(layer, refresh.rebuild_late(self.pipeline, without))
+
+    def _leave_out_readers(self, flow: Flow) -> None:
+        self.left_out |= {query.name for query in readers(self.config, flow.targets)}
 
     @contextmanager
     def _catching_errors(self, what: str) -> Iterator[None]:
@@ -153,7 +161,7 @@ class Nightly:
                 gate = future.result()
             except Exception as error:
                 self._report_errors("gates", [error])
-                self.unvalidated |= flow.source_names
+                self._leave_out_readers(flow)
             else:
                 gates += [gate] if gate else []
         self.outcome.seconds["gates"] = (
@@ -171,8 +179,9 @@ class Nightly:
         started = time.monotonic()
         with self._catching_errors(name):
             work()
-        self.outcome.seconds[name] = time.monotonic() - started
-        self._report(f"{name:<9} {self.outcome.seconds[name]:5.1f} s")
+        seconds = time.monotonic() - started
+        self.outcome.seconds[name] = self.outcome.seconds.get(name, 0) + seconds
+        self._report(f"{name:<9} {seconds:5.1f} s")
 
 
 def gate_row(gate: GateResult) -> dict[str, Any]:

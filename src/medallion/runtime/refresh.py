@@ -171,7 +171,7 @@ def run_layer(
     Args:
         pipeline: with the locks of the layer and of gold.
         layer: the layer to run.
-        without: sources whose rows must not move on to this layer.
+        without: queries that must not run.
 
     Returns:
         The flows that could not be rebuilt, or failed, each with its error. A flow that a gate
@@ -179,7 +179,7 @@ def run_layer(
     """
     failures = rebuild_pending(pipeline, layer, without)
     unbuilt = {flow.name for flow, _ in failures}
-    flows = [flow for flow in pipeline.flows(layer) if not flow.source_names & without]
+    flows = [flow for flow in pipeline.flows(layer) if flow.name not in without]
     flows = pipeline.unblocked_flows(flow for flow in flows if flow.name not in unbuilt)
     _rewrite_if_due(pipeline, flows)
     failed = pipeline.run_flows(flows)
@@ -201,7 +201,7 @@ def rebuild_pending(
     Args:
         pipeline: with the locks of the layer and of gold.
         layer: the layer.
-        without: sources whose rows must not move on to this layer.
+        without: queries that must not run.
 
     Returns:
         The flows whose tables could not be rebuilt, each with its error.
@@ -229,7 +229,7 @@ def rebuild_late(
 
     Args:
         pipeline: with the lock of gold.
-        without: sources whose rows must not move on to gold.
+        without: queries that must not run.
 
     Returns:
         The errors of tables that could not be rebuilt.
@@ -247,9 +247,11 @@ def _try_rebuild(
     failures = list[tuple[Flow, MedallionError]]()
     for table in tables:
         flow = pipeline.flow(table)
+        if table in without:
+            continue
         if pipeline.blocking_gates(flow):
             pipeline.report(f"refresh   {table}: waits until no gate blocks it")
-        elif not flow.source_names & without:
+        else:
             try:
                 _rebuild(pipeline, table)
             except Exception as error:

@@ -159,7 +159,7 @@ def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
     read = read_up_to(config, query, upstream)
     if 0 < read.version < delta_tables.earliest_version(upstream):
         return True  # the unread commits are gone, which the query reports
-    if _reads_changes(config, query, upstream):  # deleted rows are changes too
+    if _is_changing(config, upstream):  # deleted rows are changes too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
     return not read.is_between_versions or unread_rows_in(read, upstream) > 0
 
@@ -182,7 +182,7 @@ def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
     may_be_done = (
-        _reads_changes(config, query, upstream)
+        _is_changing(config, upstream)
         and not read.is_between_versions
         and not read.is_initial_snapshot
     )
@@ -191,10 +191,9 @@ def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset
     return read
 
 
-def _reads_changes(config: Config, query: str, upstream: StoragePath) -> bool:
-    """Return whether a query reads the change feed of a table."""
-    changing = [config.layout.table(f"silver.{name}") for name in config.changing_tables]
-    return query.startswith(f"{PUBLISH}.") or upstream in changing
+def _is_changing(config: Config, table: StoragePath) -> bool:
+    """Return whether the queries that read a table read its change feed."""
+    return table in map(config.layout.table, config.changing_tables)
 
 
 def unread_rows(config: Config, query: Query) -> int | None:

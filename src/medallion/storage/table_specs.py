@@ -62,8 +62,8 @@ class TableSpec:
 
 BRONZE = TableSpec(is_streamed=True, statistics=())
 SILVER = TableSpec(is_streamed=True)
-CHANGING = PUBLISHED = TableSpec(is_streamed=True, has_feed=True)
-"""A silver table whose rows change, and a gold table whose changes are published."""
+CHANGING = TableSpec(is_streamed=True, has_feed=True)
+"""A table whose change feed is read."""
 
 INTAKE = TableSpec(
     {"path": "string", "version": "long", "size": "long", "modified_at": "timestamp"},

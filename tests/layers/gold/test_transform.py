@@ -23,10 +23,14 @@ COUNTS = f"select device, count(*) as n from {EVENT} group by device"
 def columns(spark: SparkSession, sql: str, mode: OutputMode = "complete") -> list[str]:
     stream = spark.readStream.format("rate").load()
     rows = {
-        "event": stream.selectExpr("timestamp as event_at", "cast(value as string) as device"),
-        "activity": stream.selectExpr("timestamp as recorded_at", "cast(value as string) device"),
+        "silver.event": stream.selectExpr(
+            "timestamp as event_at", "cast(value as string) as device"
+        ),
+        "silver.activity": stream.selectExpr(
+            "timestamp as recorded_at", "cast(value as string) device"
+        ),
     }
-    table = GoldTable("t", ("event", "activity"), Statement(Path("x.sql"), sql), mode)
+    table = GoldTable("t", ("silver.event", "silver.activity"), Statement(Path("x.sql"), sql), mode)
     statement = Statement(Path("x.sql"), sql)
     return transform.statement_rows(spark, table, statement, rows).columns
 
@@ -144,5 +148,43 @@ def test_statement_rows_groups_need_complete_mode(spark: SparkSession) -> None:
 
 def test_statement_rows_refuses_other_inputs(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(1).write.parquet(str(tmp_path / "rows"))
-    with pytest.raises(ConfigError, match="silver tables only"):
+    with pytest.raises(ConfigError, match="silver and gold tables only"):
         columns(spark, f"select id from parquet.`{tmp_path / 'rows'}`", "append")
+
+
+def test_statement_rows_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """A query over all rows may do what a stream cannot, if it gives the same rows each time."""
+    paths = {name: str(tmp_path / name) for name in ("silver.event", "gold.counts", "other")}
+    for path in paths.values():
+        spark.range(1).selectExpr("id", "'a' as device").write.parquet(path)
+    names = ("silver.event", "gold.counts")
+    rows = {name: spark.read.parquet(paths[name]) for name in names}
+    table = GoldTable("t", names, Statement(Path("x.sql"), ""), "complete", follows_changes=True)
+
+    def columns(sql: str) -> list[str]:
+        statement = Statement(Path("x.sql"), sql)
+        result = transform.statement_rows(spark, table, statement, rows)
+        refuse_nondeterministic("gold.t", result, sql, can_read_tables=True)
+        return result.columns
+
+    good = (
+        "select distinct id from silver_event",
+        "select max(n) as id from (select count(*) as n from gold_counts group by device)",
+        "select e.id from silver_event e join gold_counts c on e.id = c.id",
+        "select a.id from gold_counts a join gold_counts b on a.id = b.id",
+        "with c as (select id from gold_counts) select id from c union all select id + 1 from c",
+        "select id from silver_event where id = (select max(id) from gold_counts)",
+        "select rank() over (order by device) as id from gold_counts",
+    )
+    assert [columns(sql) for sql in good] == [["id"]] * len(good)
+    other = f"parquet.`{paths['other']}`"
+    for sql, words in (
+        ("select id from gold_counts order by id", "use ORDER BY when you query"),
+        ("select id from silver_event where id in (select id from gold_counts limit 1)", "LIMIT"),
+        (f"select id from {other}", "silver and gold tables only"),
+        (f"select id from gold_counts where id in (select id from {other})", "gold tables only"),
+        ("select id, rand() as n from gold_counts", "randomness"),
+        ("select count(*) from gold_counts", "give it a snake_case name"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            columns(sql)

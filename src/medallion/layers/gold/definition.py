@@ -14,12 +14,13 @@ from medallion.spark import checkpoints
 def gold_definition(table: GoldTable) -> dict[str, Any]:
     """Return all settings that determine the rows of a table; a change of them needs a refresh."""
     mode, definition = {"output_mode": table.output_mode}, table.definition
+    tables = [name.removeprefix("silver.") for name in table.tables]
     match definition:
         case Statement():
             return {"sql": definition.sql, **mode}
         case Join():
             return {
-                **dict(zip(("source", "with"), table.tables, strict=True)),
+                **dict(zip(("source", "with"), tables, strict=True)),
                 "within": definition.within.text,
                 "on": dict(definition.on),
                 "where": definition.where,
@@ -29,7 +30,7 @@ def gold_definition(table: GoldTable) -> dict[str, Any]:
                 **mode,
             }
     return {
-        "source": table.tables[0],
+        "source": tables[0],
         "window": _window(definition),
         "slide": definition.slide.text if definition.slide else None,
         "session": definition.session.text if definition.session else None,
@@ -59,10 +60,10 @@ def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any
     """
     if not isinstance(table.definition, Statement):  # windows and joins use event time
         for silver in table.tables:
-            checkpoint = config.layout.checkpoint(f"silver.{silver}")
-            recorded = checkpoints.read_document(checkpoint, "definition") or {}
+            recorded = checkpoints.read_document(config.layout.checkpoint(silver), "definition")
+            recorded = recorded or {}
             current = {"event_time": config.silver_tables[silver].event_time}
-            refuse_changed(config, f"silver.{silver}", current | recorded, recorded | current)
+            refuse_changed(config, silver, current | recorded, recorded | current)
     # Spark's state identifies measures, and the keys of a join, by position.
     ordered = () if table.output_mode == "update" else ("measure", "on")
     refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), ordered)

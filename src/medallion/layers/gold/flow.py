@@ -1,4 +1,4 @@
-"""Gold: one query per table, from silver tables to `gold.<table>`."""
+"""Gold: one query per table, from silver and gold tables to `gold.<table>`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from medallion.layers.gold.writer import (
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
-from medallion.storage.paths import StoragePath
+from medallion.storage.paths import StoragePath, layer_of
 from medallion.storage.text import Reporter, counted
 
 _BEFORE_1970 = "before 1970: "  # and the table: name of an observed metric
@@ -41,7 +41,8 @@ class Gold(Flow):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         self.table = config.gold[query.table]
-        self._silver = [config.silver_tables[name] for name in self.table.tables]
+        # Each batch reads all rows of the tables, and not only the new ones.
+        self._is_recomputed = self.table.follows_changes and self.table.output_mode == "complete"
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
         """Start the query.
@@ -58,23 +59,24 @@ class Gold(Flow):
             recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         elif reason := recovery.find_mismatch(self.checkpoint, self.target_paths):
             recovery.drop_checkpoint(self.config.layout, self.name)
-            self.say(f"  {self.name}: {reason}: recomputed from all of silver")
-        silver = self._silver_streams()
-        rows = gold_rows(self.spark, self.config, table, silver)
+            self.say(f"  {self.name}: {reason}: recomputed from all rows")
+        inputs = self._input_rows()
+        rows = gold_rows(self.spark, self.config, table, inputs)
         name = f"{self.config.pipeline_file}: {self.name}"
-        refuse_nondeterministic(name, rows, definition)
+        # `gold_rows` has checked which tables such a query reads.
+        is_query = self._is_recomputed and isinstance(table.definition, Statement)
+        refuse_nondeterministic(name, rows, definition, can_read_tables=is_query)
         if table.output_mode == "update":
             refuse_unmergeable(name, rows)
         self._create_table(rows)
         mode: str = table.output_mode
         sink: Sink | StoragePath = target
-        if table.follows_changes:
-            silver = self._change_streams()
+        streams = self._change_streams() if table.follows_changes else inputs
         if mode == "update":
             merge = GroupMerge(self.spark, self.config, table)
-            rows, mode, sink = merge.touched(*silver.values()), "append", Sink(merge)
-        elif table.follows_changes:
-            changes = (stream.select(F.lit(True).alias("change")) for stream in silver.values())
+            rows, mode, sink = merge.touched(*streams.values()), "append", Sink(merge)
+        elif self._is_recomputed:
+            changes = (stream.select(F.lit(True).alias("change")) for stream in streams.values())
             rows, mode = reduce(DataFrame.unionAll, changes), "append"
             sink = Sink(Recomputation(self.config, table))
         if trigger is None:
@@ -113,32 +115,35 @@ class Gold(Flow):
         # If the table is published from now on, it needs a change feed.
         delta_tables.set_missing_properties(target, properties)
 
-    def _silver_streams(self) -> dict[str, DataFrame]:
-        """Return streams of the silver tables by name."""
+    def _input_rows(self) -> dict[str, DataFrame]:
+        """Return the rows of the tables that it reads, by name: streams, or all current rows."""
+        if self._is_recomputed:
+            return dict(zip(self.upstream, self.upstream_rows(), strict=True))
         reader = self.spark.readStream.format("delta")
         is_join = isinstance(self.table.definition, Join)
         if is_join:
             # The first batch reads the complete tables, so that none of its rows is late.
             reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
         streams = {}
-        for silver, path in zip(self._silver, self.upstream_paths, strict=True):
-            rows = reader.load(str(path))
-            if is_join and silver.event_time:
-                dropped = F.count_if(~is_joinable(silver.event_time)).alias("rows")
-                rows = rows.observe(_BEFORE_1970 + silver.name, dropped)
-            streams[silver.name] = rows
+        for name, path in zip(self.upstream, self.upstream_paths, strict=True):
+            streams[name] = reader.load(str(path))
+            if is_join and (event_time := self.config.silver_tables[name].event_time):
+                dropped = F.count_if(~is_joinable(event_time)).alias("rows")
+                streams[name] = streams[name].observe(_BEFORE_1970 + name, dropped)
         return streams
 
     def _change_streams(self) -> dict[str, DataFrame]:
-        """Return streams of the changes of the silver tables by name, the first of all rows."""
+        """Return streams of the changes of the tables by name, the first of all rows."""
         streams = {}
-        for silver, path in zip(self._silver, self.upstream_paths, strict=True):
+        for name, path in zip(self.upstream, self.upstream_paths, strict=True):
             reader = self.spark.readStream.format("delta")
-            if silver.name in self.config.changing_tables:
+            if layer_of(name) == "gold":  # it has no feed if nothing read it before
+                delta_tables.set_missing_properties(path, self.config.properties(name))
+            if name in self.config.changing_tables:
                 # The first batch reads the complete table.
                 reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
                 reader = reader.option("readChangeFeed", "true")
-            streams[silver.name] = reader.load(str(path))
+            streams[name] = reader.load(str(path))
         return streams
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
@@ -203,7 +208,7 @@ def gold_parts(
         spark: the session.
         config: the configuration of the table's sources.
         table: the table.
-        rows: silver's rows by table.
+        rows: the rows of the tables that it reads, by name.
     """
     definition, title = table.definition, f"gold.{table.name}"
     pipeline_file = config.pipeline_file

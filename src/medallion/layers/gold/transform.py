@@ -1,10 +1,11 @@
-"""The rows of a gold table, computed from silver tables; the same for batches and streams."""
+"""The rows of a gold table, computed from those that it reads; the same for batches and streams."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,11 +32,16 @@ _UNSUPPORTED_NODES = {
     "Except": "uses EXCEPT: compare the tables when you query them",
     "Window": "has a window function (OVER): use GROUP BY window(time, '10 minutes') instead",
 }
+# A batch can run the others.
+_WITHOUT_ORDER = ("Sort", "GlobalLimit", "Offset", "Sample")
 _SUBQUERY = "has a subquery in a condition or column: do that when you query the table"
-_STREAM_JOIN = "joins two streams, which needs watermarks: configure join instead of sql"
-_TWO_AGGREGATES = "aggregates twice: do the second step when you query the table"
+_STREAM_JOIN = (
+    "joins two streams, which needs watermarks: configure join instead of sql, or read two tables "
+    "with output_mode: complete"
+)
+_TWO_AGGREGATES = "aggregates twice: do the second step in a gold table that reads this one"
 _UNION_OF_GROUPS = "combines groups with other rows (UNION): make one table of each instead"
-_OTHER_INPUT = "reads {}: a gold table reads silver tables only"
+_OTHER_INPUT = "reads {}: a gold table reads silver and gold tables only"
 _CONSTANT_NODES = ("OneRowRelation", "LocalRelation", "Range")
 
 
@@ -48,16 +54,17 @@ def gold_rows(
         spark: the session.
         config: the configuration of the silver tables.
         table: the table.
-        rows: silver's rows by table, either all streams or all batches.
+        rows: the rows of the tables that it reads, by name: either all streams or all batches.
 
     Raises:
         ConfigError: the SQL is not valid on a stream, or a join's columns have different types.
     """
-    tables = config.silver_tables
+    if isinstance(table.definition, Statement):
+        return statement_rows(spark, table, table.definition, rows)
+    rows = {name.removeprefix("silver."): rows[name] for name in rows}
+    tables = {name: config.silver_tables[f"silver.{name}"] for name in rows}
     times = {name: tables[name].event_time or "" for name in rows}
     match table.definition:
-        case Statement() as statement:
-            return statement_rows(spark, table, statement, rows)
         case Join() as join:
             name = f"{config.pipeline_file}: gold.{table.name}"
             _refuse_different_types(name, rows, join)
@@ -212,14 +219,15 @@ def statement_rows(
     Args:
         spark: the session.
         table: the table that the statement defines.
-        statement: the statement; it reads `silver_<source>`.
-        rows: silver's rows by source.
+        statement: the statement; it reads views such as `silver_orders`.
+        rows: the rows of its tables, by name.
 
     Raises:
         ConfigError: the statement is not a query, or not one that a stream can run.
     """
-    for source, frame in rows.items():
-        frame.createOrReplaceTempView(f"silver_{source}")
+    views = {name.replace(".", "_"): frame for name, frame in rows.items()}
+    for view, frame in views.items():
+        frame.createOrReplaceTempView(view)
     try:
         # Only a query parses here; spark.sql would run any statement.
         spark._jsparkSession.sessionState().sqlParser().parseQuery(statement.sql)
@@ -230,18 +238,46 @@ def statement_rows(
         reason = f"{_SUBQUERY}." if is_subquery else failure.message
         raise ConfigError(f"{statement.file}: {reason}") from None
     finally:
-        for source in rows:
-            spark.catalog.dropTempView(f"silver_{source}")
-    is_stream = all(frame.isStreaming for frame in rows.values())
-    if is_stream and (problem := _unsupported_reason(table, result)):
+        for view in views:
+            spark.catalog.dropTempView(view)
+    # Inline WITH, because a query in it may also combine groups with other rows.
+    plan = catalyst_class(result, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(result))
+    problem = None
+    if table.follows_changes:
+        problem = _unrepeatable_reason(plan, rows.values()) or _invalid_column_reason(result)
+    elif all(frame.isStreaming for frame in rows.values()):
+        problem = _unsupported_reason(table, plan) or _invalid_column_reason(result)
+    if problem:
         raise ConfigError(f"{statement.file}: {problem}.")
     return result
 
 
-def _unsupported_reason(table: GoldTable, result: DataFrame) -> str | None:
-    """Return the part that a stream cannot run or a table cannot store; None if there is none."""
-    # Inline WITH, because a query in it may also combine groups with other rows.
-    plan = catalyst_class(result, "optimizer.InlineCTE")(True, False).apply(analyzed_plan(result))
+def _unrepeatable_reason(plan: Any, inputs: Iterable[DataFrame]) -> str | None:
+    """Return the part that gives a batch rows by chance, or of other tables; None if there is none.
+
+    Args:
+        plan: the plan of a query.
+        inputs: the rows that it may read.
+    """
+    known = [leaf for rows in inputs for leaf in _leaves(analyzed_plan(rows))]
+    subqueries = plan.subqueriesAll()
+    for tree in (plan, *(subqueries.apply(index) for index in range(subqueries.size()))):
+        for node in plan_nodes(tree):
+            if (type_ := node_type(node)) in _WITHOUT_ORDER:
+                return _UNSUPPORTED_NODES[type_]
+        for leaf in _leaves(tree):
+            is_input = any(leaf.sameResult(each) for each in known)
+            if not is_input and node_type(leaf) not in _CONSTANT_NODES:
+                return _OTHER_INPUT.format(leaf.toString().strip()[:100])
+    return None
+
+
+def _leaves(plan: Any) -> list[Any]:
+    return [node for node in plan_nodes(plan) if not node.children().size()]
+
+
+def _unsupported_reason(table: GoldTable, plan: Any) -> str | None:
+    """Return the part of a query's plan that a stream cannot run; None if there is none."""
     tree = list(plan_nodes(plan))
     types = [node_type(node) for node in tree]
     for node, type_ in zip(tree, types, strict=True):
@@ -258,10 +294,10 @@ def _unsupported_reason(table: GoldTable, result: DataFrame) -> str | None:
     if types.count("Aggregate") > 1:
         return _TWO_AGGREGATES
     wanted = "complete" if "Aggregate" in types else "append"
-    if table.output_mode != wanted and not table.follows_changes:
+    if table.output_mode != wanted:
         has = "groups, which change as rows arrive" if wanted == "complete" else "no groups"
         return f"has {has}: set output_mode: {wanted} in pipeline.yaml"
-    return _invalid_column_reason(result)
+    return None
 
 
 def _invalid_column_reason(result: DataFrame) -> str | None:

@@ -58,9 +58,9 @@ class Recomputation:
 
 
 def current_rows(spark: SparkSession, config: Config, table: GoldTable) -> dict[str, DataFrame]:
-    """Return the current rows of the silver tables that a gold table reads, by name."""
-    paths = {name: config.layout.table(f"silver.{name}") for name in table.tables}
-    return {n: spark.read.format("delta").load(str(path)) for n, path in paths.items()}
+    """Return the current rows of the tables that a gold table reads, by name."""
+    reader = spark.read.format("delta")
+    return {name: reader.load(str(config.layout.table(name))) for name in table.tables}
 
 
 class GroupMerge:
@@ -75,7 +75,7 @@ class GroupMerge:
         assert isinstance(table.definition, Aggregate), "update is for aggregates"
         self._spark, self._aggregate = spark, table.definition
         (silver,) = table.tables
-        self._silver = config.layout.table(f"silver.{silver}")
+        self._silver = config.layout.table(silver)
         self._target = config.layout.table(f"gold.{table.name}")
         self._can_lose_groups = table.follows_changes
         self._event_time = config.silver_tables[silver].event_time or ""
