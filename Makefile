@@ -24,11 +24,11 @@ setup-kafka: setup ## install the jars for Kafka sources and outputs
 # The class archive comes last, so that the first results come soon.
 nightly: setup ## land the sample files the first time, then run the nightly batch
 	@$(BIN)/medallion land --sample && $(BIN)/medallion nightly
-	@$(WITH_JAVA) $(BIN)/python tools/classes
+	@$(BIN)/medallion setup --classes || echo "the next start does without it"
 
-# Java ignores an archive of other jars: it is created again after setup-kafka.
+# The archive of other jars is ignored: it is created again after setup-kafka.
 classes: setup ## archive Java's classes, so that each start is a fifth faster (once, a minute)
-	@$(WITH_JAVA) $(BIN)/python tools/classes
+	@$(BIN)/medallion setup --classes
 
 # Two workers with a Spark each run file by file; end-to-end tests, the longest, start first.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -142,7 +142,7 @@ def test_only_checkpoints_reads_spark_formats() -> None:
 FILE_SYSTEM_CALLS = {
     "config": 8,  # finds the project, outside the root
     "spark": 3,  # its own jars and settings
-    "install": 23,  # the cache of a user and new projects, outside the root
+    "install": 39,  # the cache of a user and new projects, outside the root
     "quality": 5,  # the suites
     "state": 4,  # the configuration
     "ingest": 12,  # content: formats and codecs

@@ -37,7 +37,7 @@ from tests.support.lakehouse import rows_of
 
 COMMANDS = {
     "init": ["DIR"],
-    "setup": ["--kafka", "--s3"],
+    "setup": ["--kafka", "--s3", "--classes"],
     "add": ["--dry-run", "--land"],
     "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
@@ -45,6 +45,7 @@ COMMANDS = {
     "nightly": ["--accept"],
     "stream": ["--trigger"],
     "sql": ["STATEMENT", "--file", "--as-of", "--csv", "--parquet"],
+    "thrift": ["--host", "--port"],
     "audit": ["--deep"],
     "replay": ["table", "--where", "--rescued"],
     "backfill": ["source", "path"],
@@ -56,7 +57,7 @@ COMMANDS = {
     "files": ["pattern", "--source", "--state"],
     "schema": ["source"],
 }
-SILENT = {"init", "setup", "run", "stream", "refresh"}
+SILENT = {"init", "setup", "run", "stream", "thrift", "refresh"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

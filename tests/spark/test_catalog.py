@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
@@ -25,13 +24,32 @@ def test_register_tables_and_views(spark: SparkSession, tmp_path: Path) -> None:
     }
     config = replace(load({}, PROJECT), layout=Layout(root), views=views)
     for _ in range(2):  # a second call changes nothing
-        register_tables(spark, config)
+        assert [*register_tables(spark, config)] == []
     assert spark.table("gold.catalog_totals").count() == 2
     assert spark.table("catalog_more").collect()[0].n == 4
     wrong = replace(config, views={"catalog_wrong": "SELECT m FROM gold.catalog_totals"})
-    with pytest.raises(ConfigError, match=r"views\.catalog_wrong: "):
-        register_tables(spark, wrong)
+    (error,) = register_tables(spark, wrong)
+    assert isinstance(error, ConfigError)
+    assert error.key == "views.catalog_wrong"
     for view in views:
         spark.catalog.dropTempView(view)
     spark.sql("DROP TABLE gold.catalog_totals")
     spark.sql("DROP SCHEMA gold CASCADE")
+    assert (root / "gold/catalog_totals/_delta_log").is_dir()
+
+
+def test_register_tables_for_other_sessions(spark: SparkSession, tmp_path: Path) -> None:
+    """Other sessions see tables and views, and follow new columns; DROP SCHEMA keeps the files."""
+    write(tmp_path, "gold.served_totals", "SELECT * FROM (VALUES ('a', 1)) AS t(device, n)")
+    views = {"served_sum": "SELECT sum(n) AS n FROM gold.served_totals"}
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path), views=views)
+    assert [*register_tables(spark, config, is_server=True)] == []
+    other = spark.newSession()
+    assert [row.n for row in other.table("served_sum").collect()] == [1]
+    path = str(tmp_path / "gold/served_totals")
+    rows = spark.sql("SELECT 'b' AS device, 2L AS n, true AS is_new")
+    rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+    assert other.table("gold.served_totals").columns == ["device", "n", "is_new"]
+    other.sql("DROP SCHEMA gold CASCADE")
+    other.sql("DROP VIEW served_sum")
+    assert spark.read.format("delta").load(path).count() == 2

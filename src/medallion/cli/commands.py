@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +39,13 @@ def init(options: argparse.Namespace) -> int:
 
 
 def setup(options: argparse.Namespace) -> int:
+    from medallion.install.classes import create_archive
     from medallion.install.jars import Extra
     from medallion.install.setup import set_up
 
     set_up([extra for extra in Extra if getattr(options, extra)], print_message)
+    if options.classes:
+        create_archive(print_message)
     print_result("Spark's jars and Java are installed")
     return 0
 
@@ -228,6 +232,16 @@ def sql(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli.sql import run_sql
 
     return run_sql(config, options)
+
+
+def thrift(config: Config, options: argparse.Namespace) -> int:
+    from medallion.runtime.thrift import serve
+
+    config.layout.require_root()
+    with suppress(KeyboardInterrupt):
+        serve(config, options.host, options.port, _reporter(False), options.debug)
+    print_message("stopped")
+    return 0
 
 
 def check(config: Config, options: argparse.Namespace) -> int:

@@ -405,8 +405,9 @@ class Config:
         login: The login for Kafka's brokers.
         max_concurrent_queries: The most queries of `run` and `nightly` that run at once; by
             default 4 for each core. The queries of a stream always run.
-        views: Names for SQL over the tables and earlier views, known to `medallion sql`, the report
-            and `medallion.spark_session()`, so it must be SQL of DataFusion and of Spark.
+        views: Names for SQL over the tables and earlier views, known to `medallion sql` and
+            `thrift`, the report and `medallion.spark_session()`, so it must be SQL of DataFusion
+            and of Spark.
         monitoring: What is sent and written for other systems.
     """
 

@@ -79,8 +79,13 @@ def _home() -> Path:
     return cache_dir() / "java"
 
 
+def program(home: str) -> str | None:
+    """Return the path of Java in a JAVA_HOME, or on PATH if that is empty."""
+    return shutil.which(f"{home}/bin/java" if home else "java")
+
+
 def _has_java(home: str) -> bool:
-    java = shutil.which(f"{home}/bin/java" if home else "java")
+    java = program(home)
     return java is not None and _is_supported(java)
 
 

@@ -31,6 +31,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, combine_erro
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
 from medallion.spark.session import Workload, session_of_command
 from medallion.spark.watch import Watch
+from medallion.spark.workers import report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
@@ -58,6 +59,7 @@ class Pipeline:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: Runs = field(init=False)
     _settings: str = field(init=False)
+    lost_workers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
@@ -310,4 +312,5 @@ def open_pipeline(
             try:
                 yield pipeline
             finally:
+                report_lost_workers(spark, pipeline.lost_workers, report)
                 lineage.report_run(config, pipeline.runs, report)

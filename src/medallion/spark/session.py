@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
+from medallion.install.classes import archive_settings
 from medallion.install.java import use_java
 from medallion.spark import jvm, signals
 from medallion.spark.errors import SPARK_ERRORS, one_line
@@ -142,6 +143,7 @@ def spark_session(
         options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
         java = (*options, _JAVA_OPTIONS, work.java)
         settings[_JAVA] = " ".join(java).strip()
+        os.environ.update(archive_settings())
         builder = builder.master(master)
     for key, value in settings.items():
         if key not in submitted_settings:

@@ -35,14 +35,17 @@ class Watch:
         self._checked_at = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
-    def check_progress(self, runs: Iterable[Run]) -> None:
+    def check_progress(self, runs: Iterable[Run]) -> bool:
         """Report queries without progress, and again after each further `patience`.
 
         A completed task is progress, also if Spark runs it for another query.
+
+        Returns:
+            False if it is too early for the next check.
         """
         now = time.monotonic()
         if now - self._checked_at < _PAUSE:
-            return
+            return False
         self._checked_at = now
         tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
         seen, self._seen = self._seen, {}
@@ -58,6 +61,7 @@ class Watch:
                 )
                 since = now
             self._seen[id(run)] = (activity, since)
+        return True
 
     def await_all(self, runs: Iterable[Run], at_once: float = inf) -> None:
         """Wait until queries have ended; one that fails does not stop the others.

@@ -1,0 +1,65 @@
+"""The Thrift server, asked by Beeline from PySpark's jars."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from medallion.cli.main import main
+from medallion.install.jars import spark_home
+from tests.support.command import Cli
+from tests.support.sql import write
+
+COUNTS = "SELECT * FROM (VALUES ('a', 1), ('b', 2)) AS t(device, n)"
+VIEWS = """
+views:
+  total: SELECT sum(n) AS n FROM gold.device_counts
+  later: SELECT * FROM gold.not_there
+"""
+
+
+def test_thrift_port_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found before Spark starts."""
+    monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "lakehouse"))
+    assert main(["thrift"]) == 2
+    assert "there is no lakehouse" in capsys.readouterr().err
+    (tmp_path / "lakehouse").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert main(["thrift", "--port", port]) == 2
+    assert f"127.0.0.1:{port}: Address already in use; choose" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "lakehouse"
+    write(root, "gold.device_counts", COUNTS)
+    cli.about(tmp_path / "conf", "event", small=True)
+    file = tmp_path / "conf/pipeline.yaml"
+    file.write_text(file.read_text() + VIEWS)
+    server = cli.start("thrift", "--port", "0")
+    assert server.stdout is not None
+    assert "views.later: " in server.stdout.readline()
+    url, _, rest = server.stdout.readline().partition(" ")
+    assert (url.partition("127.0.0.1")[0], rest) == ("jdbc:hive2://", "until Ctrl-C\n")
+
+    def ask(statement: str) -> tuple[int, str, str]:
+        beeline = [str(spark_home() / "bin/beeline"), "--silent=true", "--outputformat=csv2"]
+        command = [*beeline, "-u", url, "-n", "analyst", "-e", statement]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr
+
+    assert ask("SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
+    assert ask("SELECT * FROM total")[1] == "n\n3\n"
+    status, _, err = ask("SELECT * FROM gold.device_count")
+    assert (status != 0, "TABLE_OR_VIEW_NOT_FOUND" in err) == (True, True)
+    server.send_signal(signal.SIGINT)
+    out, err = server.communicate(timeout=60)
+    assert (server.returncode, out) == (0, "stopped\n")
+    assert " ERROR " not in err
