@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -53,7 +54,8 @@ def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
         beeline = [str(spark_home() / "bin/beeline"), "--silent=true", "--outputformat=csv2"]
         command = [*beeline, "-u", url, "-n", "analyst", "-e", statement]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        return done.returncode, done.stdout, done.stderr
+        # Beeline repeats its prompt in the output.
+        return done.returncode, re.sub(r"^0: \S+> ", "", done.stdout), done.stderr
 
     assert ask("SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
     assert ask("SELECT * FROM total")[1] == "n\n3\n"
