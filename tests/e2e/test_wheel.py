@@ -90,7 +90,7 @@ def test_wheel_from_an_empty_folder_to_numbers(stranger: Stranger) -> None:
     (stranger.home / "sales.csv").write_text(SALES)
     status, out, err = stranger("nightly", folder=".")
     assert (status, out) == (2, "")
-    assert "medallion init makes a project" in err
+    assert "no pipeline.yaml here" in err
 
     assert stranger("init", "shop", folder=".")[0] == 0
     assert stranger("add", "sales", "../sales.csv", "--land")[0] == 0
