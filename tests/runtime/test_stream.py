@@ -62,6 +62,7 @@ def test_a_stream_waits_for_schemas() -> None:
         unblocked_flows=list,
         report=print,
         is_alive=True,
+        report_lost_workers=lambda: None,
         config=None,
         runs=None,
     )
@@ -114,6 +115,7 @@ def stream_of(first: Any, others: list[Any], messages: list[str]) -> Stream:
         start_flow=lambda *_: True,
         unblocked_flows=list,
         is_alive=True,
+        report_lost_workers=lambda: None,
         report=messages.append,
     )
     return Stream(pipeline, ["silver"], "1 hour")

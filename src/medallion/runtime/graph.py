@@ -117,6 +117,10 @@ class Pipeline:
         """Return whether Spark still runs."""
         return jvm.is_alive(self.spark)
 
+    def report_lost_workers(self) -> None:
+        """Report the workers of a cluster that were lost since the last call."""
+        report_lost_workers(self.spark, self.lost_workers, self.report)
+
     def check_inputs(self, flow: Flow) -> None:
         """Raise MedallionError if an input table is missing, unreadable or blocked by a gate."""
         pending_work.refuse_missing_input(self.config, flow.name)
@@ -312,5 +316,5 @@ def open_pipeline(
             try:
                 yield pipeline
             finally:
-                report_lost_workers(spark, pipeline.lost_workers, report)
+                pipeline.report_lost_workers()
                 lineage.report_run(config, pipeline.runs, report)

@@ -22,7 +22,6 @@ from medallion.spark.errors import (
 )
 from medallion.spark.query import Run
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
-from medallion.spark.workers import report_lost_workers
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 
@@ -112,8 +111,7 @@ class Stream:
             each.check_run()
         active = (each.flow.started_run for each in self._queries if each.is_active)
         if self._watch.check_progress(active):
-            pipeline = self._pipeline
-            report_lost_workers(pipeline.spark, pipeline.lost_workers, pipeline.report)
+            self._pipeline.report_lost_workers()
         self.poll()
         self._recorder.record_if_due(self._flows)
         self._maintain_if_due()
