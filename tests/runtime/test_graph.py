@@ -314,6 +314,7 @@ def test_queries_are_stopped_before_spark(
     active = [Stopped("query", order, error), Stopped("another", order)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(graph, "report_lost_workers", lambda *_: None)
     with (
         pytest.raises(KeyboardInterrupt),
         graph.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
