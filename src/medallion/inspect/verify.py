@@ -305,11 +305,8 @@ def verify_changes(
     """
     source, name = config.sources[target.query.source], target.query.name
     log, table = target.tables(spark, config)
-    sides = [_comparable(rows) for rows in (table, table_rows(log, source))]
-    keys, floats = merge_keys(source), [n for n, t in table.dtypes if t in _FLOAT_TYPES]
-    values = [column for column in table.columns if column not in keys]
-    both = _both_sides(sides[0], sides[1].select(table.columns), keys, values, floats)
-    count = both.where(_differs(values, floats)).count()
+    recomputed = _comparable(table_rows(log, source))
+    count = _count_differing(_comparable(table), recomputed, merge_keys(source))
     ties = tie_message(tied_changes(log, source.keys), source)
     if count:
         result.findings.append(
@@ -371,15 +368,28 @@ def _differing_groups(
         # Without input, a global count has a row in a batch, but none in a stream.
         recomputed = recomputed.limit(0)
     skipped = _skipped_columns(table, recomputed)
-    names = [name for name in gold.columns if name not in skipped]
-    floats = [name for name, type_ in gold.dtypes if type_ in _FLOAT_TYPES]
-    definition = table.definition
-    keys = definition.groups if isinstance(definition, Aggregate) else set(names).difference(floats)
-    measures = [name for name in names if name not in keys]
-    if not names:
+    types = {name: type_ for name, type_ in gold.dtypes if name not in skipped}
+    if not types:
         return 0, skipped
-    sides = _both_sides(gold.select(names), recomputed.select(names), keys, measures, floats)
-    return sides.where(_differs(measures, floats)).count(), skipped
+    keys: Collection[str] = [name for name in types if types[name] not in _FLOAT_TYPES]
+    if isinstance(table.definition, Aggregate):
+        keys = table.definition.groups
+    return _count_differing(gold.select(*types), recomputed, keys), skipped
+
+
+def _count_differing(rows: DataFrame, expected: DataFrame, keys: Collection[str]) -> int:
+    """Count the groups that a table does not have as often as it should, or with other values.
+
+    Args:
+        rows: the rows of the table.
+        expected: the rows that it should have, with at least its columns.
+        keys: the columns that identify a group; doubles among the others are equal up to a
+            tolerance.
+    """
+    floats = [name for name, type_ in rows.dtypes if type_ in _FLOAT_TYPES]
+    values = [name for name in rows.columns if name not in keys]
+    sides = _both_sides(rows, expected.select(rows.columns), keys, values, floats)
+    return sides.where(_differs(values, floats)).count()
 
 
 def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:

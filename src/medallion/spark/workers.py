@@ -29,8 +29,10 @@ def report_lost_workers(spark: SparkSession, reported: set[str], report: Reporte
         store = context._jsc.sc().statusStore()
         executors = [each for each in _items(store.executorList(False)) if not each.isActive()]
         lost = [each for each in executors if each.id() not in reported]
+        if not lost:
+            return
         quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
-        stages = _items(store.stageList(None, False, False, quantiles, None)) if lost else ()
+        stages = _items(store.stageList(None, False, False, quantiles, None))
         # A stage counts the tasks that ran when the executor was lost, which that itself does not.
         counts = [
             store.executorSummary(each.stageId(), each.attemptId())
