@@ -38,7 +38,8 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
     """
     port = _free_port(host, port)
     with session_of_command(config, "medallion thrift", debug) as spark:
-        _register(spark, config, report)
+        reported = set[str]()
+        _register(spark, config, reported, report)
         spark.conf.set("hive.server2.thrift.bind.host", host)
         spark.conf.set("hive.server2.thrift.port", str(port))
         java: Any = spark._jvm
@@ -50,15 +51,25 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
             signals.raise_if_requested()
             time.sleep(_STEP_SECONDS)
             if time.monotonic() - scanned_at > _SCAN_SECONDS:
-                _register(spark, config, report)
+                _register(spark, config, reported, report)
                 scanned_at = time.monotonic()
         signals.raise_if_requested()
     raise MedallionError("Java has ended (out of memory, or a signal): start this again.")
 
 
-def _register(spark: SparkSession, config: Config, report: Reporter) -> None:
-    for error in register_tables(spark, config, is_server=True):
-        report(str(error))
+def _register(spark: SparkSession, config: Config, reported: set[str], report: Reporter) -> None:
+    """Register tables and views, and report each error that was not `reported` before.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        reported: the messages so far; new ones are added.
+        report: gets the new messages.
+    """
+    for message in map(str, register_tables(spark, config, is_server=True)):
+        if message not in reported:
+            reported.add(message)
+            report(message)
 
 
 def _free_port(host: str, port: int) -> int:
