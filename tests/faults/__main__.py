@@ -42,7 +42,7 @@ def main() -> int:
             steps = min(of_a_world, options.steps - world * of_a_world)
             done = results.of_a_world()
             name = options.world or list(WORLDS)[world % len(WORLDS)]
-            output = place.walk(done, name, (options.seed, world), steps, options.aim)
+            output = place.walk(done, name, (options.seed, world), steps, options.aim, options.keep)
             results.add(done)
             found.extend([f"seed {options.seed}, world {world}: {output}"] if output else [])
             minutes = (time.monotonic() - started) / 60
@@ -75,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--aim", action="store_true", help="kill at each write at least once")
     parser.add_argument("--world", choices=WORLDS, help="only this one, instead of each in turn")
     parser.add_argument("--workers", type=int, default=2, help="lakehouses side by side")
+    parser.add_argument("--keep", type=Path, help="copy each lakehouse with a finding to here")
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/faults.md")
     return parser.parse_args()
 
@@ -88,7 +89,13 @@ class _Place:
         self.child = Child(folder)
 
     def walk(
-        self, results: Results, name: str, seed: tuple[int, int], steps: int, is_aimed: bool
+        self,
+        results: Results,
+        name: str,
+        seed: tuple[int, int],
+        steps: int,
+        is_aimed: bool,
+        keep: Path | None,
     ) -> str | None:
         """One lakehouse; what was wrong in the end, or None."""
         place = self.folder / f"world{seed[1]}"
@@ -110,6 +117,8 @@ class _Place:
         try:
             walk.go(steps)
         except LostError as error:
+            if keep:
+                shutil.copytree(place, keep / f"seed{seed[0]}-world{seed[1]}")
             return str(error).replace(str(place), "")
         finally:
             shutil.rmtree(place, ignore_errors=True)

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
+from typing import Any
 
 import pyspark
 
@@ -73,14 +74,11 @@ class Results:
         words = sentence.partition("medallion refresh")
         self.remedies["medallion refresh" if words[1] else "medallion run"] += 1
 
-    def next_site(self, random: Random, command: str) -> tuple[str | None, int]:
-        """Return the write with the fewest faults, or None, and at which of its calls to fail."""
-        known = sorted(self.sites.get(command, ()))
-        if not known or random.random() < 0.2:
-            return None, random.randint(1, 30)
-        hits = {site: self.killed[site] + self.failed[site] for site in known}
-        least = min(hits.values())
-        return random.choice([site for site in known if hits[site] == least]), random.randint(1, 2)
+    def next_write(self, random: Random) -> dict[str, Any]:
+        """Return at which write to strike: most often at a site that had no fault yet."""
+        if random.random() < 0.2:
+            return {"nth": random.randint(1, 30)}
+        return {"nth": random.randint(1, 8), "but": sorted({*self.killed, *self.failed})}
 
     def lines(self) -> list[str]:
         """Return the results in Markdown."""

@@ -129,11 +129,10 @@ class Walk:
         draw = self.random.random()
         fault, strike = None, None
         if draw < 0.4:
-            site = self.results.next_site(self.random, f"{step['do']}")
             how = self.random.choice(_ERRNOS)
             if self.can_kill and draw < 0.2:
                 how = "kill"
-            strike = {"how": how, "nth": site[1], "site": site[0]}
+            strike = {"how": how, **self.results.next_write(self.random)}
         elif self.can_kill and draw < 0.55:
             step["kill_after"] = self.random.uniform(0.1, 6)
             fault = "kill -9 at a random moment"
