@@ -25,16 +25,15 @@ _KILL = "kill"
 
 @dataclass(frozen=True)
 class Strike:
-    """What is to happen before a write: at the `nth` one of a site, or of all but some."""
+    """What is to happen before the `nth` write, without those at some sites."""
 
     how: str  # kill, or the name of an errno
     nth: int
-    site: str | None = None
     but: Sequence[str] = ()
 
     def means(self, site: str) -> bool:
         """Whether a write at this site counts."""
-        return site == self.site if self.site else site not in self.but
+        return site not in self.but
 
 
 @dataclass

@@ -164,6 +164,7 @@ def erased_rows(layout: Layout, source: str, item: str) -> int:
         source: the source of the rows.
         item: a table, the path of a file, or `topic/partition`.
     """
-    where = f"where source = '{source}' and item = '{item}'"
+    quoted = item.replace("'", "''")
+    where = f"where source = '{source}' and item = '{quoted}'"
     ((total,),) = delta_tables.select_rows(layout.table(TABLE), "sum(rows)", where) or [(0,)]
     return int(total or 0)

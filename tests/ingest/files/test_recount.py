@@ -7,6 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from medallion.ingest.files.verify import verify_files
+from medallion.state import erasures
+from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
+from medallion.state.ledger import Entry, State
 from medallion.storage import records, table_specs
 from medallion.storage.table_specs import (
     CORRUPT,
@@ -46,3 +49,24 @@ def test_verify_files_deleted_by_the_user(home: Home, cleaning: str, is_told: bo
         "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures stand"
     )
     assert [each.startswith(told) for each in found.notes] == [True] * (not is_told)
+
+
+@pytest.mark.parametrize(("lines", "is_reported"), [(5, False), (3, False), (4, True)])
+def test_verify_files_of_a_backfill_after_erasure(
+    home: Home, lines: int, is_reported: bool
+) -> None:
+    """An erasure does not change a file of a backfill; the user may remove the rows, or may not."""
+    path = "elsewhere/Zoe's.json"
+    file = (home.layout.root / path).local
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n" * lines)
+    entry = Entry("activity", path, 1, 15, 7, 0, state=State.INGESTED, rows=3)
+    home.discovery().ledger.write([entry])
+    origin = ErasedOrigin(path, 2, Action.KEPT, 1, path)
+    plan = ErasurePlan("a1", "silver.activity", "true", False, 8, {}, 0, (origin,), ())
+    erasures.record(home.layout, plan, 9)
+    spec = table_specs.TableSpec({**FILE_ORIGIN_COLUMNS, CORRUPT: "string", RESCUED: "string"})
+    rows = [{SOURCE_FILE: path, SOURCE_MODIFIED_AT: 7}] * 3
+    records.append_records(home.layout.table("bronze.activity"), spec, rows)
+    reported = f"activity: {path} has {lines} lines, 3 rows in the ledger and 3 in bronze."
+    assert verify_files(home.config, home.source).findings == [reported] * is_reported

@@ -18,7 +18,7 @@ from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.record_path import bracket_levels
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.ingest.source import Verification
-from medallion.state import ledger
+from medallion.state import erasures, ledger
 from medallion.state.ledger import Entry
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
@@ -85,14 +85,14 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
         newest: the newest version of its path.
     """
     recorded, path = entry.rows or 0, entry.moved_to or entry.path
+    is_backfill = path_below_source(config.layout, source, entry.path) is None
     is_deleted = entry.state == ledger.State.ARCHIVED and entry.moved_to is None  # as configured
     if is_deleted or (entry.moved_to is None and newest > entry.version):  # or overwritten
         return _Count(recorded, is_unread=True)
     try:
-        return _Count(count_file_rows((config.layout.root / path).local, source))
+        lines = count_file_rows((config.layout.root / path).local, source)
     except FileNotFoundError:
         # Users may delete their own files: those of a backfill, and all if nothing is archived.
-        is_backfill = path_below_source(config.layout, source, entry.path) is None
         if entry.moved_to is None and (source.clean_source == "off" or is_backfill):
             return _Count(recorded, is_unread=True)
         problem = f"it was ingested, and {path} does not exist any more."
@@ -100,6 +100,12 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
         problem = f"{path} is invalid: {error}."
     except READ_ERRORS as error:
         problem = f"{path} cannot be read: {error_reason(error)}."
+    else:
+        # An erasure does not change files of a backfill; the user may have removed the rows.
+        if is_backfill and lines > recorded:
+            erased = erasures.erased_rows(config.layout, source.name, entry.path)
+            lines = recorded if lines == recorded + erased else lines
+        return _Count(lines)
     return _Count(recorded, problem=problem)
 
 
