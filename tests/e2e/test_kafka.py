@@ -146,6 +146,45 @@ def test_erased_messages_stay_in_the_topic(
     assert run_audit(lakehouse.config, everything=True).findings == ()
 
 
+def envelope(customer: int, city: str, position: int, operation: str = "u") -> str:
+    """Return a message of Debezium whose order is its position in the database's log."""
+    row = {"id": customer, "city": city}
+    before, after = (row, None) if operation == "d" else (None, row)
+    values = {"before": before, "after": after, "op": operation, "source": {"lsn": position}}
+    return json.dumps({"payload": values})
+
+
+def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Creates, updates in any order, one sent twice, a delete, its tombstone, an older update."""
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    source: dict[str, Any] = {"format": "debezium", "servers": [broker.server]}
+    source |= {"topics": ["customers"], "keys": ["customer_id"]}
+    source |= {"silver": {"customer_id": "id", "city": "city"}}
+    lakehouse.configure(tmp_path, {"sources": {"customers": source}, "gold": {}})
+    broker.create("customers")
+    ulm = (2, "Ulm", 11, "c")
+    nights = (
+        [(1, "Bonn", 10, "c"), ulm, (1, "Jena", 14, "u"), ulm],
+        [(1, "Bern", 12, "u"), (2, "Ulm", 15, "d"), None, (3, "Trier", 16, "c")],
+        [(2, "Köln", 13, "u"), (3, "Mainz", 17, "u")],
+    )
+    latest: dict[int, tuple[int, str, str]] = {}
+    for night in nights:
+        broker.send("customers", *(change and envelope(*change) for change in night))
+        lakehouse.fill("bronze", "silver")
+        for customer, city, position, operation in filter(None, night):
+            latest[customer] = max(latest.get(customer, (0, "", "")), (position, city, operation))
+        expected = [(key, city) for key, (_, city, last) in latest.items() if last != "d"]
+        assert lakehouse.rows("silver.customers", "customer_id", "city") == sorted(expected)
+    ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
+    assert failed_rules == ["tombstone", "null_key", "null_sequence"]
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.findings == ()
+    balance = audit.balances["customers"]  # superseded: Bonn, Bern, Ulm, Köln, Trier
+    counts = balance.silver_rows, balance.superseded_rows, balance.deleted_rows
+    assert (*counts, balance.duplicate_rows, balance.quarantined_rows) == (2, 5, 1, 1, 1)
+
+
 def test_no_message_is_read_twice_or_skipped(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from pyspark.sql import types as T
 
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
+from medallion.errors import ConfigError
 from medallion.layers.silver.envelope import unwrapped
 from tests.support.home import a_source
 
@@ -46,3 +48,20 @@ def test_unwrapped_without_payload() -> None:
     assert source.silver["name"] == "lower(name)"  # no row has had it yet
     assert source.cdc is not None
     assert source.cdc.sequence_by == "coalesce(cast(null as bigint), coalesce(ts_ms))"
+
+
+def test_unwrapped_position_alone() -> None:
+    bronze = struct("op", after=struct("id"), source=struct("lsn"))
+    cdc = unwrapped(SOURCE, bronze).cdc
+    assert cdc is not None
+    assert cdc.sequence_by == "coalesce(source.lsn, cast(null as bigint))"
+
+
+def test_unwrapped_without_order() -> None:
+    """The message names the key and the fields; a sequence of other columns needs none of them."""
+    bronze = struct("op", after=struct("id", "version"))
+    message = r"sources\.\w+\.cdc\.sequence_by is .*source\.lsn, source\.ts_ms or ts_ms"
+    with pytest.raises(ConfigError, match=message):
+        unwrapped(SOURCE, bronze)
+    for sequence in ("version", "coalesce(_ts_ms, payload.source.pos)"):
+        unwrapped(replace(SOURCE, cdc=replace(CDC, sequence_by=sequence)), bronze)

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 from pyspark.sql import types as T
 
-from medallion.config.expressions import replace_columns
+from medallion.config.expressions import column_names, replace_columns
 from medallion.config.model import SourceConfig
+from medallion.errors import ConfigError
 from medallion.storage.table_specs import quote_identifier
+
+_NO_VALUE = "cast(null as bigint)"
 
 
 def unwrapped(source: SourceConfig, bronze: T.StructType) -> SourceConfig:
@@ -17,10 +20,20 @@ def unwrapped(source: SourceConfig, bronze: T.StructType) -> SourceConfig:
     Args:
         source: the source; one that is not `format: debezium` is returned unchanged.
         bronze: the schema of its bronze table.
+
+    Raises:
+        ConfigError: the envelopes have none of the fields that order the changes.
     """
     if not source.is_debezium or not source.cdc:
         return source
     columns, cdc = _row_columns(bronze), source.cdc
+    sequence = [columns.get(name.lower()) for name in column_names(cdc.sequence_by)]
+    if len(columns) > 3 and sequence and set(sequence) == {_NO_VALUE}:
+        raise ConfigError(
+            f"sources.{source.name}.cdc.sequence_by is {cdc.sequence_by}, but no message has "
+            "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
+            "updated_at or payload.source.pos."
+        )
     own = {name: sql for name, sql in columns.items() if name not in source.silver}
     return replace(
         source,
@@ -46,11 +59,12 @@ def _row_columns(bronze: T.StructType) -> dict[str, str]:
             for side, fields in (("after", after), ("before", before))
         )
         columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
-    times = [f"{prefix}source.ts_ms"] * ("ts_ms" in origin) + [f"{prefix}ts_ms"]
+    times = [f"{prefix}source.ts_ms"] * ("ts_ms" in origin)
+    times += [f"{prefix}ts_ms"] * ("ts_ms" in envelope)
     return columns | {
         "_op": f"{prefix}op",
-        "_ts_ms": f"coalesce({', '.join(times)})",
-        "_lsn": f"{prefix}source.lsn" if "lsn" in origin else "cast(null as bigint)",
+        "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
+        "_lsn": f"{prefix}source.lsn" if "lsn" in origin else _NO_VALUE,
     }
 
 
