@@ -109,7 +109,10 @@ def test_verdict_five_faults(
         "large failed: its query found 3 rows; no later run passed; this blocks gold."
     )
     assert "accept the rows: medallion nightly --accept small --accept large; or" in shown[4]
-    assert "in great_expectations/expectations/silver/activity.json and run" in shown[4]
+    assert (
+        f"in {config.conf_dir.name}/great_expectations/expectations/silver/activity.json and run"
+        in shown[4]
+    )
     assert shown[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
     assert shown[9].endswith("512 MiB are free")
     document = verdict_json(found)

@@ -15,7 +15,7 @@ from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations
+from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode, take_verdict
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.graph import Pipeline
@@ -128,9 +128,9 @@ def test_the_record_keeps_counts_and_examples(run: Run) -> None:
 
 def test_commands_show_values_that_do_not_fit(run: Run) -> None:
     found = query_statuses(run.lakehouse.config)
-    assert "bronze.warn: in its last run 4 rows have values that do" in render_runs.status_text(
-        found
-    )
+    problems = {(p.code, p.subject): p for p in take_verdict(run.lakehouse.config).problems}
+    sentence = problems[ProblemCode.RESCUED, "warn"].sentence
+    assert sentence.startswith("4 rows have values that do not fit")
     fields = {name: asdict(field) for name, field in FIELDS.items()}
     document = render_runs.status_json(found, Observations(RunState.empty()), LakehouseVerdict())
     by_query = {query["query"]: query["rescued"] for query in document["queries"]}

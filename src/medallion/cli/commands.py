@@ -366,7 +366,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     else:
         print_result(render_runs.verdict_text(verdict))
         print_result(f"lakehouse {config.layout.root}")
-        print_result(render_runs.status_text(statuses, seen.files))
+        print_result(render_runs.status_text(statuses))
     return 0 if verdict.is_healthy else 1
 
 

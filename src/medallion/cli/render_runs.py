@@ -38,7 +38,6 @@ _BACKLOG = (
     "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
     "caught_up_in (s)", "rejected_files",
 )  # fmt: skip
-_NO_FILES = Attention()
 
 
 def nightly_json(outcome: Outcome) -> dict[str, Any]:
@@ -311,22 +310,11 @@ def status_json(
     }
 
 
-def status_text(statuses: Sequence[QueryStatus], files: Attention = _NO_FILES) -> str:
-    """Return a table of queries, one of backlogs, then rescued values and files.
-
-    The errors of queries are part of the verdict.
-    """
+def status_text(statuses: Sequence[QueryStatus]) -> str:
+    """Return a table of queries and one of backlogs; what is wrong is part of the verdict."""
     queries = [tuple(getattr(query, column) for column in _QUERY) for query in statuses]
     backlogs = [(q.query, *asdict(q.backlog).values()) for q in statuses if q.backlog]
-    rescued = [
-        f"{query.query}: in its last run {query.rescued}"
-        for query in statuses
-        if query.rescued and query.rescued.rows
-    ]
-    lines = [*rescued, *map(printable, attention_lines(files))]
-    return "\n".join(
-        [*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs), *lines]
-    )
+    return "\n".join([*aligned_table(_QUERY, queries), "", *aligned_table(_BACKLOG, backlogs)])
 
 
 def check_json(result: CheckResult) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def run_prompt(database: Database) -> None:
         message="medallion> ",
         prompt_continuation=lambda width, *_: f"{'->':>{width - 1}} ",
         history=_history(),
+        search_ignore_case=True,
         completer=NameCompleter(names),
         complete_while_typing=False,
         lexer=PygmentsLexer(PostgresLexer),

@@ -260,7 +260,7 @@ def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
 
 
 def _rule_remedy(config: Config, table: str) -> str:
-    suite = suite_path(config.conf_dir, table).relative_to(config.conf_dir)
+    suite = suite_path(config.conf_dir, table).relative_to(config.conf_dir.parent)
     remedy = f"correct the rule in {suite} and run {_RUN}"
     if layer_of(table) != "silver":
         return remedy
