@@ -100,4 +100,4 @@ def test_replay_reports_rows() -> None:
         "quarantined_rows": 4,
     }
     nothing = ReplayCounts(validated=4, replayed=0, duplicate=0, quarantined=4)
-    assert replay_text(nothing).startswith("nothing to do: of 4 rows validated none")
+    assert replay_text(nothing).startswith("none of 4 rows passes the rules; ")

@@ -209,8 +209,8 @@ def replay_text(counts: ReplayCounts) -> str:
     """Return what a replay did, in one line."""
     left = f"{counted(counts.quarantined, 'row')} in quarantine"
     if not (counts.replayed or counts.duplicate):
-        validated = counted(counts.validated, "row")
-        return f"nothing to do: of {validated} validated none passes the rules; {left}"
+        hint = "correct a malformed line, and land it in a new file"
+        return f"none of {counted(counts.validated, 'row')} passes the rules; {left} ({hint})"
     return (
         f"{counted(counts.replayed, 'row')} moved to silver, "
         f"{counted(counts.duplicate, 'duplicate')} removed; {left}"
