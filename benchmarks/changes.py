@@ -149,7 +149,7 @@ def assert_equal(spark: SparkSession, *tables: Path) -> None:
 
 @contextmanager
 def clock() -> Iterator[list[float]]:
-    """Yield a list that has the seconds, and the processor's seconds of all processes, at the end."""
+    """Yield a list that gets the seconds, and all processes' CPU seconds, at the end."""
     family, result = family_of(os.getpid()), list[float]()
     started, cpu = time.monotonic(), cpu_seconds(family)
     yield result
