@@ -90,7 +90,7 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
     delta_tables.create_table(table, current.schema.json(), properties)
     for path in (table, plain):
         current.write.format("delta").mode("append").save(str(path))
-    merge, at, number = ChangeMerge(config, source), rows, 0
+    merge, at, number = ChangeMerge(config, source, say), rows, 0
     for size in BATCHES:
         taken: dict[str, list[tuple[float, float]]] = {"medallion": [], "plain": []}
         for run in range(runs + 1):

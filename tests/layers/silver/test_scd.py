@@ -60,7 +60,8 @@ class Merged:
         empty = frame(self.spark, [])
         rows, properties = table_rows(empty, self.source), self.config.properties("silver.a")
         delta_tables.create_table(self.table, rows.schema.json(), properties)
-        self.merge = ChangeMerge(self.config, self.source)
+        self.messages = list[str]()
+        self.merge = ChangeMerge(self.config, self.source, self.messages.append)
 
     def batch(self, number: int, *changes: Change) -> None:
         """Append changes to the log, and merge them."""
@@ -112,6 +113,18 @@ def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
         '1 sequence with different values for one key, such as {"history":1,"id":5,"_sequence":1}: '
         "the later file wins"
     )
+
+
+def test_ties_of_a_batch_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """A resent change is no tie; the tie with batch 0 is left to `audit --deep`."""
+    merged = Merged(spark, tmp_path)
+    merged.batch(0, change(0, 1, id=5), change(1, 1, id=5))
+    assert merged.messages == []
+    merged.batch(1, change(2, 1, id=5, n=7), change(2, 2, id=6, n=1), change(2, 2, id=6, n=2))
+    assert merged.messages == [
+        f"  silver.{merged.source.name} batch 1: 1 sequence with different values for one key, "
+        'such as {"history":1,"id":6,"_sequence":2}: the later file wins'
+    ]
 
 
 def test_a_replayed_delete_is_older_than_the_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from medallion.spark.plans import is_comparable
 from medallion.spark.query import Run, Sink
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
-from medallion.storage.text import counted
+from medallion.storage.text import Reporter, counted
 
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
 _APPLICATION, _TRANSACTION = (
@@ -51,7 +51,8 @@ class Scd(Flow):
             return None
         stream = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
         writer = stream.load(str(*self.upstream_paths)).writeStream.outputMode("append")
-        return self.start_query(writer, trigger, Sink(ChangeMerge(self.config, self.source)))
+        merge = ChangeMerge(self.config, self.source, self.say)
+        return self.start_query(writer, trigger, Sink(merge))
 
     def _refuse_unorderable(self, log: DataFrame) -> None:
         type_ = log.schema[SEQUENCE].dataType
@@ -116,10 +117,11 @@ class ChangeMerge:
     The commit has the query's id and the batch's number, so a batch that runs twice is merged once.
     The latest change of a key is merged if it is newer than the row, and than the deletes in the
     log. For a history, or values that outlast nulls, the rows of the keys are computed from the
-    complete log.
+    complete log. Ties within a batch are reported; `audit --deep` finds those across batches.
     """
 
-    def __init__(self, config: Config, source: SourceConfig) -> None:
+    def __init__(self, config: Config, source: SourceConfig, say: Reporter) -> None:
+        self._say = say
         self._source, self._cdc, self._keys = source, _cdc(source), list(source.keys)
         self._log = config.layout.table(source.rows_table)
         self._table = config.layout.table(f"silver.{source.name}")
@@ -135,6 +137,9 @@ class ChangeMerge:
             count, first, *key_range = batch.agg(*columns).collect()[0]
             if not count:
                 return
+            ties = tie_message(changes.tied_changes(batch, self._keys), self._source)
+            if ties:
+                self._say(f"  silver.{self._source.name} batch {batch_id}: {ties}")
             is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES
             rows, condition = self._rows_to_merge(batch, first)
             settings = batch.sparkSession.conf  # of this query alone
