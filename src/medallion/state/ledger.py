@@ -163,10 +163,6 @@ class Ledger:
         older = [e for v, e in versions if v < entry.version]
         return max((e for e in older if e.is_ingested), key=lambda e: e.version, default=None)
 
-    def batch_entries(self, batch: int) -> list[Entry]:
-        """Return the files that a batch ingested."""
-        return [entry for entry in self.all_versions() if entry.batch == batch]
-
     def all_versions(self) -> list[Entry]:
         """Return every version of every path."""
         return [e for versions in list(self._versions.values()) for e in list(versions.values())]

@@ -51,7 +51,7 @@ class FileSource(SparkSource):
 
     def poll(self) -> None:
         with self.context.ledger_lock:
-            self._discovery.poll(self.report)
+            self._discovery.enqueue(self._discovery.scan(), self.report)
 
     def stream(self) -> DataFrame:
         return (
@@ -115,7 +115,7 @@ class FileSource(SparkSource):
         """Count the rows in the files of one batch, as the ledger lists them."""
         paths: list[str] = []
         rows = 0
-        for entry in self.ledger.batch_entries(number):
+        for entry in (e for e in self.ledger.all_versions() if e.batch == number):
             path = entry.moved_to or entry.path
             if current_info(self.config.layout, path) == entry.info:
                 paths.append(path)

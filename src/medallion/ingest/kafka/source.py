@@ -126,7 +126,7 @@ class KafkaSource(SparkSource):
     @property
     def rows_in_ledger(self) -> int:
         """The number of ingested messages."""
-        return topics.ingested_rows(self.config.layout, self.source.name)
+        return topics.ingested_rows(self.config, self.source)
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the checkpoint has exactly the configured topics.

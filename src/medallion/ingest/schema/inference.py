@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -130,14 +130,12 @@ class _Fields:
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._values: dict[str, _Values] = {}
+        self._values = defaultdict[str, _Values](_Values)
 
     def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
         """Add an object at a nesting level of a row."""
         for name, value in row.items():
-            values = self._values.get(_folded(name))
-            if values is None:
-                values = self._values[_folded(name)] = _Values()
+            values = self._values[_folded(name)]
             values.spellings[name] += value is not None
             values.add(value, level, number)
 
@@ -252,9 +250,7 @@ class _Values:
         return T.LongType() if self._is_long else T.StringType()
 
 
-@lru_cache(maxsize=100_000)
-def _folded(name: str) -> str:
-    return fold_case(name)
+_folded = lru_cache(maxsize=100_000)(fold_case)
 
 
 def _is_double(value: int) -> bool:
