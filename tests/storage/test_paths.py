@@ -21,7 +21,7 @@ def test_storage_path_is_a_value(root: StoragePath) -> None:
     assert path == StoragePath(f"{root}/a//b.json")
     assert path != root / "a"
     assert (path.name, path.parent) == ("b.json", root / "a")
-    assert str(path) == os.fspath(path) == path.address
+    assert str(path) == os.fspath(path)
     assert pickle.loads(pickle.dumps(path)) == path
     assert root / "/elsewhere/c" == StoragePath("/elsewhere/c")
     assert sorted([path, root]) == [root, path]
@@ -42,7 +42,6 @@ def test_children_and_list_files(root: StoragePath) -> None:
     (root / "link").local.symlink_to("a")
     assert [path.name for path in root.children()] == ["a", "b", "c", "link"]
     assert [(name, info.size) for name, info in root.list_files()] == [("a", 1), ("b", 1)]
-    assert [name for name, _ in root.list_files(after="a")] == ["b"]
     for none in (root / "none", root / "a"):
         assert none.children() == []
         assert list(none.list_files()) == []

@@ -34,6 +34,7 @@ from medallion.storage.text import error_reason
 Definition = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _DURATION = values.DURATION
+_OUTPUTS: Mapping[str, type[OutputConfig]] = {"files": ToFiles, "kafka": ToKafka}
 _COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
 
@@ -221,12 +222,9 @@ def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     if mode == "complete":
         node.fail("publish", "needs output_mode update or append: complete rewrites the table")
     entry = node.child("publish")
-    entry.allow_only("files", "kafka")
-    outputs: dict[str, OutputConfig] = {}
-    if "files" in entry.value:
-        outputs["files"] = entry.child("files").parse(ToFiles)
-    if "kafka" in entry.value:
-        outputs["kafka"] = entry.child("kafka").parse(ToKafka)
+    entry.allow_only(*_OUTPUTS)
+    given = {key: declared for key, declared in _OUTPUTS.items() if key in entry.value}
+    outputs = {key: entry.child(key).parse(declared) for key, declared in given.items()}
     if not outputs:
         node.fail("publish", "must name files, kafka, or both")
     return outputs

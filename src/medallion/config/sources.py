@@ -35,12 +35,13 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     is_debezium = node.value.get("format") == _DEBEZIUM
     node = _with_debezium_defaults(node) if is_debezium else node
+    lookup = _lookup_key(node)
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
     source = SourceConfig(
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
-        lookup=_parse_lookup(node),
+        lookup=node.child(lookup).parse(LookupConfig) if lookup in node.value else None,
         event_time=_parse_event_time(node),
         format=file_format,
         stream=_parse_stream(node, file_format),
@@ -106,13 +107,6 @@ def _known_keys(file_format: str) -> list[str]:
         known = [key for key in known if key not in _FILE_KEYS]
         known += declared_keys(STREAMS[file_format])
     return known
-
-
-def _parse_lookup(source: Node) -> LookupConfig | None:
-    key = _lookup_key(source)
-    if key not in source.value:
-        return None
-    return source.child(key).parse(LookupConfig)
 
 
 def _lookup_key(source: Node) -> str:

@@ -171,11 +171,6 @@ def table_id(table: StoragePath) -> str:
     return str(open_table(table).metadata().id)
 
 
-def created_at(table: StoragePath) -> int:
-    """Return when a table was created, in microseconds since 1970."""
-    return int(open_table(table).metadata().created_time or 0) * 1000
-
-
 def select_rows(
     table: StoragePath,
     what: str,
