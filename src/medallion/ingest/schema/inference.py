@@ -22,7 +22,7 @@ from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timesta
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import printable, reject_nan
+from medallion.storage.text import json_object, printable
 
 _LONGS = range(-(2**63), 2**63)
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -95,11 +95,8 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each line that is a JSON object, with its number."""
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line, parse_constant=reject_nan)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
+        row = json_object(line)
+        if row is not None:
             yield number, row
 
 
