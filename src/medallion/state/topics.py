@@ -33,11 +33,11 @@ class PartitionProgress:
     source: str
     topic: str
     partition: int
-    topic_id: str | None
-    first_offset: int
-    next_offset: int
-    batch: int
-    committed_at: int
+    topic_id: str | None = None
+    first_offset: int = 0
+    next_offset: int = 0
+    batch: int = -1
+    committed_at: int = 0
     rows: int = 0
     corrupt_rows: int = 0
     rescued_rows: int = 0

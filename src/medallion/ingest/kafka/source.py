@@ -67,7 +67,7 @@ class KafkaSource(SparkSource):
             if before is None or before.is_void:
                 start = part.end if starts_at_end else part.first
                 known = before or PartitionProgress(
-                    self.source.name, *key, None, start, 0, -1, clock.now_micros()
+                    self.source.name, *key, first_offset=start, committed_at=clock.now_micros()
                 )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
         topics.write_progress(self.config.layout, new)
@@ -239,19 +239,16 @@ class MessageBatch(SparkBatch):
         Raises:
             UsageError: the rows start before the ledger's next offset: the ledger is older.
         """
-        topic, partition = place
         if before is None:
             first = counts.first if counts.rows else end
-            before = PartitionProgress(
-                self._source.source.name, topic, partition, None, first, 0, -1, committed_at=0
-            )
+            before = PartitionProgress(self._source.source.name, *place, first_offset=first)
         elif before.batch >= self._number:
             return None
         if counts.rows and counts.first < before.next_offset:
             raise stale_ledger_error(self._source.name)
         return replace(
             before,
-            topic_id=self._source.topic_ids.get(topic, before.topic_id),
+            topic_id=self._source.topic_ids.get(before.topic, before.topic_id),
             next_offset=max(end, counts.end, before.next_offset),
             batch=self._number,
             committed_at=clock.now_micros(),
