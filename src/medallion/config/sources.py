@@ -9,7 +9,7 @@ from itertools import combinations, permutations
 
 from medallion.config import expressions, model, values
 from medallion.config.document import Node, declared_keys
-from medallion.config.model import STREAMS, ReaderOptions, SourceConfig, StreamConfig
+from medallion.config.model import STREAMS, ReaderOptions, SourceConfig
 from medallion.config.tables import CdcConfig, LookupConfig
 from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, resolved_path
@@ -35,16 +35,16 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     is_debezium = node.value.get("format") == _DEBEZIUM
     node = _with_debezium_defaults(node) if is_debezium else node
-    lookup = _lookup_key(node)
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
+    stream, lookup = STREAMS.get(file_format), _lookup_key(node)
     source = SourceConfig(
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
         lookup=node.child(lookup).parse(LookupConfig) if lookup in node.value else None,
         event_time=_parse_event_time(node),
         format=file_format,
-        stream=_parse_stream(node, file_format),
+        stream=stream(**node.settings(stream)) if stream else None,
         options=_parse_options(node, file_format),
         record_fields=node.optional("record_fields", _paths, f"a list, each {values.FIELD_PATH}")
         or (),
@@ -202,9 +202,3 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             advice = "give each its own folders, or patterns with different starts or ends"
             problem = f"may read the same files as {one.name}, and move them away: {advice}"
             document.fail(f"sources.{other.name}", problem)
-
-
-def _parse_stream(node: Node, name: str) -> StreamConfig | None:
-    """Return the settings of the formats kafka, rate and socket; None for file formats."""
-    settings = STREAMS.get(name)
-    return settings(**node.settings(settings)) if settings else None
