@@ -89,8 +89,8 @@ class FileSource(SparkSource):
 
     @property
     def last_in_ledger(self) -> int:
-        batches = (entry.batch for entry in self.ledger.all_versions())
-        return max((batch for batch in batches if batch is not None), default=-1)
+        entries = self.ledger.all_versions()
+        return max((each.batch for each in entries if each.batch is not None), default=-1)
 
     @property
     def rows_in_ledger(self) -> int:
