@@ -32,10 +32,6 @@ def test_storage_path_has_no_other_operation(root: StoragePath, name: str) -> No
     assert not hasattr(root, name)
 
 
-def test_uri_has_no_pattern(root: StoragePath) -> None:
-    assert (root / "a [1]*?.json").uri == f"file://{root}/a%20%5B1%5D%2A%3F.json"
-
-
 def test_children_and_list_files(root: StoragePath) -> None:
     for name in ("b", "a", "c/d"):
         (root / name).write_atomic(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import cast
@@ -106,10 +106,10 @@ def _gold_table(
     mode = cast(OutputMode, node.choice("output_mode", modes))
     expect_every = node.optional("expect_every", values.duration, _DURATION)
     outputs = parse_outputs(node, mode)
-    table = GoldTable(name, (*tables,), definition, mode, outputs, expect_every=expect_every)
     # A stream joins two tables by time only, but a batch as SQL can.
     is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
-    return replace(table, follows_changes=bool(changing) or is_batch)
+    follows_changes = bool(changing) or is_batch
+    return GoldTable(name, (*tables,), definition, mode, outputs, follows_changes, expect_every)
 
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:

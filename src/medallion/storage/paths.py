@@ -68,11 +68,6 @@ class StoragePath(os.PathLike[str]):
         """The directory that contains this one."""
         return StoragePath(self.local.parent)
 
-    @property
-    def uri(self) -> str:
-        """This path as a URI, in which no character is a pattern."""
-        return self.local.absolute().as_uri()
-
     def children(self) -> list[StoragePath]:
         """Return the files and directories in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
