@@ -33,7 +33,6 @@ from medallion.storage.text import error_reason
 
 Definition = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
-_DURATION = values.DURATION
 _OUTPUTS: Mapping[str, type[OutputConfig]] = {"files": ToFiles, "kafka": ToKafka}
 _COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
@@ -104,7 +103,7 @@ def _gold_table(
     if changing:
         modes = [mode for mode in modes if mode != "append"]
     mode = cast(OutputMode, node.choice("output_mode", modes))
-    expect_every = node.optional("expect_every", values.duration, _DURATION)
+    expect_every = node.optional("expect_every", values.duration, values.DURATION)
     outputs = parse_outputs(node, mode)
     # A stream joins two tables by time only, but a batch as SQL can.
     is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
@@ -206,7 +205,7 @@ def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
-        within=join.get("within", values.duration, _DURATION),
+        within=join.get("within", values.duration, values.DURATION),
         where=node.optional("where", values.non_blank_string, values.CONDITION),
         condition=join.optional("condition", values.non_blank_string, values.CONDITION),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),

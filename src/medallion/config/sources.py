@@ -28,7 +28,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
 _PARTITIONS = "a list of columns such as [date, hour]"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
-_WATERMARK_KEYS = ("watermark", "max_future", "late")
 
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
@@ -156,7 +155,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
 
 
 def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
-    for key in _WATERMARK_KEYS:
+    for key in ("watermark", "max_future", "late"):
         if key in node.value:
             node.fail(key, "has no effect with cdc: remove it")
     added = SPAN if cdc.stored_as_scd_type == 2 else ()

@@ -136,7 +136,6 @@ class Entry:
 
 
 _COLUMNS = records.record_columns(Entry)
-_SPEC = TableSpec(_COLUMNS)
 
 
 class Ledger:
@@ -178,9 +177,8 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        records.upsert_records(
-            self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version")
-        )
+        keys = ("source", "path", "version")
+        records.upsert_records(self._layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)
         for entry in listed.values():
             self._remember(entry)
 

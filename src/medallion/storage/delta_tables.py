@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # Commit metrics of added rows: of a merge, of Spark's append, of delta-rs. A merge also has
 # numOutputRows, which includes copied rows.
 _INSERTED_METRICS = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
-_UPDATED_METRIC = "numTargetRowsUpdated"
 
 
 def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, str]) -> None:
@@ -325,7 +324,7 @@ def rows_written(table: StoragePath, after: int, until: int | None = None) -> in
         if after < commit["version"] <= (delta.version() if until is None else until):
             metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
             total += next((int(metrics[name]) for name in _INSERTED_METRICS if name in metrics), 0)
-            total += int(metrics.get(_UPDATED_METRIC, 0))
+            total += int(metrics.get("numTargetRowsUpdated", 0))
     return total
 
 
