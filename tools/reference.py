@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, monitoring, operations, silver, sources, tables
+from medallion.config import gold, loader, model, operations, silver, sources, tables
 from medallion.config.document import Node, declared_keys
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -263,13 +263,13 @@ def page() -> str:
             section(
                 "Alerts: `on_failure`",
                 "on_failure",
-                lambda: monitoring.parse_on_failure(Node({}, file, "on_failure"), {}),
+                lambda: loader.parse_on_failure(Node({}, file, "on_failure"), {}),
                 operations.OnFailure,
             ),
             section(
                 "OpenLineage: `openlineage`",
                 "openlineage",
-                lambda: monitoring.parse_monitoring(Node({"openlineage": {}}, file), {}),
+                lambda: loader.parse_monitoring(Node({"openlineage": {}}, file), {}),
                 operations.OpenLineage,
             ),
             table(

@@ -231,7 +231,7 @@ def test_a_failed_query_has_its_error(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     found = query_statuses(config)
     assert of(config, "silver.event").state == "failed"
-    document = status_json(found, Observations(RunState.empty()), LakehouseVerdict())
+    document = status_json(found, Observations(RunState()), LakehouseVerdict())
     (shown,) = (q for q in document["queries"] if q["query"] == "silver.event")
     assert shown["error"] == "it broke"
     json.dumps(document)

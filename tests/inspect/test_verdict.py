@@ -41,7 +41,7 @@ from tests.support.home import Home
 
 META = {"name": "m", "on_failure": "stop"}
 SUITE = json.dumps({"expectations": [{"type": "t", "kwargs": {}, "meta": META}]})
-EMPTY = RunState.empty()
+EMPTY = RunState()
 
 
 @pytest.fixture

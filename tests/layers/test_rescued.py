@@ -132,7 +132,7 @@ def test_commands_show_values_that_do_not_fit(run: Run) -> None:
     sentence = problems[ProblemCode.RESCUED, "warn"].sentence
     assert sentence.startswith("4 rows have values that do not fit")
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    document = render_runs.status_json(found, Observations(RunState.empty()), LakehouseVerdict())
+    document = render_runs.status_json(found, Observations(RunState()), LakehouseVerdict())
     by_query = {query["query"]: query["rescued"] for query in document["queries"]}
     assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
     assert by_query["silver.warn"] is None

@@ -111,7 +111,6 @@ def test_ledger_versions_of_one_path(layout: Layout) -> None:
         assert found.previous_ingested(rows[5]) == rows[2]
         assert found.previous_ingested(rows[2]) == rows[1]
         assert found.previous_ingested(rows[1]) is None
-        assert found.batch_entries(1) == [rows[2], rows[3]]
 
 
 @pytest.mark.parametrize("state", list(State))

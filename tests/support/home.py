@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
+from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.discovery import Discovery
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
@@ -62,7 +63,14 @@ class Home:
 
     def poll(self) -> int:
         """One look at the folders by a process of its own."""
-        return self.discovery().poll(self.said.append)
+        discovery = self.discovery()
+        result = discovery.scan()
+        discovery.enqueue(result, self.said.append)
+        return len(result.new)
+
+    def backlog(self) -> list[Entry]:
+        """Return the files that are to be ingested, enqueued or not."""
+        return [entry for entry in self.discovery().entries() if is_ready(entry)]
 
     def commits(self) -> list[list[tuple[str, int]]]:
         """Paths (below landing/<source>) and versions, a list for each commit, the oldest first."""

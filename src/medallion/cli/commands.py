@@ -40,8 +40,8 @@ def init(options: argparse.Namespace) -> int:
 
 def setup(options: argparse.Namespace) -> int:
     from medallion.install.classes import create_archive
+    from medallion.install.fetch import set_up
     from medallion.install.jars import Extra
-    from medallion.install.setup import set_up
 
     set_up([extra for extra in Extra if getattr(options, extra)], print_message)
     if options.classes:

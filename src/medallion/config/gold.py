@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import cast
@@ -33,7 +33,7 @@ from medallion.storage.text import error_reason
 
 Definition = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
-_DURATION = values.DURATION
+_OUTPUTS: Mapping[str, type[OutputConfig]] = {"files": ToFiles, "kafka": ToKafka}
 _COMMON_KEYS = ("output_mode", "publish", "expect_every")
 
 
@@ -103,12 +103,12 @@ def _gold_table(
     if changing:
         modes = [mode for mode in modes if mode != "append"]
     mode = cast(OutputMode, node.choice("output_mode", modes))
-    expect_every = node.optional("expect_every", values.duration, _DURATION)
+    expect_every = node.optional("expect_every", values.duration, values.DURATION)
     outputs = parse_outputs(node, mode)
-    table = GoldTable(name, (*tables,), definition, mode, outputs, expect_every=expect_every)
     # A stream joins two tables by time only, but a batch as SQL can.
     is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
-    return replace(table, follows_changes=bool(changing) or is_batch)
+    follows_changes = bool(changing) or is_batch
+    return GoldTable(name, (*tables,), definition, mode, outputs, follows_changes, expect_every)
 
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:
@@ -205,7 +205,7 @@ def _parse_join(name: str, node: Node, tables: SilverTables) -> GoldTable:
     definition = Join(
         kind=join.get("kind", values.one_of(JOINS), " or ".join(JOINS), JOINS[0]),
         on=on,
-        within=join.get("within", values.duration, _DURATION),
+        within=join.get("within", values.duration, values.DURATION),
         where=node.optional("where", values.non_blank_string, values.CONDITION),
         condition=join.optional("condition", values.non_blank_string, values.CONDITION),
         columns=node.get("columns", values.named_columns, "snake_case columns with their SQL"),
@@ -221,12 +221,9 @@ def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
     if mode == "complete":
         node.fail("publish", "needs output_mode update or append: complete rewrites the table")
     entry = node.child("publish")
-    entry.allow_only("files", "kafka")
-    outputs: dict[str, OutputConfig] = {}
-    if "files" in entry.value:
-        outputs["files"] = entry.child("files").parse(ToFiles)
-    if "kafka" in entry.value:
-        outputs["kafka"] = entry.child("kafka").parse(ToKafka)
+    entry.allow_only(*_OUTPUTS)
+    given = {key: declared for key, declared in _OUTPUTS.items() if key in entry.value}
+    outputs = {key: entry.child(key).parse(declared) for key, declared in given.items()}
     if not outputs:
         node.fail("publish", "must name files, kafka, or both")
     return outputs

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from dotenv.parser import parse_stream
 
-from medallion.config import monitoring, values
+from medallion.config import values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
-from medallion.config.operations import Login, Maintenance, Monitoring
+from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure, OpenLineage
 from medallion.config.silver import parents_first, parse_child_table
 from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
 from medallion.config.tables import ChildTable, ToKafka
@@ -42,7 +42,11 @@ LOGIN = {f"MEDALLION_KAFKA_{each.name.upper()}": each.name for each in fields(Lo
 """Environment variables of the login, each with its field of `Login`."""
 
 _NOT_EXPANDED = ("MEDALLION_HOME", "MEDALLION_MASTER")
-KEYS = (*_NOT_EXPANDED, monitoring.METRICS_FILE, *LOGIN)
+METRICS_FILE = "MEDALLION_METRICS_FILE"
+KEYS = (*_NOT_EXPANDED, METRICS_FILE, *LOGIN)
+_URL = re.compile(r"https?://[^\s/]\S*")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_url_or_variable = values.matching(f"{_URL.pattern}|{_VARIABLE.pattern}")
 _QUERIES = "max_concurrent_queries"
 PIPELINE = "pipeline.yaml"
 PROJECT = Path(__file__).resolve().parents[3]
@@ -87,7 +91,16 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
     errors = Errors()
-    known = ("sources", "silver", "gold", "views", "maintain", _QUERIES, *monitoring.KEYS)
+    known = (
+        "sources",
+        "silver",
+        "gold",
+        "views",
+        "maintain",
+        _QUERIES,
+        "on_failure",
+        "openlineage",
+    )
     attempt = errors.attempt
     attempt(lambda: document.allow_only(*known))
     sources = _sources(document, layout, errors)
@@ -109,8 +122,7 @@ def load_with_errors(
         max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
         views=views or {},
         silver=silver,
-        monitoring=attempt(lambda: monitoring.parse_monitoring(document, variables))
-        or Monitoring(),
+        monitoring=attempt(lambda: parse_monitoring(document, variables)) or Monitoring(),
     )
     return config, errors
 
@@ -322,6 +334,44 @@ def parse_maintenance(node: Node) -> Maintenance:
     if policy.retention.seconds < 3600:  # a user's query may take that long
         node.fail("retention", "must be at least 1 hour")
     return policy
+
+
+def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring:
+    """Parse what is sent and written for other systems; by default that is nothing.
+
+    Args:
+        document: the document of pipeline.yaml.
+        variables: the environment and `.env`.
+
+    Raises:
+        ConfigError: a key is unknown or invalid.
+    """
+    file = variables.get(METRICS_FILE)
+    if file and not Path(file).is_absolute():
+        raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
+    lineage = None
+    if "openlineage" in document.value:
+        lineage = document.child("openlineage").parse(OpenLineage)
+    return Monitoring(
+        on_failure=parse_on_failure(document.child("on_failure"), variables),
+        metrics_file=Path(file) if file else None,
+        openlineage=lineage,
+    )
+
+
+def parse_on_failure(node: Node, variables: Mapping[str, str]) -> OnFailure:
+    """Parse the alerts of failed runs; a variable that is not set is reported by each alert."""
+    node.allow_only("command", "post", "details")
+    post = node.optional(
+        "post", _url_or_variable, "a URL such as https://..., or ${VARIABLE} that has one"
+    )
+    variable = _VARIABLE.fullmatch(post or "")
+    if variable:
+        post = variables.get(variable[1])
+        if post and not _URL.fullmatch(post):  # the message leaves the secret value out
+            node.fail("post", f"names {variable[1]}, whose value is not a URL of http or https")
+    name = variable[1] if variable else None
+    return OnFailure(post=post, variable=name, **node.settings(OnFailure))
 
 
 def read_dotenv(file: Path) -> dict[str, str]:

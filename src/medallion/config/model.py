@@ -87,7 +87,7 @@ IGNORED_NAMES = (
     *("*.crc", "Thumbs.db", "desktop.ini", "~lock*", "~$*"),
 )
 UTC = "UTC"
-_SILVER = "snake_case columns with their Spark SQL expressions"
+SILVER_COLUMNS = "snake_case columns with their Spark SQL expressions"
 _NAMES = "a glob of file names such as '*.json', without / or {, that does not start with . or _"
 CHANGES = "_changes"  # ends the name of the silver table with the change records of a source
 
@@ -193,7 +193,7 @@ class SourceConfig:
     )
     hints: Mapping[str, str]
     schema_evolution: str = choice_key(EVOLUTION)
-    silver: Mapping[str, str] = key(values.named_columns, _SILVER)
+    silver: Mapping[str, str] = key(values.named_columns, SILVER_COLUMNS)
     lookup: LookupConfig | None
     event_time: str
     keys: tuple[str, ...] = key(values.string_list, "a list of silver columns")

@@ -7,12 +7,11 @@ from typing import Any
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.model import SilverTable, SourceConfig, change_keys
+from medallion.config.model import SILVER_COLUMNS, SilverTable, SourceConfig, change_keys
 from medallion.config.tables import ChildTable
 from medallion.config.values import fold_case
 
 SilverTables = Mapping[str, SilverTable]
-_SQL = "an expression in Spark SQL"
 
 
 def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable:
@@ -28,15 +27,16 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
     if name in tables or f"silver.{name}" in logs:
         node.fail("", "has the name of a source's silver table, or of its changes: rename it")
     parent = tables[silver_table(node, "source", tables)]
-    explode = node.optional("explode", values.non_blank_string, f"{_SQL} that gives an array")
+    explode = node.optional(
+        "explode", values.non_blank_string, "an expression in Spark SQL that gives an array"
+    )
     outer = node.get("outer", values.boolean, "true or false", False)
     if outer and not explode:
         node.fail("outer", "needs explode, whose empty arrays it is for")
     taken, added = {fold_case(column) for column in parent.columns}, ("item", "pos")
     node.refuse_added_columns("explode", added if explode else (), taken, f"silver.{parent.name}")
     default = ... if explode else {column: column for column in parent.columns}
-    expected = "snake_case columns with their Spark SQL expressions"
-    columns = node.get("columns", values.named_columns, expected, default)
+    columns = node.get("columns", values.named_columns, SILVER_COLUMNS, default)
     keys = node.get("keys", values.string_list, "a list of its columns", [])
     node.refuse_unknown_columns("keys", keys, columns, "this table")
     followed = _change_keys(node, columns, keys, parent)

@@ -9,7 +9,7 @@ from itertools import combinations, permutations
 
 from medallion.config import expressions, model, values
 from medallion.config.document import Node, declared_keys
-from medallion.config.model import STREAMS, ReaderOptions, SourceConfig, StreamConfig
+from medallion.config.model import STREAMS, ReaderOptions, SourceConfig
 from medallion.config.tables import CdcConfig, LookupConfig
 from medallion.config.values import may_overlap
 from medallion.storage.paths import Layout, resolved_path
@@ -28,7 +28,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")  # such as s3://bucket
 _PARTITIONS = "a list of columns such as [date, hour]"
 _DEBEZIUM = "debezium"  # files of JSON lines, or a topic if there are `servers`
 _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not its keys
-_WATERMARK_KEYS = ("watermark", "max_future", "late")
 
 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
@@ -37,13 +36,14 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     node = _with_debezium_defaults(node) if is_debezium else node
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
+    stream, lookup = STREAMS.get(file_format), _lookup_key(node)
     source = SourceConfig(
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
-        lookup=_parse_lookup(node),
+        lookup=node.child(lookup).parse(LookupConfig) if lookup in node.value else None,
         event_time=_parse_event_time(node),
         format=file_format,
-        stream=_parse_stream(node, file_format),
+        stream=stream(**node.settings(stream)) if stream else None,
         options=_parse_options(node, file_format),
         record_fields=node.optional("record_fields", _paths, f"a list, each {values.FIELD_PATH}")
         or (),
@@ -108,13 +108,6 @@ def _known_keys(file_format: str) -> list[str]:
     return known
 
 
-def _parse_lookup(source: Node) -> LookupConfig | None:
-    key = _lookup_key(source)
-    if key not in source.value:
-        return None
-    return source.child(key).parse(LookupConfig)
-
-
 def _lookup_key(source: Node) -> str:
     """Return the key of the lookup join in the file: `lookup`, or its older name `enrich`."""
     if "lookup" in source.value and "enrich" in source.value:
@@ -162,7 +155,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
 
 
 def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
-    for key in _WATERMARK_KEYS:
+    for key in ("watermark", "max_future", "late"):
         if key in node.value:
             node.fail(key, "has no effect with cdc: remove it")
     added = SPAN if cdc.stored_as_scd_type == 2 else ()
@@ -208,9 +201,3 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             advice = "give each its own folders, or patterns with different starts or ends"
             problem = f"may read the same files as {one.name}, and move them away: {advice}"
             document.fail(f"sources.{other.name}", problem)
-
-
-def _parse_stream(node: Node, name: str) -> StreamConfig | None:
-    """Return the settings of the formats kafka, rate and socket; None for file formats."""
-    settings = STREAMS.get(name)
-    return settings(**node.settings(settings)) if settings else None

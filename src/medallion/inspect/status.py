@@ -88,7 +88,7 @@ def _read_run_state(config: Config) -> tuple[RunState, str | None]:
     try:
         return Runs(config.layout).run_state, None
     except ITEM_ERRORS as error:
-        return RunState.empty(), f"last run unknown: {error_message(error)}"
+        return RunState(), f"last run unknown: {error_message(error)}"
 
 
 def _pending_rebuilds(config: Config) -> dict[str, str]:

@@ -166,7 +166,7 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
             return default
 
     runs = Runs(config.layout)
-    run_state = read_or(RunState.empty(), "ops.runs", lambda: runs.run_state)
+    run_state = read_or(RunState(), "ops.runs", lambda: runs.run_state)
     last = run_state.nightly
     return Observations(
         run_state=run_state,

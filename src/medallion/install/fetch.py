@@ -1,4 +1,7 @@
-"""Download of jars by PySpark's Ivy, from the repositories that it is configured with."""
+"""`medallion setup`: jars and Java for Spark, in the cache of the user.
+
+PySpark's Ivy downloads jars from the repositories that it is configured with.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,38 @@ import os
 import ssl
 import subprocess
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from medallion.errors import UsageError
-from medallion.install.jars import Jar, spark_home
+from medallion.install import java
+from medallion.install.jars import Extra, Jar, cache_dir, missing_jars, spark_home
 from medallion.storage.files import write_atomic
 from medallion.storage.text import Reporter, counted
 
 _TRUST_STORE = "authorities.p12"
 _LOG_LINES = 30
 """The most lines of Ivy's output that a failure shows; its summary is at the end."""
+
+
+def set_up(extras: Collection[Extra], report: Reporter) -> None:
+    """Fetch the jars and the Java that are missing, into the cache of the user.
+
+    Raises:
+        UsageError: a jar or Java cannot be fetched.
+    """
+    if java.find_java() is None:
+        java.install_java(report)
+    java.use_java()
+    if missing := missing_jars(*extras):
+        fetch_jars(missing, cache_dir() / "jars", report)
+    if Extra.KAFKA in extras and find_spec("confluent_kafka") is None:
+        report("Kafka also needs a Python package: pip install 'medallion[kafka]'")
 
 
 def fetch_jars(jars: Sequence[Jar], target: Path, report: Reporter) -> None:

@@ -244,7 +244,7 @@ def _ingested_by_other_process(
     while True:
         # In this order, so that files ingested by a process that ends in between are seen.
         holder = locks.lock_holder(config.layout, "bronze")
-        is_open = request.is_open
+        is_open = request.file.is_stored()
         entries = [e for p, e in _newest_entries(config, source).items() if p in paths]
         is_pending = any(e.state == State.PENDING and not e.why for e in entries)
         if holder is None or not (is_open or is_pending):

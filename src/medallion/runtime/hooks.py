@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from medallion.config.loader import METRICS_FILE
 from medallion.config.model import Config
-from medallion.config.monitoring import METRICS_FILE
 from medallion.storage.text import error_reason
 
 _RUNS = ("nightly", "run", "stream")

@@ -105,7 +105,7 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
-    run_state, quarantined = RunState.empty(), dict[str, str]()
+    run_state, quarantined = RunState(), dict[str, str]()
     try:
         run_state = Runs(config.layout).run_state
         quarantined = mostly_quarantined(config, run_state)

@@ -136,7 +136,6 @@ class Entry:
 
 
 _COLUMNS = records.record_columns(Entry)
-_SPEC = TableSpec(_COLUMNS)
 
 
 class Ledger:
@@ -163,10 +162,6 @@ class Ledger:
         older = [e for v, e in versions if v < entry.version]
         return max((e for e in older if e.is_ingested), key=lambda e: e.version, default=None)
 
-    def batch_entries(self, batch: int) -> list[Entry]:
-        """Return the files that a batch ingested."""
-        return [entry for entry in self.all_versions() if entry.batch == batch]
-
     def all_versions(self) -> list[Entry]:
         """Return every version of every path."""
         return [e for versions in list(self._versions.values()) for e in list(versions.values())]
@@ -182,9 +177,8 @@ class Ledger:
         if not listed:
             return
         rows = [asdict(entry) for entry in listed.values()]
-        records.upsert_records(
-            self._layout.table(TABLE), _SPEC, rows, ("source", "path", "version")
-        )
+        keys = ("source", "path", "version")
+        records.upsert_records(self._layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)
         for entry in listed.values():
             self._remember(entry)
 

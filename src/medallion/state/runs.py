@@ -176,19 +176,14 @@ class RunState:
     `planned_runs` are query and run id of refreshes and replays.
     """
 
-    sums: Mapping[str, QueryTotals]
-    last: Mapping[str, LastRun]
-    last_busy: Mapping[str, LastRun]
-    gates: Mapping[str, GateRecord]
-    passed: Mapping[str, int]
-    refreshed: Mapping[str, int]
-    planned_runs: frozenset[tuple[str, str]]
+    sums: Mapping[str, QueryTotals] = field(default_factory=dict)
+    last: Mapping[str, LastRun] = field(default_factory=dict)
+    last_busy: Mapping[str, LastRun] = field(default_factory=dict)
+    gates: Mapping[str, GateRecord] = field(default_factory=dict)
+    passed: Mapping[str, int] = field(default_factory=dict)
+    refreshed: Mapping[str, int] = field(default_factory=dict)
+    planned_runs: frozenset[tuple[str, str]] = frozenset()
     nightly: LastRun | None = None
-
-    @classmethod
-    def empty(cls) -> RunState:
-        """Return the state before the first run."""
-        return cls({}, {}, {}, {}, {}, {}, frozenset())
 
     def totals_of(self, query: str) -> QueryTotals:
         """Return the totals of a query, which may have no records yet."""

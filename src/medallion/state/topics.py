@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from medallion.config.model import Config, SourceConfig
 from medallion.storage import records
 from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
@@ -32,11 +33,11 @@ class PartitionProgress:
     source: str
     topic: str
     partition: int
-    topic_id: str | None
-    first_offset: int
-    next_offset: int
-    batch: int
-    committed_at: int
+    topic_id: str | None = None
+    first_offset: int = 0
+    next_offset: int = 0
+    batch: int = -1
+    committed_at: int = 0
     rows: int = 0
     corrupt_rows: int = 0
     rescued_rows: int = 0
@@ -64,9 +65,9 @@ def read_progress(layout: Layout, source: str) -> dict[PartitionKey, PartitionPr
     return {progress.partition_key: progress for progress in rows}
 
 
-def ingested_rows(layout: Layout, source: str) -> int:
+def ingested_rows(config: Config, source: SourceConfig) -> int:
     """Return the rows in bronze by the ledger of a source."""
-    return sum(progress.rows for progress in read_progress(layout, source).values())
+    return sum(progress.rows for progress in read_progress(config.layout, source.name).values())
 
 
 def write_progress(layout: Layout, progress: Iterable[PartitionProgress]) -> None:

@@ -16,7 +16,6 @@ from urllib.parse import unquote
 from medallion.storage.paths import StoragePath
 
 Actions = list[dict[str, Any]]
-_FEED_PROPERTY = "delta.enableChangeDataFeed"
 
 
 def committed_version(table: StoragePath, application: str, transaction: int) -> int | None:
@@ -29,13 +28,10 @@ def committed_version(table: StoragePath, application: str, transaction: int) ->
 
 def user_metadata(table: StoragePath, application: str, transaction: int) -> dict[str, Any]:
     """Return the JSON in `userMetadata` of an application's transaction; empty if there is none."""
-    for _, number, actions in _transactions(table, application):
-        if number == transaction:
-            infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-            return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
-        if number < transaction:
-            break
-    return {}
+    version = committed_version(table, application, transaction)
+    actions = [] if version is None else _read_actions(table, version)
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
 
 
 def transactions_after(table: StoragePath, transaction: int) -> Iterator[tuple[int, int]]:
@@ -143,7 +139,7 @@ def has_complete_change_feed(table: StoragePath, first: int) -> bool:
         for version in range(first, _newest_version(table) + 1):
             actions = _read_actions(table, version)
             feeds = [
-                a["metaData"]["configuration"].get(_FEED_PROPERTY)
+                a["metaData"]["configuration"].get("delta.enableChangeDataFeed")
                 for a in actions
                 if "metaData" in a
             ]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # Commit metrics of added rows: of a merge, of Spark's append, of delta-rs. A merge also has
 # numOutputRows, which includes copied rows.
 _INSERTED_METRICS = ("numTargetRowsInserted", "numOutputRows", "num_added_rows")
-_UPDATED_METRIC = "numTargetRowsUpdated"
 
 
 def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, str]) -> None:
@@ -171,11 +170,6 @@ def table_id(table: StoragePath) -> str:
     return str(open_table(table).metadata().id)
 
 
-def created_at(table: StoragePath) -> int:
-    """Return when a table was created, in microseconds since 1970."""
-    return int(open_table(table).metadata().created_time or 0) * 1000
-
-
 def select_rows(
     table: StoragePath,
     what: str,
@@ -234,7 +228,7 @@ def _statements(files: Sequence[StoragePath], columns: str, sql: str) -> list[st
     if not files:
         return [sql]
     # As URIs: in a path, a * would be a pattern.
-    named = {f"part{number}": file.uri for number, file in enumerate(files)}
+    named = {f"part{number}": file.local.absolute().as_uri() for number, file in enumerate(files)}
     options = "options (coerce_int96 'us')"
     tables = [
         f"create external table {name} stored as parquet location '{file}' {options}"
@@ -330,7 +324,7 @@ def rows_written(table: StoragePath, after: int, until: int | None = None) -> in
         if after < commit["version"] <= (delta.version() if until is None else until):
             metrics: Mapping[str, Any] = commit.get("operationMetrics") or {}
             total += next((int(metrics[name]) for name in _INSERTED_METRICS if name in metrics), 0)
-            total += int(metrics.get(_UPDATED_METRIC, 0))
+            total += int(metrics.get("numTargetRowsUpdated", 0))
     return total
 
 

@@ -85,12 +85,6 @@ def walk(top: Path, is_skipped: Callable[[Path], bool]) -> Iterator[tuple[Path, 
         yield Path(path), names
 
 
-def temporary_path(file: Path) -> Path:
-    """Return the path at which a file is written first; Spark and file listing ignore its name."""
-    end = os.fsencode(file.name)[-(_LONGEST_NAME - len(".tmp.")) :]
-    return file.with_name(f".{os.fsdecode(end)}.tmp")
-
-
 def write_atomic(file: Path, data: str | bytes) -> None:
     """Write a file so that readers see the complete new content or the old one, even after a crash.
 
@@ -106,7 +100,8 @@ def replacing(file: Path) -> Iterator[Path]:
 
     Readers see the complete new content or the old one, even after a crash.
     """
-    unfinished = temporary_path(file)
+    end = os.fsencode(file.name)[-(_LONGEST_NAME - len(".tmp.")) :]
+    unfinished = file.with_name(f".{os.fsdecode(end)}.tmp")  # Spark and file listing ignore it
     try:
         yield unfinished
         # Without this, a power failure could leave the new name with an empty file.

@@ -19,7 +19,6 @@ ERASE = "erase"
 """The command that completes an interrupted erasure; others refuse to write until then."""
 
 _TRIES, _PAUSE = 50, 0.01  # seconds
-_SHARED = fcntl.LOCK_SH | fcntl.LOCK_NB
 _held: set[StoragePath] = set()  # the lock files that this process holds
 
 
@@ -98,7 +97,7 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
     path = layout.lock(layer)
     try:
         with path.local.open(encoding="utf-8") as file:
-            if try_flock(file, _SHARED):
+            if try_flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB):
                 return None
         return _holder(path)[0]
     except (FileNotFoundError, PermissionError):

@@ -41,19 +41,19 @@ class StoragePath(os.PathLike[str]):
     It is not a `Path`, so that no other operation can be used by mistake.
 
     Attributes:
-        address: the path as Spark and delta-rs take it.
+        local: this path on a disk, for libraries that read files, and for users' directories.
     """
 
-    address: str
+    local: Path
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        object.__setattr__(self, "address", str(Path(path)))
+        object.__setattr__(self, "local", Path(path))
 
     def __str__(self) -> str:
-        return self.address
+        return str(self.local)
 
     def __fspath__(self) -> str:
-        return self.address
+        return str(self.local)
 
     def __truediv__(self, key: str | os.PathLike[str]) -> StoragePath:
         return StoragePath(self.local / key)
@@ -68,34 +68,24 @@ class StoragePath(os.PathLike[str]):
         """The directory that contains this one."""
         return StoragePath(self.local.parent)
 
-    @property
-    def local(self) -> Path:
-        """This path on a disk, for libraries that read files, and for users' directories."""
-        return Path(self.address)
-
-    @property
-    def uri(self) -> str:
-        """This path as a URI, in which no character is a pattern."""
-        return self.local.absolute().as_uri()
-
     def children(self) -> list[StoragePath]:
         """Return the files and directories in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
             return [self / name for name in sorted(each.name for each in self.local.iterdir())]
         return []
 
-    def list_files(self, after: str = "") -> Iterator[tuple[str, FileInfo]]:
+    def list_files(self) -> Iterator[tuple[str, FileInfo]]:
         """Yield name and state of the regular files in this directory, in the order of names.
 
         Args:
             after: only names that sort after this one.
         """
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry in files.list_directory(self.address):
+            for entry in files.list_directory(str(self)):
                 # A file can be deleted between the listing and the call of stat.
                 with suppress(FileNotFoundError):
                     state = files.entry_state(entry)
-                    if entry.name > after and isinstance(state, FileInfo):
+                    if isinstance(state, FileInfo):
                         yield entry.name, state
 
     def free_bytes(self) -> int | None:

@@ -1,8 +1,10 @@
-"""Strings for the user: counts, printable lines, reasons of errors."""
+"""Strings for the user (counts, printable lines, reasons of errors), and JSON of one object."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 Reporter = Callable[[str], None]
 """Prints one line of progress."""
@@ -20,9 +22,16 @@ def error_reason(error: Exception) -> str:
 
 def printable(text: str) -> str:
     """Return text in one line, with control characters and line breaks as escapes."""
-    if text.isprintable():
-        return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return the object that a string of JSON is; None if it is not JSON, or another value."""
+    try:
+        value = json.loads(text, parse_constant=reject_nan)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def reject_nan(name: str) -> None:

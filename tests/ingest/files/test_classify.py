@@ -162,9 +162,9 @@ def test_backfill_waits_for_the_quiet_period(home: Home, tmp_path: Path) -> None
     file = request(home, tmp_path / "old", "a.json", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
     assert discovery.pending_backfills(home.layout, home.source.name) == []
-    assert home.discovery().backlog() == []
+    assert home.backlog() == []
     aged(file, 301)
-    assert [entry.path for entry in home.discovery().backlog()] == [str(file)]
+    assert [entry.path for entry in home.backlog()] == [str(file)]
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == [str(file)]
 
@@ -200,5 +200,5 @@ def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> Non
         archive.reject_files(home.layout, home.source, ledger, [unreadable])
         assert home.poll() == 0
         discovery.request_backfill(home.layout, home.source.name, file.parent)
-        assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]
+        assert [len(home.backlog()), home.poll(), home.poll()] == [1, 1, 0]
     assert home.handed() == [(str(file), version) for version in (1, 2, 3)]

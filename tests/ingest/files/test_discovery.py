@@ -85,11 +85,12 @@ def test_poll_reports_a_missing_folder_once(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(drop),))
     look = home.discovery()
     for _ in range(2):
-        assert [look.poll(home.said.append), look.poll(home.said.append)] == [0, 0]
+        for _ in range(2):
+            look.enqueue(look.scan(), home.said.append)
         (said,) = home.said
         assert f"  activity: {drop}: pending: the folder does not exist" in said
         drop.mkdir()
-        look.poll(home.said.append)
+        look.enqueue(look.scan(), home.said.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
         home.said.clear()
@@ -286,7 +287,7 @@ def test_backlog(home: Home) -> None:
     home.take_in("ingested.json", "new.json")
     home.land("later.json", "x" * 320, age=100)
     home.land("queued.json", "x" * 25, age=150)  # changed, and counted once
-    sizes = {Path(entry.path).name: entry.size for entry in home.discovery().backlog()}
+    sizes = {Path(entry.path).name: entry.size for entry in home.backlog()}
     assert sizes == {"queued.json": 25, "later.json": 320}
 
 

@@ -110,7 +110,7 @@ def test_scan_reports_links_once(home: Home, old: Path, name: str, to: str) -> N
     (line,) = home.said
     assert home.path(name) in line
     assert link.is_symlink()
-    assert [Path(e.path).name for e in home.discovery().backlog()] == ["a.json"]
+    assert [Path(e.path).name for e in home.backlog()] == ["a.json"]
 
 
 def test_scan_reports_links_to_directories(home: Home, old: Path) -> None:
@@ -299,7 +299,7 @@ def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
     assert [home.poll(), home.poll()] == [0, 0]
     assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.INACCESSIBLE)}
     assert len(home.said) == 1
-    assert home.discovery().backlog() == []
+    assert home.backlog() == []
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
     assert reasons(home) == {"a.json": (State.PENDING, None)}

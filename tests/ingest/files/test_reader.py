@@ -11,9 +11,8 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.model import FILE_FORMATS, FORMATS
+from medallion.config.model import FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import reader
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, found, land, recounted
@@ -21,7 +20,6 @@ from tests.support.lakehouse import Lakehouse, book, only
 
 
 def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
-    assert {*reader.READERS, "csv"} == set(FILE_FORMATS)
     assert SOURCE_TYPES.keys() == set(FORMATS)
 
 

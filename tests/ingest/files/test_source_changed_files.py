@@ -26,7 +26,7 @@ def poll_beside(batch: FileBatch) -> None:
     found = Discovery(batch.context.config, batch.context.source)
     found.ledger = batch.context.ledger
     with batch.context.ledger_lock:
-        found.poll(print)
+        found.enqueue(found.scan(), print)
 
 
 def is_whole(home: Lakehouse, has_lost_one: bool = False) -> bool:

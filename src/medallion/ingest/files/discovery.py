@@ -56,14 +56,13 @@ class ScanResult:
 
     Attributes:
         new: files to enqueue.
-        changed: files that are deferred or rejected, each with its reason.
-        gone: files that were never ingested and no longer exist.
+        changed: files that are deferred or rejected, each with its reason; and files that were
+            never ingested and no longer exist.
         requests: the backfill requests whose files are included.
     """
 
     new: list[Entry]
     changed: list[Entry]
-    gone: list[Entry]
     requests: list[BackfillRequest]
 
 
@@ -73,12 +72,6 @@ class Discovery:
     def __init__(self, config: Config, source: SourceConfig) -> None:
         self._config, self._source = config, source
         self.ledger = Ledger(config.layout, source.name)
-
-    def poll(self, report: Reporter) -> int:
-        """Scan and enqueue; return the number of files enqueued."""
-        result = self.scan()
-        self.enqueue(result, report)
-        return len(result.new)
 
     def scan(self) -> ScanResult:
         """Compare the source's directories and the backfill requests with the ledger."""
@@ -90,11 +83,10 @@ class Discovery:
         classifier = FileClassifier(
             layout, source, self.ledger, clock.now_micros(), paths, self._unread_entries()
         )
-        entries = classifier.classify(listing)
+        entries = [*classifier.classify(listing), *self._gone_entries(listing.paths)]
         return ScanResult(
             new=[entry for entry in entries if is_ready(entry)],
             changed=[entry for entry in entries if not is_ready(entry)],
-            gone=self._gone_entries(listing.paths),
             requests=requests,
         )
 
@@ -103,8 +95,7 @@ class Discovery:
         # The queue comes first. After an interruption the next run enqueues the files again, and
         # bronze skips them; in the other order it would never enqueue them.
         enqueue_files(self._config.layout, self._source, result.new)
-        entries = (*result.changed, *result.gone)
-        changed = [entry for entry in entries if self.ledger.newest(entry.path) != entry]
+        changed = [entry for entry in result.changed if self.ledger.newest(entry.path) != entry]
         self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
@@ -117,12 +108,8 @@ class Discovery:
         """Return the newest entry of each file as a poll would leave it; write nothing."""
         result = self.scan()
         known = self.ledger.newest_entries()
-        entries = {e.path: e for e in (*known, *result.new, *result.changed, *result.gone)}
+        entries = {e.path: e for e in (*known, *result.new, *result.changed)}
         return list(entries.values())
-
-    def backlog(self) -> list[Entry]:
-        """Return the files that are to be ingested, enqueued or not; write nothing."""
-        return list(filter(is_ready, self.entries()))
 
     def _unread_entries(self) -> set[tuple[str, int]]:
         """Return path and version of the pending files that are not in the queue any more.
@@ -232,15 +219,13 @@ def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) 
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """A request to ingest a file, or all files below a directory."""
+    """A request to ingest a file, or all files below a directory.
+
+    Its own `file` exists until those files are enqueued.
+    """
 
     path: Path
     file: StoragePath
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether its files are not enqueued yet."""
-        return self.file.is_stored()
 
 
 def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest:

@@ -31,10 +31,8 @@ _PRETTY_PRINTED = re.compile(r'\s*(\{[ \t]*\r?\n\s*"|\[[ \t]*\r?\n\s*[\[{"])')
 
 def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
     """Return the case-folded names that a header may have: columns, and names in silver's SQL."""
-    versions = registry.read_versions(layout.schemas(source.name))
-    names = {*(source.schema or ()), *source.hints}
-    if versions:
-        names |= {*versions[-1].columns, *versions[-1].names.values()}
+    last = registry.newest_version(layout.schemas(source.name))
+    names = {*(source.schema or ()), *source.hints, *last.columns, *last.names.values()}
     for expression in source.silver.values():
         for in_backticks, plain in _NAME.findall(_STRING.sub("", expression)):
             names.add(in_backticks or plain)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,14 +35,6 @@ _OBJECTS = split_objects("value", " ?+")
 # Paths that are the same in a file's URI and in the ledger.
 _PLAIN_PATH = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 _TASKS_PER_CORE = 4
-
-
-class _Read(NamedTuple):
-    """Files to read with Spark: each path with the glob that matches only this path."""
-
-    spark: SparkSession
-    source: SourceConfig
-    files: Mapping[str, str]
 
 
 def read_rows(
@@ -77,7 +69,7 @@ def read_rows(
         # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
         # without one twice.
         files = {file: escape_path(file) for path in plain if (file := str(root / path))}
-        rows = READERS[source.format](_Read(spark, source, files))
+        rows = _spark_rows(spark, source, files)
         parts.append(
             rows.select(
                 *(quote_identifier(name) for name in rows.columns if name not in _ORIGIN),
@@ -148,31 +140,21 @@ def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecod
     return files.repartition(tasks).mapInArrow(decoder, schema)
 
 
-def _lines(read: _Read) -> DataFrame:
-    """Return the lines of files, without blank ones."""
-    lines = _with_origin(read.spark.read.text(list(read.files.values())), F.col("value"))
+def _spark_rows(spark: SparkSession, source: SourceConfig, files: Mapping[str, str]) -> DataFrame:
+    """Return the rows of files that Spark reads, each path with the glob that matches only it."""
+    if source.format in TYPED_FORMATS:
+        return _typed(spark, source.format, files)
+    value = F.col("value")
+    texts = _with_origin(spark.read.text([*files.values()], wholetext=source.multi_line), value)
     # Concatenated files repeat their byte-order mark.
-    lines = lines.withColumn("value", _without_bom(F.col("value")))
+    without_bom = F.when(value.startswith(BOM), F.ltrim(value, F.lit(BOM))).otherwise(value)
     # Most lines start with {, and need no regular expression.
-    return lines.where(F.col("value").startswith("{") | F.col("value").rlike(_NOT_BLANK))
-
-
-def _without_bom(value: Column) -> Column:
-    return F.when(value.startswith(BOM), F.ltrim(value, F.lit(BOM))).otherwise(value)
-
-
-def _text(read: _Read) -> DataFrame:
-    """Return lines as JSON; a line that is not UTF-8 is kept as it is, and is corrupt."""
-    value = F.when(F.is_valid_utf8("value"), F.to_json(F.struct("value"))).otherwise(F.col("value"))
-    return _lines(read).withColumn("value", value)
-
-
-def _json(read: _Read) -> DataFrame:
-    if not read.source.multi_line:
-        return _split_json(_lines(read), read.source)
-    files = read.spark.read.text(list(read.files.values()), wholetext=True)
-    documents = _with_origin(files, _without_bom(F.col("value")).alias("value"))
-    return _split_json(documents.where(F.col("value").rlike(_NOT_BLANK)), read.source)
+    is_row = value.startswith("{") | value.rlike(_NOT_BLANK)
+    rows = texts.withColumn("value", without_bom).where(is_row)
+    if source.format == "text":  # a line that is not UTF-8 is kept as it is, and is corrupt
+        as_json = F.when(F.is_valid_utf8(value), F.to_json(F.struct(value))).otherwise(value)
+        return rows.withColumn("value", as_json)
+    return _split_json(rows, source)
 
 
 def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
@@ -215,7 +197,7 @@ _IS_GREGORIAN = "orc.proleptic.gregorian.default"
 _TIMES = r'"(\w*[tT]ype)":"timestamp(_ntz)?"'
 
 
-def _typed(read: _Read) -> DataFrame:
+def _typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> DataFrame:
     """Return the rows of typed files.
 
     Their columns have the names of `typed_column_name`; `_file` and `_modified` follow.
@@ -226,25 +208,29 @@ def _typed(read: _Read) -> DataFrame:
     # Spark would apply the schema of one file to all that it reads together: Avro's columns, the
     # spelling of Parquet's names, and the positions of ORC's columns without names.
     groups: dict[str, list[str]] = {}
-    for file, path in read.files.items():
-        groups.setdefault(typed.column_signature(Path(file), read.source.format), []).append(path)
+    for file, path in files.items():
+        groups.setdefault(typed.column_signature(Path(file), file_format), []).append(path)
     names: dict[tuple[str, str], str] = {}
-    return _union_all([_load(read, *group, names) for group in groups.items()])
+    return _union_all([_load(spark, file_format, *group, names) for group in groups.items()])
 
 
 def _load(
-    read: _Read, signature: str, files: Sequence[str], names: dict[tuple[str, str], str]
+    spark: SparkSession,
+    file_format: str,
+    signature: str,
+    files: Sequence[str],
+    names: dict[tuple[str, str], str],
 ) -> DataFrame:
     """Return the rows of files with the same columns.
 
     Args:
-        read: the session and the format.
+        spark: the session.
+        file_format: the format of the source.
         signature: the files' `typed.column_signature`; for ORC it starts with the writer.
         files: the paths.
         names: the new name of each column by its name and type; new ones are added.
     """
-    file_format = read.source.format
-    loader = read.spark.read.format(_FORMATS.get(file_format, file_format))
+    loader = spark.read.format(_FORMATS.get(file_format, file_format))
     if file_format == "orc":
         is_gregorian = str(signature.startswith("ORC_CPP_WRITER")).lower()
         loader = loader.option(_IS_GREGORIAN, is_gregorian)
@@ -299,10 +285,3 @@ def _with_origin(rows: DataFrame, *values: Column) -> DataFrame:
         file.getField("file_path").alias("_file"),
         file.getField("file_modification_time").alias("_modified"),
     )
-
-
-READERS: dict[str, Callable[[_Read], DataFrame]] = {
-    "json": _json,
-    "text": _text,
-    **dict.fromkeys(TYPED_FORMATS, _typed),
-}

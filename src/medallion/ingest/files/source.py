@@ -51,7 +51,7 @@ class FileSource(SparkSource):
 
     def poll(self) -> None:
         with self.context.ledger_lock:
-            self._discovery.poll(self.report)
+            self._discovery.enqueue(self._discovery.scan(), self.report)
 
     def stream(self) -> DataFrame:
         return (
@@ -89,8 +89,8 @@ class FileSource(SparkSource):
 
     @property
     def last_in_ledger(self) -> int:
-        batches = (entry.batch for entry in self.ledger.all_versions())
-        return max((batch for batch in batches if batch is not None), default=-1)
+        entries = self.ledger.all_versions()
+        return max((each.batch for each in entries if each.batch is not None), default=-1)
 
     @property
     def rows_in_ledger(self) -> int:
@@ -115,7 +115,7 @@ class FileSource(SparkSource):
         """Count the rows in the files of one batch, as the ledger lists them."""
         paths: list[str] = []
         rows = 0
-        for entry in self.ledger.batch_entries(number):
+        for entry in (e for e in self.ledger.all_versions() if e.batch == number):
             path = entry.moved_to or entry.path
             if current_info(self.config.layout, path) == entry.info:
                 paths.append(path)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from os import SEEK_CUR
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from medallion.storage.text import error_reason
 
@@ -199,23 +199,6 @@ def _orc_signature(path: Path) -> str:
         return f"{reader.writer_id} {reader.schema}"
 
 
-# Source: object container files in Avro's specification.
-_AVRO_HEADER = {
-    "type": "record",
-    "name": "header",
-    "fields": [
-        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
-        {"name": "values", "type": {"type": "map", "values": "bytes"}},
-        {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": 16}},
-    ],
-}
-_AVRO_BLOCK = {
-    "type": "record",
-    "name": "block",
-    "fields": [{"name": "count", "type": "long"}, {"name": "length", "type": "long"}],
-}
-
-
 def _count_avro_rows(path: Path) -> int:
     """Count the rows by the number that starts each block.
 
@@ -228,8 +211,7 @@ def _count_avro_rows(path: Path) -> int:
     with path.open("rb") as file:
         sync = _read_avro_header(file)["sync"]
         while file.tell() < size:
-            block: Any = schemaless_reader(file, _AVRO_BLOCK, None)
-            count, length = block["count"], block["length"]
+            count, length = (cast(int, schemaless_reader(file, "long", None)) for _ in range(2))
             if count < 0 or length < 0:
                 raise ValueError("a block has a negative size")
             if not (count or previous):
@@ -244,14 +226,14 @@ def _count_avro_rows(path: Path) -> int:
 def _avro_signature(path: Path) -> str:
     """Return the schema as it is written."""
     with path.open("rb") as file:
-        return repr(_read_avro_header(file)["values"]["avro.schema"])
+        return repr(_read_avro_header(file)["meta"]["avro.schema"])
 
 
 def _read_avro_header(file: BinaryIO) -> Any:
-    from fastavro import schemaless_reader
+    from fastavro.read import HEADER_SCHEMA, MAGIC, schemaless_reader
 
-    header: Any = schemaless_reader(file, _AVRO_HEADER, None)
-    if header["magic"] != b"Obj\x01":
+    header: Any = schemaless_reader(file, HEADER_SCHEMA, None)
+    if header["magic"] != MAGIC:
         raise ValueError("its first bytes are different")
     return header
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import sys
 from collections import defaultdict
@@ -15,14 +14,14 @@ from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import decode, typed
 from medallion.ingest.files.content import READ_ERRORS, ContentError, open_unpacked, strip_member
 from medallion.ingest.files.listing import path_below_source
-from medallion.ingest.files.record_path import bracket_levels
+from medallion.ingest.files.record_path import DECODER, bracket_levels
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.ingest.source import Verification
 from medallion.state import erasures, ledger
 from medallion.state.ledger import Entry
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import counted, error_reason, reject_nan
+from medallion.storage.text import counted, error_reason
 
 _VersionKey = tuple[str, int]  # a file's path and its modification time
 
@@ -211,9 +210,7 @@ def _count_items(text: str) -> int:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _MAX_LEVELS)
     try:
-        decoded = text.encode("latin-1").decode()
-        # Numbers stay strings: Python reads none of more than 4,300 digits.
-        document = json.loads(decoded, parse_int=str, parse_float=str, parse_constant=reject_nan)
+        document = DECODER.decode(text.encode("latin-1").decode())
     except ValueError:
         return _count_objects(text, _NEXT_IN_DOCUMENT)
     finally:

@@ -251,9 +251,9 @@ class TopicState:
         name, wanted = self.source.name, kafka_settings(self.source).topics
         known = {topic for topic, _ in self.progress}
         new = {
-            (topic, number): PartitionProgress(name, topic, number, now.topic_id, 0, 0, -1, 0)
-            for (topic, number), now in self.partitions.items()
-            if topic in known
+            place: PartitionProgress(name, *place, now.topic_id)
+            for place, now in self.partitions.items()
+            if place[0] in known
         }
         return {**new, **{at: each for at, each in self.progress.items() if each.topic in wanted}}
 

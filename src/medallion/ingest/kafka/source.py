@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -67,7 +68,7 @@ class KafkaSource(SparkSource):
             if before is None or before.is_void:
                 start = part.end if starts_at_end else part.first
                 known = before or PartitionProgress(
-                    self.source.name, *key, None, start, 0, -1, clock.now_micros()
+                    self.source.name, *key, first_offset=start, committed_at=clock.now_micros()
                 )
                 new.append(replace(known, topic_id=part.topic_id, next_offset=start))
         topics.write_progress(self.config.layout, new)
@@ -79,7 +80,7 @@ class KafkaSource(SparkSource):
             self.spark.readStream.format("kafka")
             .options(**broker.spark_source_options(self.kafka, self.config.login))
             .option("subscribe", ",".join(self.kafka.topics))
-            .option("startingOffsets", json.dumps(_by_topic(self._next_offsets())))
+            .option("startingOffsets", json.dumps(self._next_offsets()))
             .option("maxOffsetsPerTrigger", str(self.kafka.max_messages_per_trigger))
         )
         try:
@@ -89,13 +90,13 @@ class KafkaSource(SparkSource):
                 raise MedallionError(f"{self.name}: {missing}") from None
             raise
 
-    def _next_offsets(self) -> dict[PartitionKey, int]:
-        progress = topics.read_progress(self.config.layout, self.source.name).values()
-        return {
-            each.partition_key: each.next_offset
-            for each in progress
-            if each.topic in self.kafka.topics and not each.is_void
-        }
+    def _next_offsets(self) -> dict[str, dict[str, int]]:
+        """Return the offsets to continue from by topic and partition, as Spark takes them."""
+        offsets = defaultdict[str, dict[str, int]](dict)
+        for each in topics.read_progress(self.config.layout, self.source.name).values():
+            if each.topic in self.kafka.topics and not each.is_void:
+                offsets[each.topic][str(each.partition)] = each.next_offset
+        return offsets
 
     def batch(self, number: int, queued: DataFrame) -> MessageBatch:
         """Return the messages of a batch.
@@ -126,7 +127,7 @@ class KafkaSource(SparkSource):
     @property
     def rows_in_ledger(self) -> int:
         """The number of ingested messages."""
-        return topics.ingested_rows(self.config.layout, self.source.name)
+        return topics.ingested_rows(self.config, self.source)
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the checkpoint has exactly the configured topics.
@@ -145,7 +146,7 @@ class KafkaSource(SparkSource):
         """Start from the ledger's offsets, and new topics from their first message."""
         self.poll()
         batch = max(self.last_in_ledger, last, 0)
-        checkpoints.write_start(self.spark, checkpoint, batch, _by_topic(self._next_offsets()))
+        checkpoints.write_start(self.spark, checkpoint, batch, self._next_offsets())
 
     def sample_batch(self) -> MessageBatch:
         """Return no messages: the schema is inferred from the first batch."""
@@ -164,14 +165,6 @@ class KafkaSource(SparkSource):
             for topic, parts in document.items()
             for part, offset in parts.items()
         }
-
-
-def _by_topic(offsets: Mapping[PartitionKey, int]) -> dict[str, dict[str, int]]:
-    """Return offsets in the form of Spark's options."""
-    by_topic: dict[str, dict[str, int]] = {}
-    for (topic, part), offset in offsets.items():
-        by_topic.setdefault(topic, {})[str(part)] = offset
-    return by_topic
 
 
 def to_bronze_columns(messages: DataFrame, kafka: Kafka) -> DataFrame:
@@ -239,19 +232,16 @@ class MessageBatch(SparkBatch):
         Raises:
             UsageError: the rows start before the ledger's next offset: the ledger is older.
         """
-        topic, partition = place
         if before is None:
             first = counts.first if counts.rows else end
-            before = PartitionProgress(
-                self._source.source.name, topic, partition, None, first, 0, -1, committed_at=0
-            )
+            before = PartitionProgress(self._source.source.name, *place, first_offset=first)
         elif before.batch >= self._number:
             return None
         if counts.rows and counts.first < before.next_offset:
             raise stale_ledger_error(self._source.name)
         return replace(
             before,
-            topic_id=self._source.topic_ids.get(topic, before.topic_id),
+            topic_id=self._source.topic_ids.get(before.topic, before.topic_id),
             next_offset=max(end, counts.end, before.next_offset),
             batch=self._number,
             committed_at=clock.now_micros(),

@@ -35,17 +35,13 @@ def _scan(config: Config, source: SourceConfig) -> SourceScan:
     Raises:
         MedallionError: the broker does not answer, or messages are lost.
     """
-    if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
+    if pending_work.lacks_entries(config, source.name, topics.ingested_rows(config, source)):
         return SourceScan(has_work=True)  # bronze repairs the ledger, or raises
     state = TopicState.load(config, source)
     state.refuse_lost()
     # Bronze records where an empty new partition starts, too.
     is_new = not state.partitions.keys() <= state.progress.keys()
     return SourceScan(is_new or state.count_waiting() > 0)
-
-
-def _rows_in_ledger(config: Config, source: SourceConfig) -> int:
-    return topics.ingested_rows(config.layout, source.name)
 
 
 def _losses(config: Config, source: SourceConfig) -> list[str]:
@@ -86,7 +82,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
     kafka, layout = broker.kafka_settings(source), config.layout
     if topic not in kafka.topics:
         raise UsageError(f"{source.name} has no topic {topic}; it has {', '.join(kafka.topics)}.")
-    if pending_work.lacks_entries(config, source.name, _rows_in_ledger(config, source)):
+    if pending_work.lacks_entries(config, source.name, topics.ingested_rows(config, source)):
         raise UsageError(
             f"bronze.{source.name} has rows that its ledger, ops.topics, lacks: run medallion run "
             "bronze first, which records them."
@@ -122,4 +118,4 @@ def _move_to_available(before: PartitionProgress, now: Partition | None) -> Part
     return replace(before, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)
 
 
-KAFKA_SOURCE = SourceType(_open, _backlog, _scan, _rows_in_ledger, _losses, _verify)
+KAFKA_SOURCE = SourceType(_open, _backlog, _scan, topics.ingested_rows, _losses, _verify)

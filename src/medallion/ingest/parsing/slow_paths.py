@@ -52,7 +52,6 @@ from medallion.storage.table_specs import (
     struct_sql,
 )
 
-_REAL = ("double", "float")
 # Spark's parser refuses these tokens, which Python's json module writes. The pattern skips strings.
 _TOKEN = r"""r'\G((?:[^"NI-]|-(?![NI])|"(?:[^"\\]|\\.)*+")*+)(-?(?:NaN|Infinity))'"""
 _HAS_TOKEN = "(contains(value, 'NaN') or contains(value, 'Infinity'))"
@@ -133,7 +132,7 @@ def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
     infinite = [
         f"abs({parsed_field(n)}) = double('infinity')"
         for n, dtype in schema.items()
-        if dtype in _REAL
+        if dtype in ("double", "float")
     ]
     tests = [
         IS_VALID_TEXT,

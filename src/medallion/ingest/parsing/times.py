@@ -10,7 +10,6 @@ the time truncated to the microsecond, and `_full_times` the complete one as a s
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
@@ -18,7 +17,7 @@ from functools import cache
 
 from medallion.ingest.parsing.json_text import json_field, parsed_field
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier, string_literal
-from medallion.storage.text import reject_nan
+from medallion.storage.text import json_object
 
 TIME_TYPES = ("timestamp", "date")
 # Declared types of epoch times, with their digits of fractional seconds.
@@ -227,12 +226,7 @@ def needs_full_times(fields: str, columns: Mapping[str, str]) -> bool:
         fields: a JSON object: a line, or its rescued data.
         columns: the columns of its schema, without `_full_times`.
     """
-    try:
-        row = json.loads(fields, parse_constant=reject_nan)
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(row, dict):
-        return False
+    row = json_object(fields) or {}
     values = (row.get(name) for name, dtype in columns.items() if dtype == "timestamp")
     strings = [value.strip(" ") for value in values if isinstance(value, str)]
     return any(is_timestamp_string(s, NANOSECONDS) and not is_timestamp_string(s) for s in strings)
@@ -284,18 +278,12 @@ def is_in_time_range(value: str, dtype: str) -> str:
     return f"{value} {_IN_RANGE}"
 
 
-def timestamp_from_string(string: str) -> str:
-    """Return SQL for the timestamp that a string represents exactly, or null."""
-    time = f"try_cast({string} as timestamp)"
-    is_exact = rf"trim({string}) rlike r'^{_time_pattern(MICROSECONDS)}\z' and {time} {_IN_RANGE}"
+def time_from_string(string: str, dtype: str) -> str:
+    """Return SQL for the `timestamp` or `date` that a string represents exactly, or null."""
+    time = f"try_cast({string} as {dtype})"
+    pattern = _DAY if dtype == "date" else _time_pattern(MICROSECONDS)
+    is_exact = rf"trim({string}) rlike r'^{pattern}\z' and {is_in_time_range(time, dtype)}"
     return f"case when {is_exact} then {time} end"
-
-
-def date_from_string(string: str) -> str:
-    """Return SQL for the date that a string represents exactly, or null."""
-    day = f"try_cast({string} as date)"
-    is_exact = rf"trim({string}) rlike r'^{_DAY}\z' and {is_in_time_range(day, 'date')}"
-    return f"case when {is_exact} then {day} end"
 
 
 def timestamp_from_seconds(number: str) -> str:

@@ -207,10 +207,8 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
             return _fit_number(value, own, wanted)
         case _, T.StringType():
             return _as_string(value, own), _is_invalid(value, own, depth)
-        case T.StringType(), T.TimestampType():
-            fitting = times.timestamp_from_string(value)
-        case T.StringType(), T.DateType():
-            fitting = times.date_from_string(value)
+        case T.StringType(), T.TimestampType() | T.DateType():
+            fitting = times.time_from_string(value, type_ddl(wanted))
         case T.DateType(), T.TimestampType():
             is_within = times.is_in_time_range(value, "date")
             fitting = f"case when {is_within} then cast({value} as timestamp) end"
@@ -234,8 +232,6 @@ def _fit_number(value: str, own: T.DataType, wanted: T.DataType) -> tuple[str, s
 
 def _as_string(value: str, own: T.DataType) -> str:
     match own:
-        case T.NumericType() | T.BooleanType() | T.DateType():
-            return f"cast({value} as string)"
         case T.TimestampType():
             return f"date_format({value}, {string_literal(_ZONED)})"
         case T.BinaryType():
@@ -251,23 +247,17 @@ def _is_invalid(value: str, dtype: T.DataType, depth: int) -> str:
     match dtype:
         case T.StringType():
             return f"not is_valid_utf8({value})"
-        case T.TimestampType():
-            return f"not {times.is_in_time_range(value, 'timestamp')}"
-        case T.DateType():
-            return f"not {times.is_in_time_range(value, 'date')}"
+        case T.TimestampType() | T.DateType():
+            return f"not {times.is_in_time_range(value, type_ddl(dtype))}"
         case T.StructType():
             inner = ((f"{value}.{quote_identifier(field.name)}", field.dataType) for field in dtype)
             return _or([_is_invalid(*each, depth) for each in inner])
         case T.ArrayType():
             return _exists(value, item, _is_invalid(item, dtype.elementType, depth + 1))
         case T.MapType():
-            keys = _is_invalid(item, dtype.keyType, depth + 1)
-            values = _is_invalid(item, dtype.valueType, depth + 1)
-            both = [
-                _exists(f"map_keys({value})", item, keys),
-                _exists(f"map_values({value})", item, values),
-            ]
-            return _or(both)
+            parts = {"map_keys": dtype.keyType, "map_values": dtype.valueType}
+            tests = {part: _is_invalid(item, each, depth + 1) for part, each in parts.items()}
+            return _or([_exists(f"{part}({value})", item, test) for part, test in tests.items()])
     return _NEVER
 
 

@@ -106,25 +106,25 @@ class Schema:
         self._add_table_columns()
         for key, declared in (("schema", schema), ("hints", hints)):
             # Hints may be newer than the inferred schema.
-            if declared and (key == "schema" or registry.read_versions(self._directory)):
+            if declared and (key == "schema" or registry.newest_version(self._directory).version):
                 registry.declare_columns(
                     self._directory, source.name, declared.columns, key, can_rewrite, declared.names
                 )
-        known = registry.read_versions(self._directory)
-        self.columns = known[-1].columns if known else hints.columns
-        self.names = known[-1].names if known else hints.names
-        self.is_known = bool(known)
+        last = registry.newest_version(self._directory)
+        self.is_known = last.version > 0
+        basis = last if self.is_known else hints
+        self.columns, self.names = basis.columns, basis.names
 
     def _add_table_columns(self) -> None:
         """Add the columns of bronze's table that no version has, after a user restored versions.
 
         Otherwise such a column could be inferred again with another type than the table's.
         """
-        known = registry.read_versions(self._directory)
+        last = registry.newest_version(self._directory)
         in_table = source_columns(self._table, self._source.origin_columns)
-        new = _without(in_table, known[-1].columns if known else {})
+        new = _without(in_table, last.columns)
         # A table that was created before the first row had any fields has only the hints.
-        if _without(new, {} if known else self._hints):
+        if _without(new, {} if last.version else self._hints):
             registry.add_version(self._directory, new, "as bronze's table has it")
 
     def table_json(self) -> str:
@@ -368,9 +368,11 @@ class Schema:
         return growth
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
+        """Return whether the table has whole numbers that a double may round, such as ids."""
+        beyond = f'where "{name}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
         return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
             name in source_columns(self._table, self._source.origin_columns)
-            and has_longs_beyond_double(self._table, name)
+            and bool(delta_tables.select_rows(self._table, "1", beyond))
         )
 
     @staticmethod
@@ -438,12 +440,6 @@ def source_columns(bronze: StoragePath, origin: Mapping[str, str]) -> dict[str, 
     schema = T.StructType.fromJson(json.loads(delta_tables.open_table(bronze).schema().to_json()))
     dtypes = {field.name: type_ddl(field.dataType) for field in schema}
     return _without(dtypes, bronze_columns({}, origin))
-
-
-def has_longs_beyond_double(bronze: StoragePath, column: str) -> bool:
-    """Return whether a column has whole numbers that a double may round, such as ids."""
-    beyond = f'where "{column}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
-    return bool(delta_tables.select_rows(bronze, "1", beyond))
 
 
 def _without(columns: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:

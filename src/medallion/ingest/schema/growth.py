@@ -22,7 +22,6 @@ _DIGITS: Mapping[type[T.DataType], int] = {
     T.IntegerType: 10,
     T.LongType: 19,
 }
-_FRACTIONS = (T.FloatType, T.DoubleType)
 _MAX_DIGITS = 38
 
 
@@ -151,7 +150,7 @@ def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
     dtypes = {type(one), type(other)}
     if dtypes <= {*_DIGITS}:
         return max(one, other, key=lambda dtype: _DIGITS[type(dtype)])
-    if dtypes <= {*_DIGITS, *_FRACTIONS}:
+    if dtypes <= {*_DIGITS, T.FloatType, T.DoubleType}:
         return T.DoubleType()
     if dtypes <= {*_DIGITS, T.DecimalType}:
         sizes = [_digits_of(one), _digits_of(other)]

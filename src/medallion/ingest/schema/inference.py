@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +22,7 @@ from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timesta
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import printable, reject_nan
+from medallion.storage.text import json_object, printable
 
 _LONGS = range(-(2**63), 2**63)
 _DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -95,11 +95,8 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each line that is a JSON object, with its number."""
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line, parse_constant=reject_nan)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
+        row = json_object(line)
+        if row is not None:
             yield number, row
 
 
@@ -130,14 +127,12 @@ class _Fields:
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        self._values: dict[str, _Values] = {}
+        self._values = defaultdict[str, _Values](_Values)
 
     def add(self, row: Mapping[str, Any], level: int, number: int) -> None:
         """Add an object at a nesting level of a row."""
         for name, value in row.items():
-            values = self._values.get(_folded(name))
-            if values is None:
-                values = self._values[_folded(name)] = _Values()
+            values = self._values[_folded(name)]
             values.spellings[name] += value is not None
             values.add(value, level, number)
 
@@ -252,9 +247,7 @@ class _Values:
         return T.LongType() if self._is_long else T.StringType()
 
 
-@lru_cache(maxsize=100_000)
-def _folded(name: str) -> str:
-    return fold_case(name)
+_folded = lru_cache(maxsize=100_000)(fold_case)
 
 
 def _is_double(value: int) -> bool:

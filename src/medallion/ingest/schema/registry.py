@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.values import fold_case
@@ -39,6 +40,9 @@ class SchemaVersion:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
+_NO_VERSION = SchemaVersion(0, "", "", {})
+
+
 def read_versions(directory: StoragePath) -> list[SchemaVersion]:
     """Return all versions, the oldest first.
 
@@ -54,13 +58,12 @@ def read_versions(directory: StoragePath) -> list[SchemaVersion]:
             versions.append(_read_version(int(name.removesuffix(".json")), file))
         except (OSError, ValueError, TypeError) as error:
             raise MedallionError(f"{file} is not a version of a schema ({error}).") from None
-    return sorted(versions, key=lambda each: each.version)
+    return sorted(versions, key=attrgetter("version"))
 
 
-def newest_names(directory: StoragePath) -> Mapping[str, str]:
-    """Return the newest version's original names of fields by path."""
-    versions = read_versions(directory)
-    return versions[-1].names if versions else {}
+def newest_version(directory: StoragePath) -> SchemaVersion:
+    """Return the last version; version 0, without columns, if there is none."""
+    return max(read_versions(directory), key=attrgetter("version"), default=_NO_VERSION)
 
 
 def _read_version(number: int, file: StoragePath) -> SchemaVersion:
@@ -89,12 +92,10 @@ def add_version(
         why: the reason for the change.
         names: additional original names by path.
     """
-    known = read_versions(directory)
-    before = dict(known[-1].columns) if known else {}
-    number = known[-1].version + 1 if known else 1
+    last = newest_version(directory)
     now = clock.format_time(clock.now_micros())
-    all_names = {**(known[-1].names if known else {}), **(names or {})}
-    version = SchemaVersion(number, now, why, {**before, **columns}, all_names)
+    all_columns, all_names = {**last.columns, **columns}, {**last.names, **(names or {})}
+    version = SchemaVersion(last.version + 1, now, why, all_columns, all_names)
     text = json.dumps(asdict(version), indent=2) + "\n"
     (directory / f"{version.version}.json").write_atomic(text)
     return version
@@ -124,8 +125,8 @@ def declare_columns(
     Raises:
         ConfigError: a column has another type or spelling than in bronze's table.
     """
-    known = read_versions(directory)
-    columns = known[-1].columns if known else {}
+    last = newest_version(directory)
+    columns = last.columns
     spelled = {fold_case(column): column for column in columns}
     changes = {}
     for column, dtype in declared.items():
@@ -144,10 +145,10 @@ def declare_columns(
             )
         if wanted != columns.get(column):
             changes[column] = wanted
-    new_names = {p: n for p, n in (names or {}).items() if not known or p not in known[-1].names}
-    if changes or new_names or not known:
+    new_names = {p: n for p, n in (names or {}).items() if p not in last.names}
+    if changes or new_names or not last.version:
         return add_version(directory, changes, "declared in the configuration", new_names)
-    return known[-1]
+    return last
 
 
 def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:

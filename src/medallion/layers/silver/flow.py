@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.errors import MedallionError
-from medallion.ingest.schema.registry import newest_names
+from medallion.ingest.schema.registry import newest_version
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
@@ -144,7 +144,7 @@ class Silver(Flow):
             )
         document = rules.load_rule_document(self.config, source)
         document["bronze"] |= digits_rule
-        names = newest_names(self.config.layout.schemas(source.name))
+        names = newest_version(self.config.layout.schemas(source.name)).names
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
         started = rules.effective_rules(self, now, recorded)
         self._uses_old_rules = started != now
