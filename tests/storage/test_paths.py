@@ -21,7 +21,7 @@ def test_storage_path_is_a_value(root: StoragePath) -> None:
     assert path == StoragePath(f"{root}/a//b.json")
     assert path != root / "a"
     assert (path.name, path.parent) == ("b.json", root / "a")
-    assert str(path) == os.fspath(path)
+    assert str(path) == os.fspath(path) == path.address
     assert pickle.loads(pickle.dumps(path)) == path
     assert root / "/elsewhere/c" == StoragePath("/elsewhere/c")
     assert sorted([path, root]) == [root, path]
@@ -30,6 +30,10 @@ def test_storage_path_is_a_value(root: StoragePath) -> None:
 @pytest.mark.parametrize("name", ["glob", "rename", "unlink", "open", "iterdir", "exists", "stat"])
 def test_storage_path_has_no_other_operation(root: StoragePath, name: str) -> None:
     assert not hasattr(root, name)
+
+
+def test_uri_has_no_pattern(root: StoragePath) -> None:
+    assert (root / "a [1]*?.json").uri == f"file://{root}/a%20%5B1%5D%2A%3F.json"
 
 
 def test_children_and_list_files(root: StoragePath) -> None:

@@ -228,7 +228,7 @@ def _statements(files: Sequence[StoragePath], columns: str, sql: str) -> list[st
     if not files:
         return [sql]
     # As URIs: in a path, a * would be a pattern.
-    named = {f"part{number}": file.local.absolute().as_uri() for number, file in enumerate(files)}
+    named = {f"part{number}": file.uri for number, file in enumerate(files)}
     options = "options (coerce_int96 'us')"
     tables = [
         f"create external table {name} stored as parquet location '{file}' {options}"

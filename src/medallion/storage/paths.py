@@ -41,19 +41,19 @@ class StoragePath(os.PathLike[str]):
     It is not a `Path`, so that no other operation can be used by mistake.
 
     Attributes:
-        local: this path on a disk, for libraries that read files, and for users' directories.
+        address: the path as Spark and delta-rs take it.
     """
 
-    local: Path
+    address: str
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        object.__setattr__(self, "local", Path(path))
+        object.__setattr__(self, "address", str(Path(path)))
 
     def __str__(self) -> str:
-        return str(self.local)
+        return self.address
 
     def __fspath__(self) -> str:
-        return str(self.local)
+        return self.address
 
     def __truediv__(self, key: str | os.PathLike[str]) -> StoragePath:
         return StoragePath(self.local / key)
@@ -68,6 +68,16 @@ class StoragePath(os.PathLike[str]):
         """The directory that contains this one."""
         return StoragePath(self.local.parent)
 
+    @property
+    def local(self) -> Path:
+        """This path on a disk, for libraries that read files, and for users' directories."""
+        return Path(self.address)
+
+    @property
+    def uri(self) -> str:
+        """This path as a URI, in which no character is a pattern."""
+        return self.local.absolute().as_uri()
+
     def children(self) -> list[StoragePath]:
         """Return the files and directories in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -75,13 +85,9 @@ class StoragePath(os.PathLike[str]):
         return []
 
     def list_files(self) -> Iterator[tuple[str, FileInfo]]:
-        """Yield name and state of the regular files in this directory, in the order of names.
-
-        Args:
-            after: only names that sort after this one.
-        """
+        """Yield name and state of the regular files in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            for entry in files.list_directory(str(self)):
+            for entry in files.list_directory(self.address):
                 # A file can be deleted between the listing and the call of stat.
                 with suppress(FileNotFoundError):
                     state = files.entry_state(entry)
