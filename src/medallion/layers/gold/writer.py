@@ -98,9 +98,12 @@ class GroupMerge:
             if self._aggregate.window:
                 silver = _within_windows(silver, touched, self._event_time)
             rows = windowed(silver, self._event_time, self._aggregate)
-            groups = per_group(_in_groups(rows, touched, keys), keys, self._aggregate.measure)
+            if keys:
+                rows = _join_groups(rows, F.broadcast(touched), keys, "left_semi")
+            groups = per_group(rows, keys, self._aggregate.measure)
             if self._can_lose_groups and keys:
-                empty = _without_groups(touched, groups, keys).withColumn(_IS_EMPTY, F.lit(True))
+                gone = _join_groups(touched, groups, keys, "left_anti")
+                empty = gone.withColumn(_IS_EMPTY, F.lit(True))
                 groups = groups.withColumn(_IS_EMPTY, F.lit(False))
                 groups = groups.unionByName(empty, allowMissingColumns=True)
             _merge(self._spark, self._target, groups, keys)
@@ -119,19 +122,10 @@ def _within_windows(silver: DataFrame, touched: DataFrame, event_time: str) -> D
     )
 
 
-def _in_groups(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataFrame:
-    if not keys:
-        return rows
-    left, right = rows.alias("rows"), touched.alias("touched")
+def _join_groups(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
     # Null is a group, too.
-    same = reduce(and_, (F.col(f"rows.{k}").eqNullSafe(F.col(f"touched.{k}")) for k in keys))
-    return left.join(F.broadcast(right), on=same, how="left_semi")
-
-
-def _without_groups(touched: DataFrame, groups: DataFrame, keys: Sequence[str]) -> DataFrame:
-    left, right = touched.alias("touched"), groups.alias("groups")
-    same = reduce(and_, (F.col(f"touched.{k}").eqNullSafe(F.col(f"groups.{k}")) for k in keys))
-    return left.join(right, on=same, how="left_anti")
+    same = (F.col(f"left.{key}").eqNullSafe(F.col(f"right.{key}")) for key in keys)
+    return left.alias("left").join(right.alias("right"), reduce(and_, same), how)
 
 
 def _merge(
