@@ -40,9 +40,9 @@ class Waiting:
     def __init__(self) -> None:
         self.asked = 0
 
-    def has_unknown_schema(self) -> bool:
+    def unknown_schema_reason(self) -> str | None:
         self.asked += 1
-        return self.asked < 2
+        return "no file yet" if self.asked < 2 else None
 
     def poll(self) -> bool:
         return True
@@ -53,7 +53,7 @@ def test_a_stream_waits_for_schemas() -> None:
 
     def start_flow(*_: Any) -> None:
         nonlocal started
-        started += not flow.has_unknown_schema()
+        started += flow.unknown_schema_reason() is None
 
     pipeline: Any = SimpleNamespace(
         flows=lambda _: [flow],
@@ -99,8 +99,8 @@ class Ended:
             activity=lambda: (),
         )
 
-    def has_unknown_schema(self) -> bool:
-        return False
+    def unknown_schema_reason(self) -> None:
+        return None
 
     def poll(self) -> bool:
         return True

@@ -98,8 +98,8 @@ class Pipeline:
             MedallionError: it cannot start, for any reason.
         """
         with self._named_errors(flow):
-            if flow.has_unknown_schema():
-                self.report(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
+            if reason := flow.unknown_schema_reason():
+                self.report(f"  {flow.name} waits: {reason}")
                 pending_work.record_settings(self.config, flow.name, self._settings)
                 return False
             if not is_new:

@@ -45,18 +45,18 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         StreamError: queries were not running at the end, which was reported when it happened.
     """
     maintenance.apply_properties(pipeline.config, layers)
-    with signals.defer_signals() as end:
+    with signals.defer_signals():
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
             pipeline.report(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while pipeline.is_alive:
                 time.sleep(STEP_SECONDS)
-                if end.is_requested:
+                if signals.is_shutdown_requested():
                     break
                 stream.step()
         except (Exception, KeyboardInterrupt):  # a signal interrupts a rebuild, too
-            if pipeline.is_alive and not end.is_requested:
+            if pipeline.is_alive and not signals.is_shutdown_requested():
                 raise
         finally:
             stream.stop()
@@ -236,7 +236,7 @@ class SupervisedQuery:
         # While it waits for a schema or a table, it is checked less often than at every step.
         wait = time.monotonic() + min(self._interval, FIRST_PAUSE)
         try:
-            is_waiting = self.flow.has_unknown_schema()
+            is_waiting = self.flow.unknown_schema_reason() is not None
         except ITEM_ERRORS:  # the start reports it
             is_waiting = False
         if not is_waiting:

@@ -195,9 +195,8 @@ class Bronze(Flow):
         written = delta_log.rows_by_transaction(self._table, query_id, first)
         return {batch: n for batch, n in counted_lines.items() if n == written.get(batch, 0)}
 
-    def has_unknown_schema(self) -> bool:
-        """Return False: bronze infers the schema."""
-        return False
+    def unknown_schema_reason(self) -> None:
+        """Return None: bronze infers the schema."""
 
     def poll(self) -> bool:
         """Enqueue new input, unless a batch is running; return False if one is.
