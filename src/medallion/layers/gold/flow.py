@@ -12,19 +12,11 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    refuse_nondeterministic,
-    refuse_unstreamable,
-)
+from medallion.layers.definition import DefinitionPart, refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
 from medallion.layers.gold.transform import gold_rows, is_joinable
-from medallion.layers.gold.writer import (
-    GroupMerge,
-    Recomputation,
-    refuse_unmergeable,
-)
+from medallion.layers.gold.writer import GroupMerge, Recomputation, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -89,10 +81,8 @@ class Gold(Flow):
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
-        checkpoint, recorded = (
-            self.checkpoint,
-            checkpoints.read_document(self.checkpoint, "definition"),
-        )
+        checkpoint = self.checkpoint
+        recorded = checkpoints.read_document(checkpoint, "definition")
         if self.table.output_mode != "update":
             has_written = recovery.has_started_writing(checkpoint, self.target_paths)
         else:  # the commits of merges do not name their batch

@@ -26,11 +26,7 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, rules, transform
-from medallion.layers.silver.elements import (
-    child_rows,
-    elements,
-    quarantine_duplicates,
-)
+from medallion.layers.silver.elements import child_rows, elements, quarantine_duplicates
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints, query
@@ -67,17 +63,14 @@ class Child(Flow):
         parent = self._read_parent(self.spark.readStream)
         rows = self._child_rows(parent)
         entry = f"silver.{self.table.name}"
-        where, sql = (
-            f"{self.config.pipeline_file}: {entry}",
-            child_definition(self.table),
-        )
-        refuse_nondeterministic(where, rows, {**sql, "rules": self._rules})
+        where, definition = f"{self.config.pipeline_file}: {entry}", child_definition(self.table)
+        refuse_nondeterministic(where, rows, {**definition, "rules": self._rules})
         empty = self.spark.createDataFrame([], elements(parent, self.table).schema)
         refuse_changed_row_count(where, self._of_elements(empty))
         good = transform.silver_rows(rows, self._columns)
         keys.refuse_inexact_keys(self.config, entry, self.table.keys, good)
         self.create_tables(good, transform.quarantine_rows(rows))
-        self.refuse_changed_definition(child_definition(self.table), good)
+        self.refuse_changed_definition(definition, good)
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
             refuse_unstreamable(parent, "append")

@@ -154,10 +154,8 @@ class LookupJoin:
         Raises:
             MedallionError: the copy of an interrupted batch is gone.
         """
-        directory, noted = (
-            self._checkpoint / _COPY,
-            checkpoints.read_document(self._checkpoint, _COPY),
-        )
+        directory = self._checkpoint / _COPY
+        noted = checkpoints.read_document(self._checkpoint, _COPY)
         last = directory / str(noted["of"]) if noted else None
         if last and recovery.has_written(self._checkpoint, self._targets, batch):
             if last.is_stored():

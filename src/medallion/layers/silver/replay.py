@@ -107,10 +107,7 @@ def complete_replay(spark: SparkSession, config: Config, runs: Runs, name: str) 
     Raises:
         MedallionError: staged rows are missing.
     """
-    tables, staged = (
-        SilverTables.of_source(config, name),
-        replay_plan.directory(config, name),
-    )
+    tables, staged = SilverTables.of_source(config, name), replay_plan.directory(config, name)
     plan = replay_plan.read_plan(config, name)
     assert plan, f"a replay of {name} is planned"
     application = checkpoints.replay_id(tables.checkpoint)

@@ -110,21 +110,17 @@ class SilverTables:
         first, last = self.versions_read(batch)
         if last < first:
             return spark.read.format("delta").load(str(self.bronze)).limit(0)
-        is_first = batch == 0  # it reads a snapshot of the table: older commits may be gone
-        files = (
-            delta_tables.data_files(self.bronze, last)
-            if is_first
-            else delta_log.added_files(self.bronze, first, last)
-        )
+        if batch == 0:  # it reads a snapshot of the table: older commits may be gone
+            files = delta_tables.data_files(self.bronze, last)
+        else:
+            files = delta_log.added_files(self.bronze, first, last)
         if not all(file.is_stored() for file in files):
             name = f"silver.{self.silver.name}"
             raise UsageError(
                 f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild "
                 f"the table and its checkpoint with medallion refresh {name}."
             )
-        if is_first:
-            return delta_reads.rows_of(spark, self.bronze, files)
-        return delta_reads.added_rows(spark, self.bronze, first, last)
+        return delta_reads.rows_of(spark, self.bronze, files)
 
 
 @dataclass(frozen=True)
