@@ -30,8 +30,7 @@ from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
 from medallion.spark.session import Workload, session_of_command
-from medallion.spark.watch import Watch
-from medallion.spark.workers import report_lost_workers
+from medallion.spark.watch import Watch, report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
