@@ -409,10 +409,8 @@ def _purge(config: Config, tables: Iterable[Query]) -> None:
 
 def _publish(pipeline: Pipeline, plan: ErasurePlan) -> None:
     """Publish the changes of the rebuilt gold tables."""
-    outputs = {
-        query.name for query in _following(pipeline.config, plan.source) if not query.targets
-    }
-    flows = [flow for flow in pipeline.flows(PUBLISH) if flow.name in outputs]
+    outputs = (query for query in _following(pipeline.config, plan.source) if not query.targets)
+    flows = [pipeline.flow(query.name) for query in outputs]
     if failures := [error for _, error in pipeline.run_flows(flows)]:
         raise combine_errors(failures)
 

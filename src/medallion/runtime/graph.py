@@ -176,13 +176,9 @@ class Pipeline:
             runnable = [flow for flow in level if not lacking & {flow.name, *flow.upstream}]
             failures += self._run_level(runnable)
             stopped = [flow for flow, _ in failures] + [f for f in level if f not in runnable]
-            lacking |= {name for flow in stopped for name in self._missing_targets(flow)}
+            targets, path = {t for flow in stopped for t in flow.targets}, self.config.layout.table
+            lacking |= {name for name in targets if not delta_tables.table_exists(path(name))}
         return failures
-
-    def _missing_targets(self, flow: Flow) -> Iterator[str]:
-        for name, table in zip(flow.targets, flow.target_paths, strict=True):
-            if not delta_tables.table_exists(table):
-                yield name
 
     def _run_level(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
         """Run flows side by side on all available input, and record them; see `run_flows`."""

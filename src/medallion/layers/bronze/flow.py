@@ -170,7 +170,7 @@ class Bronze(Flow):
         if uncounted:
             source = self._open_source(self.schema())
             lines += sum(map(source.count_rows, uncounted))
-        names = self._writer.names if self._writer else {}
+        names = self._writer.schema.names if self._writer else {}
         rescued = RescuedValues(
             self.spark, self.source, self._table, batches, self._conditions(), names
         )
