@@ -223,7 +223,14 @@ class BronzeWriter:
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""
-        growth = self._grow(rows, number)
+        try:
+            growth = self.schema.grow(rows, number)
+        except (MedallionError, OSError, *SPARK_ERRORS) as error:
+            self._say(
+                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}, because no "
+                f"columns could be added: {one_line(str(error))}"
+            )
+            growth = Growth()
         if self.schema.stops_at_new_fields and not growth.added:
             names = ", ".join(self.schema.new_field_names(rows))
             raise MedallionError(
@@ -245,16 +252,6 @@ class BronzeWriter:
                 f"{self._name} has to be rewritten for wider types; nothing of this batch was "
                 f"written. Run medallion nightly, or medallion refresh {self._name}."
             )
-
-    def _grow(self, rows: DataFrame, number: int) -> Growth:
-        try:
-            return self.schema.grow(rows, number)
-        except (MedallionError, OSError, *SPARK_ERRORS) as error:
-            self._say(
-                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}, because no "
-                f"columns could be added: {one_line(str(error))}"
-            )
-            return Growth()
 
     def _committed(self, number: int) -> int | None:
         """Return the version of bronze that added the rows of a batch."""
