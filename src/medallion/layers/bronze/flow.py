@@ -56,9 +56,7 @@ class Bronze(Flow):
         schema = self.schema()
         self._refuse_table_rewrite(schema)
         source, stopping = self._open_source(schema), Event()
-        self._writer = BronzeWriter(
-            self.spark, self.config, source, schema, self.name, self.say, stopping
-        )
+        self._writer = BronzeWriter(self, source, schema, stopping)
         self._recover(source, self._writer, recorded)
         record_format(self.config, self.source)
         self._writer.prepare()
@@ -171,9 +169,7 @@ class Bronze(Flow):
             source = self._open_source(self.schema())
             lines += sum(map(source.count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
-        rescued = RescuedValues(
-            self.spark, self.source, self._table, batches, self._conditions(), names
-        )
+        rescued = RescuedValues(self, batches, self._conditions(), names)
         if report := rescued.report():
             self.say(f"  {report}")
         return {"rows_in": lines, **rescued.summary.record()}

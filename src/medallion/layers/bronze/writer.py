@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse_lines
@@ -20,11 +19,11 @@ from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
 from medallion.layers.definition import suggestion
+from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import Reporter
 
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
@@ -38,33 +37,20 @@ class BronzeWriter:
         lines: number of rows that Spark read, by batch.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: Source,
-        schema: Schema,
-        name: str,
-        say: Reporter,
-        stopping: Event,
-    ) -> None:
+    def __init__(self, flow: Flow, source: Source, schema: Schema, stopping: Event) -> None:
         """Open the table of a source.
 
         Args:
-            spark: the session.
-            config: the configuration.
+            flow: the flow of the source.
             source: the source.
             schema: its schema, which may grow with each batch.
-            name: the table, as `bronze.orders`.
-            say: reports messages for the user.
             stopping: is set when the query is to be stopped.
         """
-        self._spark, self.schema, self._name, self._say = spark, schema, name, say
-        self._stopping, self.source = stopping, source
+        self._flow, self._spark, self._name, self._say = flow, flow.spark, flow.name, flow.say
+        self.source, self.schema, self._stopping = source, schema, stopping
         self.lines: dict[int, int] = {}
-        self._table = config.layout.table(name)
-        self._properties = config.properties(name)
-        self._layout = config.layout
+        (self._table,) = flow.target_paths
+        self._properties = flow.config.properties(flow.name)
 
     def prepare(self) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it."""
@@ -258,7 +244,7 @@ class BronzeWriter:
         return delta_log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
-        return checkpoints.query_id(self._layout.checkpoint(self._name))
+        return checkpoints.query_id(self._flow.checkpoint)
 
 
 def _first_lines(rows: DataFrame) -> list[str]:

@@ -147,7 +147,7 @@ class Silver(Flow):
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             others = (*started["bronze"], *(rule.name for rule in own))
-            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
+            self._lookup = LookupJoin(self, about_lookup, others)
         return started
 
     def _refuse_invalid_columns(self, bronze: DataFrame) -> None:
@@ -176,7 +176,7 @@ class Silver(Flow):
         Raises:
             MedallionError: rows of bronze are lost.
         """
-        counts = BatchRows(self.spark, self.config, self.source, batches)
+        counts = BatchRows(self, batches)
         dropped = {number: self._finish_batch(counts, number) for number in batches}
         for number, rows in dropped.items():
             if rows.unmatched:
@@ -214,9 +214,7 @@ class Silver(Flow):
         return self._reread(number).insert_late_rows(metrics)
 
     def _reread(self, number: int) -> late.RereadBatch:
-        return late.RereadBatch(
-            self.spark, self.config, self._started_source, number, self._rules, self._lookup
-        )
+        return late.RereadBatch(self, self._started_source, number, self._rules, self._lookup)
 
     def release(self, batch: int) -> None:
         """Let a waiting query continue: the batches up to this one are recorded."""
