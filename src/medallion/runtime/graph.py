@@ -204,7 +204,7 @@ class Pipeline:
             for flow in started
             if (reason := flow.started_run.error())
         ]
-        unrecorded = recorder.record_flows(self.config, self.runs, started)
+        unrecorded = recorder.record_flows(self.runs, started)
         return failures + [(f, unrecorded[f.name]) for f in started if f.name in unrecorded]
 
     def _start_if_due(self, flow: Flow) -> bool:

@@ -78,7 +78,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     except AnalysisException as error:
         raise UsageError(f"--where {where!r} is not valid: {one_line(str(error))}.") from None
     complete = transform.with_bronze_columns(rows.drop(FAILED_RULES), bronze)
-    counts, until = stage_rows(spark, config, flow.source, flow.validate(complete), others)
+    counts, until = stage_rows(flow, flow.validate(complete), others)
     if counts.replayed + counts.duplicate + counts.quarantined != before:
         raise MedallionError(
             f"quarantine.{name} has {before:,} rows, but not each was found once: --where must "

@@ -83,7 +83,7 @@ class Stream:
         self._maintained = time.monotonic()
         self._watch = Watch(pipeline.report, PATIENCE + Duration.parse(trigger).seconds)
         self.notices = Notices(pipeline.report)
-        self.recorder = StreamRecorder(pipeline.config, pipeline.runs, self.notices)
+        self.recorder = StreamRecorder(pipeline.runs, self.notices)
 
     @property
     def failures(self) -> dict[str, str]:

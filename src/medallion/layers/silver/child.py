@@ -166,9 +166,24 @@ class Child(Flow):
         }
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
-        """Return its SQL, each part by itself."""
-        conditions = self._rules or rule_conditions(self.config, self.table)
-        return child_parts(self.config, self.table, upstream[0], conditions)
+        """Yield its SQL, each part by itself."""
+        table, (parent,) = self.table, upstream
+        entry, file = f"silver.{table.name}", self.config.pipeline_file
+
+        def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
+            title = f"{entry}.{key}"
+            return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
+
+        if table.explode:
+            yield part("explode", table.explode, parent)
+        rows = elements(parent, replace(table, where=None))
+        if table.where:
+            yield part("where", table.where, rows)
+        for column, sql in table.columns.items():
+            yield part(f"columns.{column}", sql, rows)
+        typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
+        conditions = self._rules or rule_conditions(self.config, table)
+        yield from rules.rule_parts(self.config, entry, typed, conditions)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, whose keys are unique in the complete table; or all rows.
@@ -270,31 +285,3 @@ def child_definition(table: ChildTable) -> dict[str, Any]:
         "keys": list(table.keys),
         **{f"{column} as": sql for column, sql in table.columns.items()},
     }
-
-
-def child_parts(
-    config: Config, table: ChildTable, parent: DataFrame, conditions: Mapping[str, str]
-) -> Iterator[DefinitionPart]:
-    """Yield each part of a child table's definition by itself.
-
-    Args:
-        config: the configuration.
-        table: the child table.
-        parent: rows of its parent.
-        conditions: its rules.
-    """
-    entry, file = f"silver.{table.name}", config.pipeline_file
-
-    def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
-        title = f"{entry}.{key}"
-        return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
-
-    if table.explode:
-        yield part("explode", table.explode, parent)
-    rows = elements(parent, replace(table, where=None))
-    if table.where:
-        yield part("where", table.where, rows)
-    for column, sql in table.columns.items():
-        yield part(f"columns.{column}", sql, rows)
-    typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
-    yield from rules.rule_parts(config, entry, typed, conditions)

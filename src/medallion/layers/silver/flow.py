@@ -163,9 +163,7 @@ class Silver(Flow):
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._uses_old_rules:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
-        write = SilverWriter(
-            self.config, self.source, self._rules, self._lookup, self._backpressure
-        )
+        write = SilverWriter(self, self._rules, self._lookup, self._backpressure)
         self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
         return self.start_query(writer, trigger, Sink(write, stopping))
