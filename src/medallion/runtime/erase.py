@@ -307,15 +307,9 @@ def _matching(with_matches: Callable[[DataFrame], DataFrame]) -> erase.Matching:
 
 
 def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
-    config = pipeline.config
-    return BatchContext(
-        pipeline.spark,
-        config,
-        source,
-        _bronze(pipeline, source.name).schema(),
-        pipeline.report,
-        Ledger(config.layout, source.name),
-    )
+    config, schema = pipeline.config, _bronze(pipeline, source.name).schema()
+    source_ledger = Ledger(config.layout, source.name)
+    return BatchContext(pipeline.spark, config, source, schema, pipeline.report, source_ledger)
 
 
 def _bronze(pipeline: Pipeline, source: str) -> Bronze:
