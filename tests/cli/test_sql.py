@@ -146,7 +146,7 @@ def test_print_table_escapes_values(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def completions(database: Database, text: str) -> list[str]:
-    completer = sql_prompt.NameCompleter(sql_prompt.Names(database))
+    completer = sql_prompt.NameCompleter(database)
     found = completer.get_completions(Document(text), CompleteEvent())
     return [completion.text for completion in found]
 

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
-from medallion.inspect.verdict import take_verdict
 from medallion.runtime import backfill, nightly
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.outcome import Outcome
@@ -20,6 +19,7 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
+from tests.support.verdict import take_verdict
 
 SUITES = "great_expectations/expectations"
 GOLD = "device_totals"

@@ -185,7 +185,7 @@ def test_what_the_engine_counted_twice_is_counted_again(
         read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}
         twice = replace(batch, observed=read, duplicates=2 * batch.duplicates, late=2 * batch.late)
         flow.started_run.batches[number] = twice
-    assert record_flows(pipeline.config, pipeline.runs, [flow]) == {}
+    assert record_flows(pipeline.runs, [flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}
     assert run_audit(lakehouse.config).balances["activity"] == replace(

@@ -137,7 +137,7 @@ class Actor:
     def _replay(self, source: str) -> None:
         config = self.config()
         name = replay.source_to_replay(config, f"quarantine.{source}")
-        with self._open("replay", *replay.layers_to_lock(config, rescued=False)) as pipeline:
+        with self._open("replay", "silver") as pipeline:
             replay.replay_rows(pipeline, name, None)
 
     def _maintain(self) -> None:

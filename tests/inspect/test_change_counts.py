@@ -15,7 +15,7 @@ from medallion.config.loader import load
 from medallion.config.model import SourceConfig
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
-from medallion.inspect.change_counts import ChangeCounts, count_changes
+from medallion.inspect.balance import ChangeCounts, count_changes
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
 from medallion.storage.paths import Layout

@@ -24,7 +24,6 @@ from medallion.inspect.verdict import (
     Problem,
     ProblemCode,
     derive_verdict,
-    take_verdict,
 )
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
@@ -38,6 +37,7 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, runs
 from tests.support.home import Home
+from tests.support.verdict import take_verdict
 
 META = {"name": "m", "on_failure": "stop"}
 SUITE = json.dumps({"expectations": [{"type": "t", "kwargs": {}, "meta": META}]})

@@ -15,7 +15,7 @@ from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
 from medallion.inspect.status import query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode, take_verdict
+from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.graph import Pipeline
@@ -23,6 +23,7 @@ from medallion.runtime.nightly import Nightly
 from medallion.state.runs import RescuedField, RescuedSummary, RunState
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
+from tests.support.verdict import take_verdict
 
 SOURCE: dict[str, Any] = {
     "schema": {

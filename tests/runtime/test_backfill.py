@@ -229,7 +229,7 @@ def test_backfill_reports_errors_of_other_sources(
     failing = "chat"
 
     def flows(layer: str) -> list[Any]:
-        return [SimpleNamespace(name=f"{layer}.x", source_names={failing})]
+        return [SimpleNamespace(name=f"{layer}.x", query=SimpleNamespace(sources=[failing]))]
 
     def run_flows(flows: list[Any]) -> list[Any]:
         layer = flows[0].name.removesuffix(".x")
@@ -250,7 +250,7 @@ def test_backfill_reports_errors_of_other_sources(
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):
         run_backfill(home.config, "activity", old, messages.append)
     failing = "chat"
-    flow = SimpleNamespace(name="gold.y", source_names={"activity"})
+    flow = SimpleNamespace(name="gold.y", query=SimpleNamespace(sources=["activity"]))
     unbuilt = [(flow, UsageError("it cannot be rebuilt"))]
     with pytest.raises(UsageError, match=r"^it cannot be rebuilt$"):
         run_backfill(home.config, "activity", old, messages.append)

@@ -39,6 +39,7 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         started_run=run,
         upstream_paths=(),
         targets=(),
+        target_paths=(),
         finish_batches=settled,
         released=released,
         release=released.append,
@@ -60,14 +61,12 @@ def test_a_record_that_cannot_be_written_hides_no_other_failure(
 
     with monkeypatch.context() as patch:
         patch.setattr("medallion.storage.records.append_records", full)
-        expected = {
-            name: str(error) for name, error in record_flows(home.config, runs, flows).items()
-        }
+        expected = {name: str(error) for name, error in record_flows(runs, flows).items()}
     assert expected["bronze.a"].startswith("batches cannot be recorded in ops.runs: OSError")
     assert expected["bronze.b"] == "files are gone"
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(False, []), (False, [])]
     # The next time does all that is left.
-    assert record_flows(home.config, runs, flows).keys() == {"bronze.b"}
+    assert record_flows(runs, flows).keys() == {"bronze.b"}
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
     assert runs.run_state.sums["bronze.a"].rows_in == 7
     assert runs.run_state.last["bronze.b"].error == "files are gone"

@@ -40,9 +40,9 @@ class Waiting:
     def __init__(self) -> None:
         self.asked = 0
 
-    def has_unknown_schema(self) -> bool:
+    def unknown_schema_reason(self) -> str | None:
         self.asked += 1
-        return self.asked < 2
+        return "no file yet" if self.asked < 2 else None
 
     def poll(self) -> bool:
         return True
@@ -53,7 +53,7 @@ def test_a_stream_waits_for_schemas() -> None:
 
     def start_flow(*_: Any) -> None:
         nonlocal started
-        started += not flow.has_unknown_schema()
+        started += flow.unknown_schema_reason() is None
 
     pipeline: Any = SimpleNamespace(
         flows=lambda _: [flow],
@@ -99,8 +99,8 @@ class Ended:
             activity=lambda: (),
         )
 
-    def has_unknown_schema(self) -> bool:
-        return False
+    def unknown_schema_reason(self) -> None:
+        return None
 
     def poll(self) -> bool:
         return True
@@ -131,7 +131,7 @@ def test_a_stopped_query_restarts_at_once_then_later() -> None:
     assert messages == [f"{stopped}; it is retried"]  # once
     assert stream.failures == {"silver.a": stopped}
     assert not left
-    pipeline: Any = stream._pipeline
+    pipeline: Any = stream.pipeline
     pipeline.is_alive = False
     stream.stop()
     assert "start this again" in stream.failures["java"]
@@ -232,7 +232,7 @@ def test_a_stream_waits_for_its_broker() -> None:
             raise answer
         return answer
 
-    pipeline: Any = stream._pipeline
+    pipeline: Any = stream.pipeline
     pipeline.start_flow = start_flow
     stream.start()
     assert messages == ["no Kafka broker answers. It is retried."]
@@ -251,9 +251,9 @@ def test_a_failed_rebuild_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     on = Ended(None)
     on.run.is_active = True
     stream = stream_of(on, [again], messages)
-    pipeline: Any = stream._pipeline
+    pipeline: Any = stream.pipeline
     pipeline.flows = {"silver": [on], "gold": [left]}.__getitem__
-    stream._layers = ["silver", "gold"]
+    stream.layers = ["silver", "gold"]
 
     def rebuild(_: Any, flow: Any) -> None:
         if flow.name == "gold.a" and fails.pop(0):
@@ -294,7 +294,7 @@ def test_an_unrecorded_batch_is_no_recovery(recorded: SimpleNamespace) -> None:
         stream.step()
     assert not any("running again" in line for line in messages)
     recorded.failures = {}
-    stream._recorder.record([again])  # type: ignore[list-item]
+    stream.recorder.record([again])  # type: ignore[list-item]
     stream.step()
     assert messages[-1] == "  silver.a is running again"
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from dataclasses import replace
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
-from medallion.spark.workers import report_lost_workers
+from medallion.spark.watch import report_lost_workers
 config = replace(load({}, Path(sys.argv[2])), master=sys.argv[1])
 memory = {"spark.driver.memory": "1g", "spark.executor.memory": "512m"}
 spark = spark_session(config, more={**memory, "spark.cores.max": "2"})

@@ -120,7 +120,7 @@ def test_older_table_by_the_record(home: Home) -> None:
     # From here on a night counts what it has written, and not all since the table was made.
     for rows in (1, 2):
         write(home, GOLD, rows)
-        row = flow_row(home.config, Runs(home.layout), flow_of(GOLD), {})
+        row = flow_row(Runs(home.layout), flow_of(GOLD, StoragePath(gold)), {})
         assert (row["rows_out"], row["table_version"]) == (
             rows,
             delta_tables.table_version(StoragePath(gold)),
@@ -128,10 +128,10 @@ def test_older_table_by_the_record(home: Home) -> None:
         Runs(home.layout).write([row])
 
 
-def flow_of(table: str) -> Any:
+def flow_of(table: str, path: StoragePath) -> Any:
     run = Mock(started_at=0, seconds=1.0, batches={})
     run.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
-    flow = Mock(targets=[table], started_run=run)
+    flow = Mock(targets=[table], target_paths=[path], started_run=run)
     flow.name = table  # which Mock keeps for itself
     return flow
 

@@ -88,10 +88,9 @@ def test_resume_plan_after_a_failed_swap(home: Home) -> None:
         home.layout, RefreshPlan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
     )
     # To build them fails at once, for they do not even say which tables they write.
-    of: dict[str, Any] = {"source_names": frozenset({"activity"})}
     silver = {"name": "silver.activity", "upstream": ("bronze.activity",)}
     gold = {"name": GOLD, "upstream": ("silver.activity",)}
-    flows = {flow["name"]: SimpleNamespace(**of, **flow) for flow in (silver, gold)}
+    flows = {flow["name"]: SimpleNamespace(**flow) for flow in (silver, gold)}
     pipeline: Any = SimpleNamespace(
         config=config, report=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )

@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from rich.table import Table
 
 from medallion.errors import UsageError
-from medallion.streams import drawing
-from medallion.streams.drawing import Screen, draw_table
+from medallion.streams.display import Screen, draw_table, refuse_invalid_bar
 from tests.support.screen import rows_of
 
 
@@ -40,7 +39,7 @@ def test_draw_table_formats_values_and_bars(spark: SparkSession) -> None:
 
 def test_refuse_invalid_bar_names_numbers(spark: SparkSession) -> None:
     with pytest.raises(UsageError, match="bar='door' is not a column of numbers; these are n"):
-        drawing.refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
+        refuse_invalid_bar(spark.sql("SELECT 'front' AS door, 1 AS n"), "door")
 
 
 def test_screen_of_a_terminal_prints_each_table(capsys: pytest.CaptureFixture[str]) -> None:

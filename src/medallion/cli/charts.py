@@ -107,7 +107,7 @@ def gold_chart(table: FirstRows) -> Chart | None:
     ]
     charts = {}
     for measure in measures:
-        numbers = [_finite(value) for value in columns[measure]]
+        numbers = [float(v) if is_number(v) and isfinite(v) else None for v in columns[measure]]
         if time is None:
             charts[measure] = _bars(names, numbers)
         else:
@@ -181,7 +181,3 @@ def _has_only(values: Iterable[Any], types: type | tuple[type, ...]) -> bool:
     """Return whether values are of some types or null, and not all null."""
     known = [value for value in values if value is not None]
     return bool(known) and all(isinstance(value, types) for value in known)
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if is_number(value) and isfinite(value) else None

@@ -333,7 +333,9 @@ def replay(config: Config, options: argparse.Namespace) -> int:
     name = replay.source_to_replay(config, options.table)
     if options.rescued and options.where:
         raise UsageError("--rescued validates all rows: leave --where out.")
-    layers, report = replay.layers_to_lock(config, options.rescued), _reporter(bool(options.json))
+    # For rescued values, bronze is rewritten.
+    layers = layers_in_use(config) if options.rescued else ("silver",)
+    report = _reporter(bool(options.json))
     with graph.open_pipeline(config, "replay", layers, report, options.debug) as pipeline:
         if options.rescued:
             counts = replay.replay_rescued(pipeline, name)

@@ -79,7 +79,8 @@ def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
 
 def nightly_failures(outcome: Outcome) -> list[str]:
     """Return a line for each failed query, file, blocking expectation and unbalanced source."""
-    lines = [*outcome.errors, *attention_errors(outcome.files), *stale_lines(outcome.stale)]
+    lines = [*outcome.errors, *attention_errors(outcome.files)]
+    lines += [f"stale: {each}" for each in outcome.stale]
     for gate in outcome.gates:
         for failure in gate.blocking_failures:
             lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
@@ -138,15 +139,10 @@ def audit_json(audit: Audit) -> dict[str, Any]:
 
 def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then findings, notes, files, and the verdict."""
-    lines = [*audit_lines(audit), balance_verdict(audit)]
+    files = replace(audit.files, changed=())  # these are among the findings
+    lines = [*audit.findings, *audit.notes, *attention_lines(files), balance_verdict(audit)]
     tables = balance_tables(audit.balances, audit.child_tables)
     return "\n".join([*tables, *map(printable, lines)])
-
-
-def audit_lines(audit: Audit) -> list[str]:
-    """Return findings, notes, and files that need attention."""
-    files = replace(audit.files, changed=())  # these are among the findings
-    return [*audit.findings, *audit.notes, *attention_lines(files)]
 
 
 def balance_verdict(audit: Audit) -> str:
@@ -285,11 +281,6 @@ def stale_json(stale: Sequence[StaleTable]) -> list[dict[str, Any]]:
         {"name": s.name, "expect_every": str(s.expect_every), "since": iso_utc(s.since)}
         for s in stale
     ]
-
-
-def stale_lines(stale: Sequence[StaleTable]) -> list[str]:
-    """Return a line for each stale source and gold table."""
-    return [f"stale: {each}" for each in stale]
 
 
 def status_json(

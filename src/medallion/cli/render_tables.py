@@ -183,10 +183,7 @@ def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
 
 def maintenance_json(result: MaintenanceResult) -> dict[str, Any]:
     """Return the figures of each table that changed, and notes on work that was skipped."""
-    return {
-        "tables": {name: asdict(done) for name, done in result.tables.items()},
-        "notes": list(result.notes),
-    }
+    return asdict(result)
 
 
 def maintenance_text(result: MaintenanceResult) -> str:

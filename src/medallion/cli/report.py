@@ -106,6 +106,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         refresh_seconds: how often a served page fetches itself; 0 for a file.
     """
     environment = _environment()
+    files = [*overview.audit.files.files, *overview.audit.files.folders]
     library, script = _asset("echarts.min.js"), _asset("page.js")
     return environment.get_template("page.html.j2").render(
         sections=_SECTIONS.items(),
@@ -122,7 +123,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
         gates=_gates(overview),
         quarantine=[_quarantine(overview, name) for name in overview.broken],
-        files=[(e.path, e.state, e.why, e.moved_to) for e in _attention(overview)],
+        files=[(e.path, e.state, e.why, e.moved_to) for e in files],
         runs=_runs(overview.runs),
         sizes=_sizes(overview),
         schemas=overview.schemas,
@@ -329,10 +330,6 @@ def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
     names = [name for name in row if name not in technical or name in TECHNICAL_COLUMNS[:2]]
     values = ", ".join(f"{name}: {cell_text(row[name])}" for name in names)
     return row["rule"], row.get(INGESTED_AT), row.get(SOURCE_FILE), values
-
-
-def _attention(overview: Overview) -> list[Any]:
-    return [*overview.audit.files.files, *overview.audit.files.folders]
 
 
 def _runs(runs: Sequence[QueryRun]) -> dict[str, Any]:

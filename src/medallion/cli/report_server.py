@@ -27,11 +27,6 @@ class ReportServer(ThreadingHTTPServer):
         self._config, self._lock = config, threading.Lock()
         self._page, self._created_at = b"", -float("inf")
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """The names by which a browser may ask: by any other one, a website could read the page."""
-        return tuple(f"{name}:{self.server_port}" for name in (_ADDRESS, "localhost"))
-
     def page(self) -> bytes:
         """Return the page; beside a stream it does not wait for unrecorded batches."""
         with self._lock:
@@ -46,7 +41,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReportServer
 
     def do_GET(self) -> None:
-        if self.headers.get("Host") not in self.server.hosts:
+        # By any other name, a website could read the page.
+        hosts = [f"{name}:{self.server.server_port}" for name in (_ADDRESS, "localhost")]
+        if self.headers.get("Host") not in hosts:
             self.send_error(403)
         elif self.path != "/":
             self.send_error(404)

@@ -38,13 +38,12 @@ _WORD = re.compile(r"[\w.]+$")
 
 def run_prompt(database: Database) -> None:
     """Read and run statements until `\\q` or Ctrl-D."""
-    names = Names(database)
     session: PromptSession[str] = PromptSession(
         message="medallion> ",
         prompt_continuation=lambda width, *_: f"{'->':>{width - 1}} ",
         history=_history(),
         search_ignore_case=True,
-        completer=NameCompleter(names),
+        completer=NameCompleter(database),
         complete_while_typing=False,
         lexer=PygmentsLexer(PostgresLexer),
         multiline=True,
@@ -82,8 +81,11 @@ def run_line(database: Database, text: str) -> None:
         print_error(error)
 
 
-class Names:
-    """The names of tables and views, read once, and of the columns of each."""
+class NameCompleter(Completer):
+    """Completes tables, the columns of tables that the statement names, and keywords.
+
+    The names of tables and views, and of the columns of each, are read once.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -105,13 +107,6 @@ class Names:
             self._columns[table] = [str(row[0]) for row in rows]
         return self._columns[table]
 
-
-class NameCompleter(Completer):
-    """Completes tables, the columns of tables that the statement names, and keywords."""
-
-    def __init__(self, names: Names) -> None:
-        self._names = names
-
     def get_completions(self, document: Document, _: CompleteEvent) -> Iterator[Completion]:
         """Yield the names that start with the word before the cursor."""
         match = _WORD.search(document.text_before_cursor)
@@ -121,10 +116,10 @@ class NameCompleter(Completer):
                 yield Completion(name, -len(word), display_meta=kind)
 
     def _candidates(self, text: str) -> Iterable[tuple[str, str]]:
-        for table in self._names.tables:
+        for table in self.tables:
             if re.search(rf"(?<![\w.]){re.escape(table)}(?!\w)", text):
-                yield from ((column, table) for column in self._names.columns(table))
-        yield from ((table, "table") for table in self._names.tables)
+                yield from ((column, table) for column in self.columns(table))
+        yield from ((table, "table") for table in self.tables)
         yield from ((keyword, "") for keyword in _KEYWORDS.split())
 
 

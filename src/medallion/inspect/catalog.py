@@ -43,15 +43,18 @@ def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
 
 def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
     """Return the first rows of each gold table, sorted by its group columns."""
-    return [_read_rows(config, f"gold.{name}", limit) for name in config.gold]
+    return [read_rows(config, f"gold.{name}", limit) for name in config.gold]
 
 
-def newest_rows(config: Config, table: str, limit: int) -> FirstRows:
-    """Return rows of a gold table or view: the newest, or the first if it has no times."""
-    return _read_rows(config, table, limit, is_newest=True)
+def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -> FirstRows:
+    """Return the first rows of a gold table or view, or the newest ones.
 
-
-def _read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -> FirstRows:
+    Args:
+        config: the configuration.
+        table: the table or view.
+        limit: the most rows to return.
+        is_newest: whether to return the newest rows, if it has times.
+    """
     groups = _groups(config, table)
     try:
         if not (rows := _row_count(config, table)):

@@ -15,7 +15,7 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
-from medallion.inspect.catalog import FirstRows, newest_rows, quarantined_by_rule
+from medallion.inspect.catalog import FirstRows, quarantined_by_rule, read_rows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
@@ -157,7 +157,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     created_at, seen = clock.now_micros(), observe(config)
     audit, state = run_audit(config, patience=patience), seen.run_state
     tables = [*(f"gold.{name}" for name in config.gold), *config.views]
-    gold = tuple(newest_rows(config, table, _GOLD_ROWS) for table in tables)
+    gold = tuple(read_rows(config, table, _GOLD_ROWS, is_newest=True) for table in tables)
     unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
 
     def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:

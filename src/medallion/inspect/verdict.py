@@ -28,6 +28,7 @@ from medallion.storage.text import counted
 _Value = TypeVar("_Value")
 _LEAST_FREE = 2**30  # bytes; Spark's state and a compaction need room
 _RUN = "medallion nightly"
+_RETRY = f"correct what the message names, then run {_RUN}"
 _COUNT = "run medallion audit --deep, which names the files and tables that differ"
 _DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or a glob)"
 
@@ -59,12 +60,7 @@ class ProblemCode(StrEnum):
 
 
 WARNINGS = frozenset(
-    {
-        ProblemCode.EXPECTATION,
-        ProblemCode.QUARANTINED,
-        ProblemCode.RESCUED,
-        ProblemCode.UNREAD,
-    }
+    {ProblemCode.EXPECTATION, ProblemCode.QUARANTINED, ProblemCode.RESCUED, ProblemCode.UNREAD}
 )
 """Problems with which a lakehouse is still healthy."""
 
@@ -143,11 +139,6 @@ class Observations:
     errors: Sequence[str] = ()
 
 
-def take_verdict(config: Config) -> LakehouseVerdict:
-    """Return the verdict on a lakehouse as it is now."""
-    return derive_verdict(config, observe(config))
-
-
 def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Observations:
     """Read the records, the ledger and the tables' logs; what cannot be read is an observation.
 
@@ -202,22 +193,18 @@ def derive_verdict(config: Config, observations: Observations) -> LakehouseVerdi
     if observations.errors and not has_failure:
         more = len(observations.errors) - 1
         sentence = f"{observations.errors[0]}{f' And {more} more.' if more else ''}"
-        problems.append(Problem(ProblemCode.FAILED, NIGHTLY, sentence, _retry()))
+        problems.append(Problem(ProblemCode.FAILED, NIGHTLY, sentence, _RETRY))
     order = list(ProblemCode)
     return LakehouseVerdict(tuple(sorted(problems, key=lambda problem: order.index(problem.code))))
 
 
-def _retry() -> str:
-    return f"correct what the message names, then run {_RUN}"
-
-
 def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     for name, message in seen.unreadable.items():
-        yield Problem(ProblemCode.UNREADABLE, name, message, _retry())
+        yield Problem(ProblemCode.UNREADABLE, name, message, _RETRY)
     for query in query_names(config, (*LAYERS, PUBLISH)):
         last = seen.run_state.last.get(query)
         if last and last.state == FAILED and query not in seen.unreadable:
-            yield Problem(ProblemCode.FAILED, query, last.error or "it failed", _retry())
+            yield Problem(ProblemCode.FAILED, query, last.error or "it failed", _RETRY)
     yield from _gate_problems(config, seen.run_state)
     for name in accounting.unbalanced(seen.balances):
         sentence = " ".join(seen.balances[name].faults)
@@ -271,7 +258,7 @@ def _refresh_problems(config: Config) -> Iterator[Problem]:
     try:
         pending = refresh_plan.pending_tables(config.layout)
     except ITEM_ERRORS as error:
-        yield Problem(ProblemCode.UNREADABLE, "refresh", error_message(error), _retry())
+        yield Problem(ProblemCode.UNREADABLE, "refresh", error_message(error), _RETRY)
         return
     for table in pending:
         sentence = f"{table} waits to be rebuilt"

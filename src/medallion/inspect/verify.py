@@ -59,17 +59,19 @@ class VerifiableQuery:
     """A query that has read all of its input.
 
     Attributes:
+        config: the configuration.
         query: the query.
         versions: of each table that it reads or writes, by name.
     """
 
+    config: Config
     query: Query
     versions: Mapping[str, int]
 
-    def tables(self, spark: SparkSession, config: Config) -> list[DataFrame]:
+    def tables(self, spark: SparkSession) -> list[DataFrame]:
         """Return the rows of the tables that it reads, then of those that it writes."""
         return [
-            delta_reads.rows_at(spark, config.layout.table(name), self.versions[name])
+            delta_reads.rows_at(spark, self.config.layout.table(name), self.versions[name])
             for name in (*self.query.upstream, *self.query.targets)
         ]
 
@@ -97,7 +99,7 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
             for target in (*silver, *gold):
                 signals.raise_if_requested()
                 try:
-                    _FUNCTIONS[target.query.type](spark, config, target, result)
+                    _FUNCTIONS[target.query.type](spark, target, result)
                 except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # e.g. a data file is missing
                     reason = describe_error(error)
                     result.findings.append(f"{target.query.name}: it cannot be verified: {reason}")
@@ -189,23 +191,20 @@ def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery |
         versions[name] = version
     if checkpoints.last_committed(checkpoint) != done:
         return None
-    return VerifiableQuery(query, versions)
+    return VerifiableQuery(config, query, versions)
 
 
-def verify_silver(
-    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
-) -> None:
+def verify_silver(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
     """Compare silver and quarantine with bronze by the rows' keys and origins.
 
     Args:
         spark: the session.
-        config: the configuration.
         target: the query of silver.
         result: gets findings for rows of silver or quarantine that bronze lacks or has less often,
             and for rows of bronze that are in neither table and do not duplicate one that is.
     """
     source = target.query.source
-    rows = _differing_rows(spark, config, target).limit(_MAX_FINDINGS)
+    rows = _differing_rows(spark, target).limit(_MAX_FINDINGS)
     for origin, difference, count in rows.collect():
         where, some = "/".join(origin) or "the source", counted(count, "row")
         if difference == _EXTRA:
@@ -220,20 +219,17 @@ def verify_silver(
         result.findings.append(f"{source}: {message}")
 
 
-def verify_child(
-    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
-) -> None:
+def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
     """Compare a child table and its quarantine with the elements of its parent.
 
     Args:
         spark: the session.
-        config: the configuration.
         target: the query of the table.
         result: gets a finding for each difference.
     """
     name = target.query.name
-    tables = target.tables(spark, config)
-    differences = child_differences(config, target.query.table, *tables)
+    tables = target.tables(spark)
+    differences = child_differences(target.config, target.query.table, *tables)
     for difference, count in differences.items():
         result.findings.append(
             f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` "
@@ -241,12 +237,12 @@ def verify_child(
         )
 
 
-def _differing_rows(spark: SparkSession, config: Config, target: VerifiableQuery) -> DataFrame:
+def _differing_rows(spark: SparkSession, target: VerifiableQuery) -> DataFrame:
     """Return one row per origin and difference (`_EXTRA`, `_LOST`), with the number of rows."""
-    source = with_recorded_time_digits(config, config.sources[target.query.source])
+    source = with_recorded_time_digits(target.config, target.config.sources[target.query.source])
     keys = list(source.keys)
     # Partitioned once for both groupings.
-    rows = _rows_of_three_tables(spark, config, target).repartition(*keys)
+    rows = _rows_of_three_tables(spark, target).repartition(*keys)
     by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_IN_BRONZE), F.sum(_KEY_TAKEN))
     more, is_taken = F.col(f"sum({_IN_BRONZE})"), F.sum(f"sum({_KEY_TAKEN})") > 0
     columns = [column for column in source.silver_origin_columns if column != OFFSET]
@@ -266,23 +262,21 @@ def _differing_rows(spark: SparkSession, config: Config, target: VerifiableQuery
     return exploded.groupBy("_one.origin", "_one.difference").agg(F.sum("_one.rows"))
 
 
-def _rows_of_three_tables(
-    spark: SparkSession, config: Config, target: VerifiableQuery
-) -> DataFrame:
+def _rows_of_three_tables(spark: SparkSession, target: VerifiableQuery) -> DataFrame:
     """Return the rows of bronze, silver and quarantine.
 
     Returns:
         Keys, origin and time of ingestion of each row; `_in_bronze`, 1 for a row of bronze and -1
         for others; `_key_taken`, 1 if other rows with its key are duplicates.
     """
-    source = with_recorded_time_digits(config, config.sources[target.query.source])
-    bronze, silver, quarantine = target.tables(spark, config)
+    source = with_recorded_time_digits(target.config, target.config.sources[target.query.source])
+    bronze, silver, quarantine = target.tables(spark)
     source = unwrapped(source, bronze.schema)
     origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
     keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
     by_expression = [*keys, *origin]
     # Rows quarantined by these rules had passed deduplication, or were late: they take their key.
-    rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(target.query.name))]
+    rules = [LATE_RULE, *recorded_lookup_rules(target.config.layout.checkpoint(target.query.name))]
     was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
     quarantined = transform.with_bronze_columns(quarantine, bronze)
     one, less = F.lit(1), F.lit(-1).alias(_IN_BRONZE)
@@ -292,19 +286,16 @@ def _rows_of_three_tables(
     return first.unionByName(second).unionByName(third)
 
 
-def verify_changes(
-    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
-) -> None:
+def verify_changes(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
     """Compute the table of a source of change records from their log, and compare.
 
     Args:
         spark: the session.
-        config: the configuration.
         target: the query that merges the changes.
         result: gets a finding if rows differ, and a note if changes have no order.
     """
-    source, name = config.sources[target.query.source], target.query.name
-    log, table = target.tables(spark, config)
+    source, name = target.config.sources[target.query.source], target.query.name
+    log, table = target.tables(spark)
     recomputed = _comparable(table_rows(log, source))
     count = _count_differing(_comparable(table), recomputed, merge_keys(source))
     ties = tie_message(tied_changes(log, source.keys), source)
@@ -323,19 +314,16 @@ def _comparable(rows: DataFrame) -> DataFrame:
     return rows.withColumns({name: F.to_json(F.struct(name)) for name in opaque})
 
 
-def verify_gold(
-    spark: SparkSession, config: Config, target: VerifiableQuery, result: Verification
-) -> None:
+def verify_gold(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
     """Recompute a gold table from the tables that it reads.
 
     Args:
         spark: the session.
-        config: the configuration.
         target: the query of gold.
         result: gets a finding if groups differ.
     """
     name = target.query.name
-    groups, skipped = _differing_groups(spark, config, config.gold[target.query.table], target)
+    groups, skipped = _differing_groups(spark, target)
     if groups:
         result.findings.append(
             f"{name}: it differs from its input in {counted(groups, 'group')}; `medallion refresh "
@@ -346,24 +334,21 @@ def verify_gold(
         result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")
 
 
-def _differing_groups(
-    spark: SparkSession, config: Config, table: GoldTable, target: VerifiableQuery
-) -> tuple[int, dict[str, str]]:
+def _differing_groups(spark: SparkSession, target: VerifiableQuery) -> tuple[int, dict[str, str]]:
     """Count the groups that gold does not have as often, or with other measures.
 
     In a table without measures, rows with the same values in all columns but doubles are a group.
 
     Args:
         spark: the session.
-        config: the configuration.
-        table: the table.
-        target: the versions to compare.
+        target: the query of gold.
 
     Returns:
         The number of groups, and the columns that were skipped with the reason.
     """
-    *inputs, gold = target.tables(spark, config)
-    recomputed = gold_rows(spark, config, table, dict(zip(table.tables, inputs, strict=True)))
+    table, (*inputs, gold) = target.config.gold[target.query.table], target.tables(spark)
+    by_name = dict(zip(table.tables, inputs, strict=True))
+    recomputed = gold_rows(spark, target.config, table, by_name)
     if not table.follows_changes and all(rows.isEmpty() for rows in inputs):
         # Without input, a global count has a row in a batch, but none in a stream.
         recomputed = recomputed.limit(0)

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.layers.silver import transform
-from medallion.layers.silver.elements import elements
+from medallion.layers.silver.child import elements
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 _ROW, _NUMBER, _MORE, _TAKEN = "_row", "_number", "_more", "_taken"

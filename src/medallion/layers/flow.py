@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.layers import recovery
@@ -60,11 +60,6 @@ class Flow(ABC):
     def checkpoint(self) -> StoragePath:
         """The path of its checkpoint, which `start` may replace."""
         return self.config.layout.checkpoint(self.name)
-
-    @property
-    def source_names(self) -> frozenset[str]:
-        """The names of its sources."""
-        return frozenset(source.name for source in self.sources)
 
     @property
     def started_run(self) -> Run:
@@ -151,20 +146,11 @@ class Flow(ABC):
         """Return all rows of its table."""
         return self.spark.read.format("delta").load(str(self.target_paths[0]))
 
-    def has_unknown_schema(self) -> bool:
-        """Return whether a source has no schema yet, so that no SQL can name its columns."""
-        return self._source_without_schema() is not None
-
-    def unknown_schema_reason(self) -> str:
-        """Return why a source has no schema yet."""
-        source = self._source_without_schema()
-        assert source is not None, f"all sources of {self.name} have a schema"
-        return registry.unknown_schema_reason(self.config, source)
-
-    def _source_without_schema(self) -> SourceConfig | None:
+    def unknown_schema_reason(self) -> str | None:
+        """Return why a source has no schema yet, so that no SQL can name its columns, if any."""
         for source in self.sources:
             if not registry.has_known_columns(self.config, source):
-                return source
+                return registry.unknown_schema_reason(self.config, source)
         return None
 
     def poll(self) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
 from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
+from medallion.layers.flow import Flow
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
 from medallion.state.runs import MOST_FIELDS, RescuedField, RescuedSummary
@@ -112,26 +113,18 @@ class RescuedValues:
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        source: SourceConfig,
-        table: StoragePath,
-        batches: range,
-        conditions: Sequence[str] = (),
-        names: Mapping[str, str] | None = None,
+        self, flow: Flow, batches: range, conditions: Sequence[str], names: Mapping[str, str]
     ) -> None:
         """Count the values in the files that the batches added.
 
         Args:
-            spark: the session, used only if a row of the batches has rescued data.
-            source: the source of the table.
-            table: the bronze table.
+            flow: the flow of the table. Spark is used only if a row has rescued data.
             batches: their numbers.
             conditions: the SQL of the rules of the table's suite.
             names: the original names of fields by path.
         """
-        self._spark, self._source, self._table = spark, source, table
-        self._conditions, self._names = conditions, names or {}
+        self._spark, self._source, (table,) = flow.spark, flow.source, flow.target_paths
+        self._conditions, self._names = conditions, names
         self.summary, self._paths = RescuedSummary(), tuple[FieldPath, ...]()
         files = _files_of(table, batches)
         count = f"count({RESCUED})"
@@ -141,8 +134,8 @@ class RescuedValues:
             table, count, "", "added", files=files, columns=RESCUED
         )
         if rescued:
-            rows = delta_reads.rows_of(spark, table, files)
-            self._columns = source_columns(source, rows.schema)
+            rows = delta_reads.rows_of(flow.spark, table, files)
+            self._columns = source_columns(flow.source, rows.schema)
             self._count(rows)
 
     def _count(self, rows: DataFrame) -> None:

@@ -220,9 +220,15 @@ def _is_implied_by_key(
 
 
 def _broken_condition(expectation: Expectation) -> str | None:
-    """Return SQL that is true for rows that break an expectation, ignoring "mostly"."""
+    """Return SQL that is true for rows that break an expectation, ignoring "mostly".
+
+    Return None if it is not about single rows, or has arguments that rules do not support.
+    """
     kwargs = {name: value for name, value in expectation.kwargs.items() if name != "mostly"}
-    return row_condition(replace(expectation, kwargs=kwargs))
+    try:
+        return row_condition(replace(expectation, kwargs=kwargs))
+    except ValueError:
+        return None
 
 
 def failure_of(

@@ -59,17 +59,6 @@ def breaks_any(rules: Iterable[Rule]) -> Column:
     return F.coalesce(reduce(or_, (F.expr(r.broken) for r in rules), F.lit(False)), F.lit(False))
 
 
-def row_condition(expectation: Expectation) -> str | None:
-    """Return SQL that is true for rows that break an expectation, and NULL for ignored rows.
-
-    Return None if it is not about single rows, or has arguments that rules do not support.
-    """
-    try:
-        return _condition(expectation)
-    except ValueError:
-        return None
-
-
 _ROW_QUERY = re.compile(
     r"SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+)", re.IGNORECASE | re.DOTALL
 )
@@ -195,12 +184,12 @@ _TYPES: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
 
 def _rule_condition(path: Path, expectation: Expectation) -> str:
     try:
-        return _condition(expectation)
+        return row_condition(expectation)
     except ValueError as error:
         suites.suite_error(path, f'"{expectation.name}"', str(error))
 
 
-def _condition(expectation: Expectation) -> str:
+def row_condition(expectation: Expectation) -> str:
     """Return SQL that is true for a row that breaks an expectation, else false or NULL.
 
     Raises:

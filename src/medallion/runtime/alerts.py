@@ -59,11 +59,7 @@ def send_alerts(
 
 
 def alert_text(
-    config: Config,
-    command: str,
-    status: int,
-    verdict: LakehouseVerdict,
-    error: Exception | None,
+    config: Config, command: str, status: int, verdict: LakehouseVerdict, error: Exception | None
 ) -> str:
     """Return the text of an alert: the verdict, then each problem with its remedy.
 

@@ -171,7 +171,7 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
     with open_pipeline(config, "backfill", layers_in_use(config), report, debug) as pipeline:
         for layer in layers_in_use(config):
             for flow, error in refresh.run_layer(pipeline, layer):
-                if name in flow.source_names:
+                if name in flow.query.sources:
                     failures.append(error)
                 else:
                     report(str(error))

@@ -245,8 +245,9 @@ def _check_names(
         columns: their columns.
         is_declared: False if the tables may get further columns.
     """
+    known = {column.lower() for column in columns}
     for key, sql in expressions.items():
-        for name in unknown_names(sql, columns):
+        for name in (name for name in column_names(sql) if name.lower() not in known):
             hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
             problem = f"reads {name}, which is not a column of {tables}{hint}"
             error = str(config_error(config.pipeline_file, f"{entry}.{key}", problem))
@@ -269,12 +270,6 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
     # A column has `_` in place of characters that Delta refuses.
     names += [column_name(name) for name in names]
     return bronze_columns(dict.fromkeys(names, "string"), source.origin_columns)
-
-
-def unknown_names(sql: str, columns: Collection[str]) -> list[str]:
-    """Return the names in a SQL expression that are none of these columns, ignoring case."""
-    known = {column.lower() for column in columns}
-    return [name for name in column_names(sql) if name.lower() not in known]
 
 
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:

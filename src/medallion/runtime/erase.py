@@ -307,15 +307,9 @@ def _matching(with_matches: Callable[[DataFrame], DataFrame]) -> erase.Matching:
 
 
 def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
-    config = pipeline.config
-    return BatchContext(
-        pipeline.spark,
-        config,
-        source,
-        _bronze(pipeline, source.name).schema(),
-        pipeline.report,
-        Ledger(config.layout, source.name),
-    )
+    config, schema = pipeline.config, _bronze(pipeline, source.name).schema()
+    source_ledger = Ledger(config.layout, source.name)
+    return BatchContext(pipeline.spark, config, source, schema, pipeline.report, source_ledger)
 
 
 def _bronze(pipeline: Pipeline, source: str) -> Bronze:
@@ -409,10 +403,8 @@ def _purge(config: Config, tables: Iterable[Query]) -> None:
 
 def _publish(pipeline: Pipeline, plan: ErasurePlan) -> None:
     """Publish the changes of the rebuilt gold tables."""
-    outputs = {
-        query.name for query in _following(pipeline.config, plan.source) if not query.targets
-    }
-    flows = [flow for flow in pipeline.flows(PUBLISH) if flow.name in outputs]
+    outputs = (query for query in _following(pipeline.config, plan.source) if not query.targets)
+    flows = [pipeline.flow(query.name) for query in outputs]
     if failures := [error for _, error in pipeline.run_flows(flows)]:
         raise combine_errors(failures)
 

@@ -30,8 +30,7 @@ from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
 from medallion.spark.session import Workload, session_of_command
-from medallion.spark.watch import Watch
-from medallion.spark.workers import report_lost_workers
+from medallion.spark.watch import Watch, report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables, locks
@@ -98,8 +97,8 @@ class Pipeline:
             MedallionError: it cannot start, for any reason.
         """
         with self._named_errors(flow):
-            if flow.has_unknown_schema():
-                self.report(f"  {flow.name} waits: {flow.unknown_schema_reason()}")
+            if reason := flow.unknown_schema_reason():
+                self.report(f"  {flow.name} waits: {reason}")
                 pending_work.record_settings(self.config, flow.name, self._settings)
                 return False
             if not is_new:
@@ -177,13 +176,9 @@ class Pipeline:
             runnable = [flow for flow in level if not lacking & {flow.name, *flow.upstream}]
             failures += self._run_level(runnable)
             stopped = [flow for flow, _ in failures] + [f for f in level if f not in runnable]
-            lacking |= {name for flow in stopped for name in self._missing_targets(flow)}
+            targets, path = {t for flow in stopped for t in flow.targets}, self.config.layout.table
+            lacking |= {name for name in targets if not delta_tables.table_exists(path(name))}
         return failures
-
-    def _missing_targets(self, flow: Flow) -> Iterator[str]:
-        for name, table in zip(flow.targets, flow.target_paths, strict=True):
-            if not delta_tables.table_exists(table):
-                yield name
 
     def _run_level(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
         """Run flows side by side on all available input, and record them; see `run_flows`."""
@@ -209,7 +204,7 @@ class Pipeline:
             for flow in started
             if (reason := flow.started_run.error())
         ]
-        unrecorded = recorder.record_flows(self.config, self.runs, started)
+        unrecorded = recorder.record_flows(self.runs, started)
         return failures + [(f, unrecorded[f.name]) for f in started if f.name in unrecorded]
 
     def _start_if_due(self, flow: Flow) -> bool:

@@ -55,10 +55,8 @@ class Nightly:
         self.outcome.is_counted = False
         with self._catching_errors("balance"):
             snapshot = balance.take_snapshot(self.config, self.pipeline.runs)
-            self.outcome.balances, self.outcome.is_counted = (
-                snapshot.balances,
-                not snapshot.unreadable,
-            )
+            self.outcome.balances = snapshot.balances
+            self.outcome.is_counted = not snapshot.unreadable
             self.outcome.child_tables = snapshot.child_tables
             faults = chain(snapshot.unreadable, *snapshot.child_faults.values())
             self._report_errors("balance", map(MedallionError, faults))
@@ -126,12 +124,9 @@ class Nightly:
 
     def _validate(self, flow: Flow, run_state: RunState) -> GateResult | None:
         """Validate the rows of a table that have not passed its gate; return None if all have."""
-        table = flow.name
-        path = self.config.layout.table(table)
-        version, since = (
-            delta_tables.table_version(path),
-            pending_work.validated_version(run_state, table, path),
-        )
+        table, path = flow.name, self.config.layout.table(flow.name)
+        version = delta_tables.table_version(path)
+        since = pending_work.validated_version(run_state, table, path)
         is_rebuilt = since < run_state.refreshed.get(table, -1) <= version
         is_due = is_rebuilt or pending_work.needs_validation(self.config, run_state, table)
         if not is_due or not self.gates.has_suite(table):
@@ -164,9 +159,7 @@ class Nightly:
                 self._leave_out_readers(flow)
             else:
                 gates += [gate] if gate else []
-        self.outcome.seconds["gates"] = (
-            self.outcome.seconds.get("gates", 0) + time.monotonic() - started
-        )
+        self.outcome.seconds["gates"] += time.monotonic() - started
         self.outcome.gates += gates
         self.pipeline.runs.write(map(gate_row, gates))
 
@@ -180,7 +173,7 @@ class Nightly:
         with self._catching_errors(name):
             work()
         seconds = time.monotonic() - started
-        self.outcome.seconds[name] = self.outcome.seconds.get(name, 0) + seconds
+        self.outcome.seconds[name] += seconds
         self._report(f"{name:<9} {seconds:5.1f} s")
 
 

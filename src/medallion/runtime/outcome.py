@@ -63,7 +63,7 @@ class Outcome:
         crash: the first unexpected error.
     """
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     balances: dict[str, Balance] = field(default_factory=dict)

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
@@ -21,11 +20,10 @@ RECORD_BATCHES = 50  # unrecorded batches of one query, at which a stream record
 _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
 
 
-def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+def record_flows(runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
     """Record all batches of flows that are not recorded yet, also those of an interrupted run.
 
     Args:
-        config: the configuration.
         runs: the records to add to.
         flows: started flows; others are left out.
 
@@ -36,10 +34,10 @@ def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str,
     flows = [flow for flow in flows if flow.run and not flow.run.is_recorded]
     for flow in flows:
         try:
-            row = _row_if_active(config, runs, flow)
+            row = _row_if_active(runs, flow)
         except Exception as error:  # the other flows are recorded
             failures[flow.name] = as_medallion_error(error, f"{flow.name} cannot be recorded")
-            row = flow_row(config, runs, flow, {}, str(failures[flow.name]))
+            row = flow_row(runs, flow, {}, str(failures[flow.name]))
         if row:
             rows.append(row)
     try:
@@ -59,7 +57,7 @@ def record_flows(config: Config, runs: Runs, flows: Sequence[Flow]) -> dict[str,
     return failures
 
 
-def _row_if_active(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | None:
+def _row_if_active(runs: Runs, flow: Flow) -> dict[str, Any] | None:
     """Return the row of `ops.runs` for a flow, or None if it did nothing."""
     run = flow.started_run
     run.collect()
@@ -68,11 +66,10 @@ def _row_if_active(config: Config, runs: Runs, flow: Flow) -> dict[str, Any] | N
     is_active = run.batches or run.error() or metrics["last_batch"] > since
     # A row without a batch clears the failure of a query that now succeeded with nothing to do.
     is_recovered = runs.has_failed(flow.name) and not run.is_processing
-    return flow_row(config, runs, flow, metrics) if is_active or is_recovered else None
+    return flow_row(runs, flow, metrics) if is_active or is_recovered else None
 
 
 def flow_row(
-    config: Config,
     runs: Runs,
     flow: Flow,
     metrics: Mapping[str, Any],
@@ -82,7 +79,6 @@ def flow_row(
     """Return the row of `ops.runs` for a flow, with the rows written according to the table logs.
 
     Args:
-        config: the configuration.
         runs: the recorded runs.
         flow: a started flow.
         metrics: the result of `Flow.finish_batches`.
@@ -103,15 +99,14 @@ def flow_row(
         "watermark": run.watermark(),
         **metrics,
     }
-    return row if failure else {**row, **_written_rows(config, runs, flow, is_new)}
+    return row if failure else {**row, **_written_rows(runs, flow, is_new)}
 
 
-def _written_rows(config: Config, runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
+def _written_rows(runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     """Return the rows written to the flow's tables since its last record, and their versions."""
     recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions
     columns = {}
-    for target, (rows, version), since in zip(flow.targets, _COLUMNS, recorded, strict=False):
-        table = config.layout.table(target)
+    for table, (rows, version), since in zip(flow.target_paths, _COLUMNS, recorded, strict=False):
         now = delta_tables.table_version(table)
         is_replaced = since > now
         # Only up to `now`: a running stream records later versions next time.
@@ -166,8 +161,8 @@ class StreamRecorder:
         unrecorded: the error by query, for queries whose last batches are not recorded.
     """
 
-    def __init__(self, config: Config, runs: Runs, notices: Notices) -> None:
-        self._config, self._runs, self._notices = config, runs, notices
+    def __init__(self, runs: Runs, notices: Notices) -> None:
+        self._runs, self._notices = runs, notices
         self._recorded_at = -RECORD_SECONDS
         self.unrecorded: dict[str, str] = {}
 
@@ -185,7 +180,7 @@ class StreamRecorder:
     def record(self, flows: Sequence[Flow]) -> bool:
         """Record what queries did; return whether that succeeded."""
         names = [flow.name for flow in flows if flow.run and not flow.run.is_recorded]
-        errors = record_flows(self._config, self._runs, flows)
+        errors = record_flows(self._runs, flows)
         for name in names:
             self._set_error(name, errors.get(name))
         return not errors

@@ -8,7 +8,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
 from medallion.layers.silver import transform
@@ -37,11 +36,6 @@ def source_to_replay(config: Config, table: str) -> str:
     if not delta_tables.table_exists(config.layout.table(table)):
         raise UsageError(f"{table} does not exist yet: run medallion run silver first.")
     return name
-
-
-def layers_to_lock(config: Config, rescued: bool) -> tuple[str, ...]:
-    """Return the layers whose locks a replay needs; for rescued values, bronze is rewritten."""
-    return layers_in_use(config) if rescued else ("silver",)
 
 
 def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCounts:
@@ -78,7 +72,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     except AnalysisException as error:
         raise UsageError(f"--where {where!r} is not valid: {one_line(str(error))}.") from None
     complete = transform.with_bronze_columns(rows.drop(FAILED_RULES), bronze)
-    counts, until = stage_rows(spark, config, flow.source, flow.validate(complete), others)
+    counts, until = stage_rows(flow, flow.validate(complete), others)
     if counts.replayed + counts.duplicate + counts.quarantined != before:
         raise MedallionError(
             f"quarantine.{name} has {before:,} rows, but not each was found once: --where must "

@@ -45,18 +45,18 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
         StreamError: queries were not running at the end, which was reported when it happened.
     """
     maintenance.apply_properties(pipeline.config, layers)
-    with signals.defer_signals() as end:
+    with signals.defer_signals():
         stream = Stream(pipeline, layers, trigger)
         try:
             stream.start()
             pipeline.report(f"on: {', '.join(layers)} every {trigger}; Ctrl-C or SIGTERM ends it")
             while pipeline.is_alive:
                 time.sleep(STEP_SECONDS)
-                if end.is_requested:
+                if signals.is_shutdown_requested():
                     break
                 stream.step()
         except (Exception, KeyboardInterrupt):  # a signal interrupts a rebuild, too
-            if pipeline.is_alive and not end.is_requested:
+            if pipeline.is_alive and not signals.is_shutdown_requested():
                 raise
         finally:
             stream.stop()
@@ -66,23 +66,31 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
 
 
 class Stream:
-    """The running queries of some layers; each is supervised and recorded by itself."""
+    """The running queries of some layers; each is supervised and recorded by itself.
+
+    Attributes:
+        pipeline: with the locks of the layers.
+        layers: the layers to run.
+        trigger: the interval of the queries.
+        notices: reports each message once.
+        recorder: records what the queries do.
+    """
 
     def __init__(self, pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
-        self._pipeline, self._layers, self._trigger = pipeline, layers, trigger
+        self.pipeline, self.layers, self.trigger = pipeline, layers, trigger
         # In the order of the layers: silver creates its tables before gold reads them.
         self._queries: list[SupervisedQuery] = []
         self._maintained = time.monotonic()
         self._watch = Watch(pipeline.report, PATIENCE + Duration.parse(trigger).seconds)
-        self._notices = Notices(pipeline.report)
-        self._recorder = StreamRecorder(pipeline.config, pipeline.runs, self._notices)
+        self.notices = Notices(pipeline.report)
+        self.recorder = StreamRecorder(pipeline.runs, self.notices)
 
     @property
     def failures(self) -> dict[str, str]:
         """The reason by query, for those that are not running or not recorded."""
         reasons = {each.name: each.failure for each in self._queries}
         stopped = {name: reason for name, reason in reasons.items() if reason}
-        return self._recorder.unrecorded | stopped
+        return self.recorder.unrecorded | stopped
 
     @property
     def _flows(self) -> list[Flow]:
@@ -94,10 +102,9 @@ class Stream:
         Raises:
             MedallionError: no query can start, or a gate blocks gold.
         """
-        flows = [flow for layer in self._layers for flow in self._pipeline.flows(layer)]
-        flows = self._pipeline.unblocked_flows(flows)
-        context = (self._pipeline, self._layers, self._trigger, self._notices, self._recorder)
-        self._queries = [SupervisedQuery(flow, *context) for flow in flows]
+        flows = [flow for layer in self.layers for flow in self.pipeline.flows(layer)]
+        flows = self.pipeline.unblocked_flows(flows)
+        self._queries = [SupervisedQuery(flow, self) for flow in flows]
         failures = list[MedallionError]()
         for each in self._queries:
             if not signals.is_shutdown_requested() and (failure := each.start()):
@@ -111,9 +118,9 @@ class Stream:
             each.check_run()
         active = (each.flow.started_run for each in self._queries if each.is_active)
         if self._watch.check_progress(active):
-            self._pipeline.report_lost_workers()
+            self.pipeline.report_lost_workers()
         self.poll()
-        self._recorder.record_if_due(self._flows)
+        self.recorder.record_if_due(self._flows)
         self._maintain_if_due()
 
     def poll(self) -> None:
@@ -124,31 +131,31 @@ class Stream:
 
     def stop(self) -> None:
         """Stop all queries after their batches, and record them."""
-        if not self._pipeline.is_alive:
-            self._recorder.unrecorded["java"] = (
+        if not self.pipeline.is_alive:
+            self.recorder.unrecorded["java"] = (
                 "Java has ended (out of memory, or a signal): start this again"
             )
             return
         # The last layer first, so that no query waits for a reader.
         stop_after_batches(flow.run for flow in reversed(self._flows) if flow.run)
-        self._recorder.record(self._flows)
+        self.recorder.record(self._flows)
         for each in self._queries:
             each.check_stop()
 
     def _maintain_if_due(self) -> None:
         # In this thread, which also inserts late rows: two writers that replace files conflict.
-        config, runs = self._pipeline.config, self._pipeline.runs
+        config, runs = self.pipeline.config, self.pipeline.runs
         if time.monotonic() - self._maintained <= config.maintain.every.seconds:
             return
         try:
-            done = maintenance.maintain(config, runs, self._layers, is_streaming=True)
+            done = maintenance.maintain(config, runs, self.layers, is_streaming=True)
         except Exception as error:
             reason = describe_error(error)
-            self._notices.report("maintain", f"the tables are not maintained: {reason}")
+            self.notices.report("maintain", f"the tables are not maintained: {reason}")
         else:
-            self._notices.clear("maintain")
+            self.notices.clear("maintain")
             for note in done.notes:
-                self._pipeline.report(f"  {note}")
+                self.pipeline.report(f"  {note}")
         self._maintained = time.monotonic()
 
 
@@ -161,29 +168,12 @@ class SupervisedQuery:
         failure: the reason why it is not running; None if all is well.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        pipeline: Pipeline,
-        layers: Sequence[str],
-        trigger: str,
-        notices: Notices,
-        recorder: StreamRecorder,
-    ) -> None:
-        """Supervise a query, which is not started yet.
-
-        Args:
-            flow: the flow of the query.
-            pipeline: with the locks of the layers.
-            layers: the layers that the stream runs.
-            trigger: the interval of the query.
-            notices: reports each message once.
-            recorder: records what the query does.
-        """
+    def __init__(self, flow: Flow, stream: Stream) -> None:
+        """Supervise a query of a stream, which is not started yet."""
         self.name, self.flow = flow.name, flow
-        self._pipeline, self._layers = pipeline, layers
-        self._trigger, self._interval = trigger, Duration.parse(trigger).seconds
-        self._notices, self._recorder = notices, recorder
+        self._pipeline, self._layers = stream.pipeline, stream.layers
+        self._trigger, self._interval = stream.trigger, Duration.parse(stream.trigger).seconds
+        self._notices, self._recorder = stream.notices, stream.recorder
         self.failure: str | None = None
         self._pause = 0.0  # seconds from the last failure to the next start; 0 if there is none
         self._next_start = self._next_poll = -inf
@@ -236,7 +226,7 @@ class SupervisedQuery:
         # While it waits for a schema or a table, it is checked less often than at every step.
         wait = time.monotonic() + min(self._interval, FIRST_PAUSE)
         try:
-            is_waiting = self.flow.has_unknown_schema()
+            is_waiting = self.flow.unknown_schema_reason() is not None
         except ITEM_ERRORS:  # the start reports it
             is_waiting = False
         if not is_waiting:

@@ -25,7 +25,7 @@ def catalyst_class(rows: DataFrame, name: str) -> Any:
     return getattr(rows.sparkSession._jvm, f"org.apache.spark.sql.catalyst.{name}")
 
 
-def _items(sequence: Any) -> Iterator[Any]:
+def items(sequence: Any) -> Iterator[Any]:
     """Yield the items of a sequence of Scala."""
     return (sequence.apply(index) for index in range(sequence.size()))
 
@@ -33,14 +33,14 @@ def _items(sequence: Any) -> Iterator[Any]:
 def plan_nodes(tree: Any) -> Iterator[Any]:
     """Yield a plan or an expression, and all its descendants."""
     yield tree
-    for child in _items(tree.children()):
+    for child in items(tree.children()):
         yield from plan_nodes(child)
 
 
 def plan_expressions(plan: Any) -> Iterator[Any]:
     """Yield all expressions of a plan, and all their descendants."""
     for node in plan_nodes(plan):
-        for expression in _items(node.expressions()):
+        for expression in items(node.expressions()):
             yield from plan_nodes(expression)
 
 
@@ -79,13 +79,13 @@ def _names_in(
     if _function_name(node) in excluded:
         return
     if node_type(node) == "LambdaFunction":
-        variables |= {_name_parts(argument)[0] for argument in _items(node.arguments())}
+        variables |= {_name_parts(argument)[0] for argument in items(node.arguments())}
     # Within a lambda the parser takes each name for a variable.
     if node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
         parts = _name_parts(node)
         if parts[0] not in variables:
             yield parts
-    for child in _items(node.children()):
+    for child in items(node.children()):
         yield from _names_in(child, excluded, variables)
 
 
@@ -97,7 +97,7 @@ def _function_name(node: Any) -> str | None:
 
 
 def _name_parts(node: Any) -> tuple[str, ...]:
-    return tuple(_items(node.nameParts()))
+    return tuple(items(node.nameParts()))
 
 
 # The configuration's type for each of Spark's, wide enough for it. Other types have none.

@@ -18,7 +18,6 @@ from pyspark import __version__ as version
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
 from medallion.install.classes import archive_settings
@@ -103,7 +102,7 @@ _CLASSES = (
 
 
 def spark_session(
-    config: Config | None = None,
+    config: Config,
     name: str = "medallion",
     debug: bool = False,
     more: Mapping[str, str] | None = None,
@@ -115,7 +114,7 @@ def spark_session(
     those of spark-submit win, except the ones that decide the contents of a row.
 
     Args:
-        config: the configuration; without one, that of this process.
+        config: the configuration.
         name: the name of the application in Spark.
         debug: log errors of Spark with their stack traces.
         more: settings for this session, which override the file's.
@@ -127,7 +126,6 @@ def spark_session(
             configured master; or SPARK_HOME has another version.
         MedallionError: the Java process has ended.
     """
-    config = config or load()
     submitted = is_submitted()
     submitted_settings = _submitted_settings() if submitted else {}
     master = submitted_settings.get("spark.master") or config.master or "local[*]"

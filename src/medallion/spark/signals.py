@@ -26,11 +26,6 @@ class ShutdownRequest:
         self.number: int | None = None
         self._at = 0.0
 
-    @property
-    def is_requested(self) -> bool:
-        """Return whether a signal has come."""
-        return self.number is not None
-
     def handle(self, number: int, _: object) -> None:
         """Record a signal.
 
@@ -80,7 +75,7 @@ def replace_handlers(handler: Any, numbers: Iterable[signal.Signals]) -> Iterato
 
 def is_shutdown_requested() -> bool:
     """Return whether a signal has come, which may be the cause of errors."""
-    return any(each.is_requested for each in _requests)
+    return any(each.number is not None for each in _requests)
 
 
 def raise_if_requested() -> None:

@@ -1,4 +1,4 @@
-"""Waiting for queries to end, and a message if one makes no progress."""
+"""Waiting for queries to end, and messages about stuck queries and lost workers of a cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from math import inf
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS, StreamError
+from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
+from medallion.spark.plans import items
 from medallion.spark.query import Run, stop_all
-from medallion.storage.text import Reporter
+from medallion.storage import clock
+from medallion.storage.text import Reporter, counted
 
 PATIENCE = 300.0  # seconds
 _POLL_SECONDS = 0.5
@@ -126,3 +129,40 @@ def _tasks_done() -> tuple[tuple[int, int], ...]:
     tracker = context.statusTracker()
     infos = map(tracker.getStageInfo, tracker.getActiveStageIds())
     return tuple((info.stageId, info.numCompletedTasks) for info in infos if info)
+
+
+def report_lost_workers(spark: SparkSession, reported: set[str], report: Reporter) -> None:
+    """Report each executor that Spark has lost: which, when, why, and how many tasks it repeated.
+
+    With dynamic allocation Spark ends idle executors, too: there only those whose tasks it repeated
+    are reported. Spark keeps the last 100 lost executors and 1,000 stages.
+
+    Args:
+        spark: the session; nothing is reported if its Java is gone.
+        reported: ids of executors that were reported before; new ones are added.
+        report: gets one line for each.
+    """
+    with suppress(*SPARK_ERRORS, OSError):
+        context: Any = spark.sparkContext
+        store = context._jsc.sc().statusStore()
+        executors = [each for each in items(store.executorList(False)) if not each.isActive()]
+        lost = [each for each in executors if each.id() not in reported]
+        if not lost:
+            return
+        quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
+        stages = items(store.stageList(None, False, False, quantiles, None))
+        # A stage counts the tasks that ran when the executor was lost, which that itself does not.
+        counts = [
+            store.executorSummary(each.stageId(), each.attemptId())
+            for each in stages
+            if each.numFailedTasks()
+        ]
+        ends_idle = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+        for each in lost:
+            name, at = each.id(), clock.format_time(each.removeTime().get().getTime() * 1000)
+            tasks = sum(count.apply(name).failedTasks() for count in counts if count.contains(name))
+            reported.add(name)
+            if tasks or not ends_idle:
+                which = f"executor {name} on {each.hostPort()} at {at}"
+                why = one_line(each.removeReason().get())
+                report(f"worker lost: {which} ({why}); {counted(tasks, 'task')} repeated")

@@ -58,10 +58,7 @@ def query(
 
 
 def execute(
-    root: str,
-    statement: str,
-    views: Mapping[str, str] | None = None,
-    as_of: AsOf | None = None,
+    root: str, statement: str, views: Mapping[str, str] | None = None, as_of: AsOf | None = None
 ) -> tuple[Schema, Iterator[RecordBatch]]:
     """Run a statement like `query`; return its schema, and stream its record batches."""
     parsed = guard.parse_read_only(statement)

@@ -208,7 +208,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     # Without its versions, or with older ones, bronze's own columns keep their types.
     before = types(home)
     shutil.rmtree(home.config.layout.schemas("activity"))
-    assert not home.pipeline().flow("silver.activity").has_unknown_schema()
+    assert home.pipeline().flow("silver.activity").unknown_schema_reason() is None
     home.land("activity", "3.json", json.dumps({"n": "x", "mixed": 3, "empty": 4}))
     home.fill("bronze")
     assert types(home) == before

@@ -12,7 +12,7 @@ from medallion.config.tables import ChildTable
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver import transform
-from medallion.layers.silver.elements import child_rows, elements
+from medallion.layers.silver.child import child_rows, elements
 from medallion.layers.silver.transform import DUPLICATE, mark_duplicates
 
 SCHEMA = "id long, items array<string>, tags map<string, long>, key string, _ingested_at timestamp"

@@ -132,7 +132,7 @@ def test_rules_changed_during_a_query_apply_to_the_next(
     started = start(pipeline, "silver")
     only_q(lakehouse)
     Watch(print).await_all(flow.started_run for flow in started)
-    assert record_flows(pipeline.config, pipeline.runs, started) == {}
+    assert record_flows(pipeline.runs, started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     lakehouse.land("event", "3.json", event("09:00:01"), event("17:00:00"))
     lakehouse.fill("bronze", "silver")

@@ -56,9 +56,7 @@ class Bronze(Flow):
         schema = self.schema()
         self._refuse_table_rewrite(schema)
         source, stopping = self._open_source(schema), Event()
-        self._writer = BronzeWriter(
-            self.spark, self.config, source, schema, self.name, self.say, stopping
-        )
+        self._writer = BronzeWriter(self, source, schema, stopping)
         self._recover(source, self._writer, recorded)
         record_format(self.config, self.source)
         self._writer.prepare()
@@ -170,10 +168,8 @@ class Bronze(Flow):
         if uncounted:
             source = self._open_source(self.schema())
             lines += sum(map(source.count_rows, uncounted))
-        names = self._writer.names if self._writer else {}
-        rescued = RescuedValues(
-            self.spark, self.source, self._table, batches, self._conditions(), names
-        )
+        names = self._writer.schema.names if self._writer else {}
+        rescued = RescuedValues(self, batches, self._conditions(), names)
         if report := rescued.report():
             self.say(f"  {report}")
         return {"rows_in": lines, **rescued.summary.record()}
@@ -195,9 +191,8 @@ class Bronze(Flow):
         written = delta_log.rows_by_transaction(self._table, query_id, first)
         return {batch: n for batch, n in counted_lines.items() if n == written.get(batch, 0)}
 
-    def has_unknown_schema(self) -> bool:
-        """Return False: bronze infers the schema."""
-        return False
+    def unknown_schema_reason(self) -> None:
+        """Return None: bronze infers the schema."""
 
     def poll(self) -> bool:
         """Enqueue new input, unless a batch is running; return False if one is.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse_lines
@@ -20,11 +19,11 @@ from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
 from medallion.ingest.source import Source, SourceBatch, stale_ledger_error
 from medallion.layers.definition import suggestion
+from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import RESCUED
-from medallion.storage.text import Reporter
 
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
@@ -34,41 +33,24 @@ class BronzeWriter:
 
     Attributes:
         source: the source.
+        schema: its schema, which may grow with each batch.
         lines: number of rows that Spark read, by batch.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: Source,
-        schema: Schema,
-        name: str,
-        say: Reporter,
-        stopping: Event,
-    ) -> None:
+    def __init__(self, flow: Flow, source: Source, schema: Schema, stopping: Event) -> None:
         """Open the table of a source.
 
         Args:
-            spark: the session.
-            config: the configuration.
+            flow: the flow of the source.
             source: the source.
             schema: its schema, which may grow with each batch.
-            name: the table, as `bronze.orders`.
-            say: reports messages for the user.
             stopping: is set when the query is to be stopped.
         """
-        self._spark, self._schema, self._name, self._say = spark, schema, name, say
-        self._stopping, self.source = stopping, source
+        self._flow, self._spark, self._name, self._say = flow, flow.spark, flow.name, flow.say
+        self.source, self.schema, self._stopping = source, schema, stopping
         self.lines: dict[int, int] = {}
-        self._table = config.layout.table(name)
-        self._properties = config.properties(name)
-        self._layout = config.layout
-
-    @property
-    def names(self) -> Mapping[str, str]:
-        """The original names of fields by path (`ingest.parsing.names`)."""
-        return self._schema.names
+        (self._table,) = flow.target_paths
+        self._properties = flow.config.properties(flow.name)
 
     def prepare(self) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it."""
@@ -78,13 +60,13 @@ class BronzeWriter:
             self._infer(self.source.sample_batch())
         self._add_configured_fields()
         if not delta_tables.table_exists(self._table):
-            delta_tables.create_table(self._table, self._schema.table_json(), self._properties)
-        elif self._schema.table_change() is TableChange.WIDER:
+            delta_tables.create_table(self._table, self.schema.table_json(), self._properties)
+        elif self.schema.table_change() is TableChange.WIDER:
             self._add_columns()
 
     def _add_configured_fields(self) -> None:
-        known = list(self._schema.columns)
-        for name in self._schema.add_configured_fields():
+        known = list(self.schema.columns)
+        for name in self.schema.add_configured_fields():
             self._say(
                 f"  {self._name}: no row has had a field {name} yet{suggestion(name, known)} It "
                 "is added as a string column of nulls; for another type set hints"
@@ -93,7 +75,7 @@ class BronzeWriter:
     def _add_columns(self) -> None:
         """Add the schema's new columns to the table, so that silver can use them at once."""
         rows = self._spark.createDataFrame(
-            [], T.StructType.fromJson(json.loads(self._schema.table_json()))
+            [], T.StructType.fromJson(json.loads(self.schema.table_json()))
         )
         options = {"mergeSchema": "true"}
         rows.write.format("delta").mode("append").options(**options).save(str(self._table))
@@ -133,13 +115,13 @@ class BronzeWriter:
         """Infer the schema from a batch if it is unknown, and report notes about it."""
 
         def infer(rows: DataFrame) -> None:
-            for note in self._schema.infer(rows, batch.summary):
+            for note in self.schema.infer(rows, batch.summary):
                 self._say(f"  {self._name}: {note}")
 
-        is_unknown = not self._schema.is_known
+        is_unknown = not self.schema.is_known
         if is_unknown:
             batch.read(infer, f"{self._name}, to infer its schema")
-        if added := self._schema.add_partition_columns(batch.paths):
+        if added := self.schema.add_partition_columns(batch.paths):
             self._say(f"  {self._name}: partition columns from directory names: {', '.join(added)}")
         if is_unknown:
             self._add_configured_fields()
@@ -173,8 +155,8 @@ class BronzeWriter:
                 column needs another type, for which the table has to be rewritten first.
         """
         if has_typed_columns(rows):
-            self._report(self._schema.grow_by_file_types(rows, number))
-        condition = self._schema.growth_condition()
+            self._report(self.schema.grow_by_file_types(rows, number))
+        condition = self.schema.growth_condition()
         while condition != "false":
             try:
                 self._write_parsed(rows, first_lines, number, condition)
@@ -183,17 +165,17 @@ class BronzeWriter:
                 if raised_code(error) != _GROWS:
                     raise
             self._add_new_fields(self._parsed(rows, first_lines), number)
-            previous, condition = condition, self._schema.growth_condition()
+            previous, condition = condition, self.schema.growth_condition()
             if condition == previous:  # fields that cannot become columns stay rescued
                 break
         self._write_parsed(rows, first_lines, number, "false")
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
-        types = self._schema.partition_types
+        types = self.schema.partition_types
         # A row's own field with a partition column's name is parsed, then replaced by the path's.
         strings = dict.fromkeys(types, "string")
-        columns = {**self._schema.columns, **strings}
-        fields = {**self._schema.fields, **strings}
+        columns = {**self.schema.columns, **strings}
+        fields = {**self.schema.fields, **strings}
         parsed = parse_lines(rows, columns, LineLayout.from_lines(first_lines, fields), fields)
         return with_partition_columns(parsed, types)
 
@@ -208,7 +190,7 @@ class BronzeWriter:
             number: the batch.
             growth_condition: SQL; the write fails with the code `_GROWS` if it is true for a row.
         """
-        if self._schema.names and self._schema.table_change() is TableChange.WIDER:
+        if self.schema.names and self.schema.table_change() is TableChange.WIDER:
             self._add_columns()  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
         observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
@@ -227,9 +209,16 @@ class BronzeWriter:
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""
-        growth = self._grow(rows, number)
-        if self._schema.stops_at_new_fields and not growth.added:
-            names = ", ".join(self._schema.new_field_names(rows))
+        try:
+            growth = self.schema.grow(rows, number)
+        except (MedallionError, OSError, *SPARK_ERRORS) as error:
+            self._say(
+                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}, because no "
+                f"columns could be added: {one_line(str(error))}"
+            )
+            growth = Growth()
+        if self.schema.stops_at_new_fields and not growth.added:
+            names = ", ".join(self.schema.new_field_names(rows))
             raise MedallionError(
                 f"{self._name}: new fields ({names}) stop the query because of schema_evolution "
                 "failOnNewColumns; nothing of this batch was written. Declare them in the schema, "
@@ -250,22 +239,12 @@ class BronzeWriter:
                 f"written. Run medallion nightly, or medallion refresh {self._name}."
             )
 
-    def _grow(self, rows: DataFrame, number: int) -> Growth:
-        try:
-            return self._schema.grow(rows, number)
-        except (MedallionError, OSError, *SPARK_ERRORS) as error:
-            self._say(
-                f"  {self._name}: the new fields of batch {number} stay in {RESCUED}, because no "
-                f"columns could be added: {one_line(str(error))}"
-            )
-            return Growth()
-
     def _committed(self, number: int) -> int | None:
         """Return the version of bronze that added the rows of a batch."""
         return delta_log.committed_version(self._table, self._query(), number)
 
     def _query(self) -> str:
-        return checkpoints.query_id(self._layout.checkpoint(self._name))
+        return checkpoints.query_id(self._flow.checkpoint)
 
 
 def _first_lines(rows: DataFrame) -> list[str]:

@@ -12,19 +12,11 @@ from pyspark.sql import functions as F
 from medallion.config.model import Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
-from medallion.layers.definition import (
-    DefinitionPart,
-    refuse_nondeterministic,
-    refuse_unstreamable,
-)
+from medallion.layers.definition import DefinitionPart, refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
 from medallion.layers.gold.transform import gold_rows, is_joinable
-from medallion.layers.gold.writer import (
-    GroupMerge,
-    Recomputation,
-    refuse_unmergeable,
-)
+from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -78,7 +70,7 @@ class Gold(Flow):
         elif self._is_recomputed:
             changes = (stream.select(F.lit(True).alias("change")) for stream in streams.values())
             rows, mode = reduce(DataFrame.unionAll, changes), "append"
-            sink = Sink(Recomputation(self.config, table))
+            sink = Sink(self._recompute)
         if trigger is None:
             refuse_unstreamable(rows, mode)
             return None
@@ -89,10 +81,8 @@ class Gold(Flow):
 
     def _refuse_changed(self, definition: dict[str, Any]) -> None:
         """Raise an error if the table has rows of another definition, or of an unknown one."""
-        checkpoint, recorded = (
-            self.checkpoint,
-            checkpoints.read_document(self.checkpoint, "definition"),
-        )
+        checkpoint = self.checkpoint
+        recorded = checkpoints.read_document(checkpoint, "definition")
         if self.table.output_mode != "update":
             has_written = recovery.has_started_writing(checkpoint, self.target_paths)
         else:  # the commits of merges do not name their batch
@@ -145,6 +135,23 @@ class Gold(Flow):
                 reader = reader.option("readChangeFeed", "true")
             streams[name] = reader.load(str(path))
         return streams
+
+    def _recompute(self, batch: DataFrame, batch_id: int) -> None:
+        """Overwrite the table with what the rows of its tables give now, if a batch has changes.
+
+        The commit has the query's id and the batch's number. The rows may include changes of later
+        batches, which give the same rows again.
+        """
+        if not batch.count():  # it also lets Spark report the number of changes
+            return
+        reader = batch.sparkSession.read.format("delta")
+        paths = zip(self.upstream, self.upstream_paths, strict=True)
+        rows = {name: reader.load(str(path)) for name, path in paths}
+        result = gold_rows(batch.sparkSession, self.config, self.table, rows)
+        once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
+        writer = result.write.format("delta").mode("overwrite").options(**once_only)
+        # The definition may have changed if all is recomputed.
+        writer.option("overwriteSchema", "true").save(str(self.target_paths[0]))
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return the rows that the interrupted batch read.

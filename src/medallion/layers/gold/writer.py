@@ -12,8 +12,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable
 from medallion.errors import ConfigError
-from medallion.layers.gold.transform import gold_rows, per_group, windowed
-from medallion.spark import checkpoints
+from medallion.layers.gold.transform import per_group, windowed
 from medallion.spark.plans import analyzed_plan, catalyst_class, is_comparable
 from medallion.storage.paths import StoragePath
 
@@ -31,36 +30,6 @@ def refuse_unmergeable(name: str, rows: DataFrame) -> None:
             f"{name} has a window function (OVER) or several rows per group (explode), but "
             "output_mode update computes each group alone. Do that when you query the table."
         )
-
-
-class Recomputation:
-    """A sink for a table whose silver tables change: each batch of changes computes it again.
-
-    It overwrites the table, with the query's id and the batch's number, with what silver's rows
-    give now. These may include changes of later batches, which give the same rows again.
-    """
-
-    def __init__(self, config: Config, table: GoldTable) -> None:
-        self._config, self._table = config, table
-        self._target = config.layout.table(f"gold.{table.name}")
-        self._checkpoint = config.layout.checkpoint(f"gold.{table.name}")
-
-    def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Overwrite the table, if a batch has changes."""
-        if not batch.count():  # it also lets Spark report the number of changes
-            return
-        rows = current_rows(batch.sparkSession, self._config, self._table)
-        result = gold_rows(batch.sparkSession, self._config, self._table, rows)
-        once_only = checkpoints.once_only(checkpoints.query_id(self._checkpoint), batch_id)
-        writer = result.write.format("delta").mode("overwrite").options(**once_only)
-        # The definition may have changed if all is recomputed.
-        writer.option("overwriteSchema", "true").save(str(self._target))
-
-
-def current_rows(spark: SparkSession, config: Config, table: GoldTable) -> dict[str, DataFrame]:
-    """Return the current rows of the tables that a gold table reads, by name."""
-    reader = spark.read.format("delta")
-    return {name: reader.load(str(config.layout.table(name))) for name in table.tables}
 
 
 class GroupMerge:
@@ -98,9 +67,12 @@ class GroupMerge:
             if self._aggregate.window:
                 silver = _within_windows(silver, touched, self._event_time)
             rows = windowed(silver, self._event_time, self._aggregate)
-            groups = per_group(_in_groups(rows, touched, keys), keys, self._aggregate.measure)
+            if keys:
+                rows = _join_groups(rows, F.broadcast(touched), keys, "left_semi")
+            groups = per_group(rows, keys, self._aggregate.measure)
             if self._can_lose_groups and keys:
-                empty = _without_groups(touched, groups, keys).withColumn(_IS_EMPTY, F.lit(True))
+                gone = _join_groups(touched, groups, keys, "left_anti")
+                empty = gone.withColumn(_IS_EMPTY, F.lit(True))
                 groups = groups.withColumn(_IS_EMPTY, F.lit(False))
                 groups = groups.unionByName(empty, allowMissingColumns=True)
             _merge(self._spark, self._target, groups, keys)
@@ -119,19 +91,10 @@ def _within_windows(silver: DataFrame, touched: DataFrame, event_time: str) -> D
     )
 
 
-def _in_groups(rows: DataFrame, touched: DataFrame, keys: Sequence[str]) -> DataFrame:
-    if not keys:
-        return rows
-    left, right = rows.alias("rows"), touched.alias("touched")
+def _join_groups(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
     # Null is a group, too.
-    same = reduce(and_, (F.col(f"rows.{k}").eqNullSafe(F.col(f"touched.{k}")) for k in keys))
-    return left.join(F.broadcast(right), on=same, how="left_semi")
-
-
-def _without_groups(touched: DataFrame, groups: DataFrame, keys: Sequence[str]) -> DataFrame:
-    left, right = touched.alias("touched"), groups.alias("groups")
-    same = reduce(and_, (F.col(f"touched.{k}").eqNullSafe(F.col(f"groups.{k}")) for k in keys))
-    return left.join(right, on=same, how="left_anti")
+    same = (F.col(f"left.{key}").eqNullSafe(F.col(f"right.{key}")) for key in keys)
+    return left.alias("left").join(right.alias("right"), reduce(and_, same), how)
 
 
 def _merge(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from medallion.spark.plans import is_comparable
@@ -43,7 +43,7 @@ def current_rows(
     """
     newest_first = _newest_first(changes, keys)
     deleted_at = F.max(F.when(F.col(IS_DELETE), F.col(INGESTED_AT))).over(_up_to(newest_first))
-    is_hidden = F.col(INGESTED_AT) <= deleted_at + _seconds(tombstone_seconds)
+    is_hidden = F.col(INGESTED_AT) <= deleted_at + F.expr(f"INTERVAL '{tombstone_seconds}' SECOND")
     marked = _last_of_sequence(changes, keys).withColumn("_is_hidden", is_hidden)
     rows = marked.where(~F.col(IS_DELETE) & ~F.coalesce("_is_hidden", F.lit(False)))
     if ignore_nulls:
@@ -169,7 +169,3 @@ def _without_nulls(rows: DataFrame, keys: Sequence[str], newest_first: WindowSpe
         if name not in keys and not name.startswith("_")
     }
     return rows.withColumns(filled)
-
-
-def _seconds(seconds: float) -> Column:
-    return F.expr(f"INTERVAL '{seconds}' SECOND")

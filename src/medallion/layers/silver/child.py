@@ -13,10 +13,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
+from pyspark.sql.types import ArrayType, MapType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.config.tables import ChildTable
+from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import (
     DefinitionPart,
@@ -26,20 +28,16 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, rules, transform
-from medallion.layers.silver.elements import (
-    child_rows,
-    elements,
-    quarantine_duplicates,
-)
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
-from medallion.quality.rules import load_rules
+from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints, query
 from medallion.spark.query import Run, Sink
 from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 from medallion.storage.text import Reporter
 
+DUPLICATE_RULE = "duplicate_key"
 ELEMENTS, DUPLICATES = "elements", "duplicates"
 """Counts of a batch, in the `userMetadata` of its commit."""
 
@@ -67,17 +65,14 @@ class Child(Flow):
         parent = self._read_parent(self.spark.readStream)
         rows = self._child_rows(parent)
         entry = f"silver.{self.table.name}"
-        where, sql = (
-            f"{self.config.pipeline_file}: {entry}",
-            child_definition(self.table),
-        )
-        refuse_nondeterministic(where, rows, {**sql, "rules": self._rules})
+        where, definition = f"{self.config.pipeline_file}: {entry}", child_definition(self.table)
+        refuse_nondeterministic(where, rows, {**definition, "rules": self._rules})
         empty = self.spark.createDataFrame([], elements(parent, self.table).schema)
         refuse_changed_row_count(where, self._of_elements(empty))
         good = transform.silver_rows(rows, self._columns)
         keys.refuse_inexact_keys(self.config, entry, self.table.keys, good)
         self.create_tables(good, transform.quarantine_rows(rows))
-        self.refuse_changed_definition(child_definition(self.table), good)
+        self.refuse_changed_definition(definition, good)
         checkpoints.write_document(self.checkpoint, "rules", document)
         if trigger is None:
             refuse_unstreamable(parent, "append")
@@ -171,9 +166,24 @@ class Child(Flow):
         }
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
-        """Return its SQL, each part by itself."""
-        conditions = self._rules or rule_conditions(self.config, self.table)
-        return child_parts(self.config, self.table, upstream[0], conditions)
+        """Yield its SQL, each part by itself."""
+        table, (parent,) = self.table, upstream
+        entry, file = f"silver.{table.name}", self.config.pipeline_file
+
+        def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
+            title = f"{entry}.{key}"
+            return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
+
+        if table.explode:
+            yield part("explode", table.explode, parent)
+        rows = elements(parent, replace(table, where=None))
+        if table.where:
+            yield part("where", table.where, rows)
+        for column, sql in table.columns.items():
+            yield part(f"columns.{column}", sql, rows)
+        typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
+        conditions = self._rules or rule_conditions(self.config, table)
+        yield from rules.rule_parts(self.config, entry, typed, conditions)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, whose keys are unique in the complete table; or all rows.
@@ -182,6 +192,58 @@ class Child(Flow):
         """
         files = None if self.table.change_keys else files
         return ValidationInput(super().validation_input(files).rows, self.table.keys)
+
+
+def elements(parent: DataFrame, table: ChildTable) -> DataFrame:
+    """Return the parent's rows, once per element, that meet the table's condition.
+
+    Raises:
+        ConfigError: `explode` gives neither an array nor a map, or `key` is a column already.
+    """
+    rows = parent
+    if table.explode:
+        type_ = parent.select(F.expr(table.explode)).schema[0].dataType
+        if not isinstance(type_, ArrayType | MapType):
+            raise ConfigError(
+                f"silver.{table.name}: explode is {type_.simpleString()}, neither an array nor a "
+                "map. Name another column, or convert it with from_json or split."
+            )
+        names = ["pos", "item"] if isinstance(type_, ArrayType) else ["pos", "key", "item"]
+        if {*names} & {*parent.columns}:
+            raise ConfigError(
+                f"silver.{table.name}: explode adds the column key, which silver.{table.parent} "
+                "already has. Rename that column."
+            )
+        function = F.posexplode_outer if table.outer else F.posexplode
+        rows = parent.select("*", function(F.expr(table.explode)).alias(*names))
+    return rows.where(F.expr(table.where)) if table.where else rows
+
+
+def child_rows(
+    rows: DataFrame, table: ChildTable, rules: Mapping[str, str], origin: Sequence[str]
+) -> DataFrame:
+    """Return a child table's columns, and the rules that each row breaks.
+
+    Args:
+        rows: the rows of `elements`.
+        table: the child table.
+        rules: its rules, with Spark SQL over its columns.
+        origin: columns that say where a row came from.
+
+    Returns:
+        The columns of `transform.apply_rules`. The row for quarantine lacks an exploded column,
+        which would repeat all elements of the parent in each.
+    """
+    conditions = [Rule(name, broken) for name, broken in rules.items()]
+    return transform.apply_rules(
+        rows, table.columns, "", (), conditions, origin, left_out=table.explode or ""
+    )
+
+
+def quarantine_duplicates(rows: DataFrame) -> DataFrame:
+    """Return rows with `_is_duplicate`; those whose key is taken break DUPLICATE_RULE."""
+    rule = F.when(F.col(transform.DUPLICATE), F.array(F.lit(DUPLICATE_RULE)))
+    return rows.withColumn(FAILED_RULES, F.coalesce(rule, FAILED_RULES))
 
 
 def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> None:
@@ -223,31 +285,3 @@ def child_definition(table: ChildTable) -> dict[str, Any]:
         "keys": list(table.keys),
         **{f"{column} as": sql for column, sql in table.columns.items()},
     }
-
-
-def child_parts(
-    config: Config, table: ChildTable, parent: DataFrame, conditions: Mapping[str, str]
-) -> Iterator[DefinitionPart]:
-    """Yield each part of a child table's definition by itself.
-
-    Args:
-        config: the configuration.
-        table: the child table.
-        parent: rows of its parent.
-        conditions: its rules.
-    """
-    entry, file = f"silver.{table.name}", config.pipeline_file
-
-    def part(key: str, sql: str, rows: DataFrame) -> DefinitionPart:
-        title = f"{entry}.{key}"
-        return DefinitionPart(title, file, partial(rows.selectExpr, sql), title, rows.columns)
-
-    if table.explode:
-        yield part("explode", table.explode, parent)
-    rows = elements(parent, replace(table, where=None))
-    if table.where:
-        yield part("where", table.where, rows)
-    for column, sql in table.columns.items():
-        yield part(f"columns.{column}", sql, rows)
-    typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
-    yield from rules.rule_parts(config, entry, typed, conditions)

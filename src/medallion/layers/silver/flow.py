@@ -26,12 +26,7 @@ from medallion.layers.silver import keys, late, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.writer import (
-    Backpressure,
-    RowCounts,
-    SilverTables,
-    SilverWriter,
-)
+from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter
 from medallion.spark import checkpoints, query
 from medallion.spark.query import BatchProgress, Run, Sink
 from medallion.storage import delta_tables
@@ -96,7 +91,7 @@ class Silver(Flow):
         if trigger is None:
             refuse_unstreamable(rows, "append")
             return None
-        return self._start_writer(rows, trigger, recorded, document)
+        return self._start_writer(rows, trigger, recorded)
 
     def _rows_to_write(self, checked: DataFrame) -> DataFrame:
         """Return the rows without duplicates; but each change record is kept."""
@@ -152,7 +147,7 @@ class Silver(Flow):
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             others = (*started["bronze"], *(rule.name for rule in own))
-            self._lookup = LookupJoin(self.spark, self.config, source, about_lookup, others)
+            self._lookup = LookupJoin(self, about_lookup, others)
         return started
 
     def _refuse_invalid_columns(self, bronze: DataFrame) -> None:
@@ -162,19 +157,13 @@ class Silver(Flow):
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
 
-    def _start_writer(
-        self,
-        rows: DataFrame,
-        trigger: Mapping[str, Any],
-        recorded: int,
-        document: dict[str, Any],
-    ) -> Run:
+    def _start_writer(self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int) -> Run:
         stopping = Event()
         # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._uses_old_rules:
             trigger = query.trigger_options(query.AVAILABLE_NOW)
-        write = SilverWriter(self.config, self.source, document, self._lookup, self._backpressure)
+        write = SilverWriter(self, self._rules, self._lookup, self._backpressure)
         self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
         return self.start_query(writer, trigger, Sink(write, stopping))
@@ -185,7 +174,7 @@ class Silver(Flow):
         Raises:
             MedallionError: rows of bronze are lost.
         """
-        counts = BatchRows(self.spark, self.config, self.source, batches)
+        counts = BatchRows(self, batches)
         dropped = {number: self._finish_batch(counts, number) for number in batches}
         for number, rows in dropped.items():
             if rows.unmatched:
@@ -223,9 +212,7 @@ class Silver(Flow):
         return self._reread(number).insert_late_rows(metrics)
 
     def _reread(self, number: int) -> late.RereadBatch:
-        return late.RereadBatch(
-            self.spark, self.config, self._started_source, number, self._rules, self._lookup
-        )
+        return late.RereadBatch(self, self._started_source, number, self._rules, self._lookup)
 
     def release(self, batch: int) -> None:
         """Let a waiting query continue: the batches up to this one are recorded."""

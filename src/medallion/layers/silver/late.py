@@ -11,11 +11,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import SourceConfig
 from medallion.errors import MedallionError
+from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
@@ -34,10 +35,9 @@ class BatchRows:
     twice; a log has each commit once.
     """
 
-    def __init__(
-        self, spark: SparkSession, config: Config, source: SourceConfig, batches: range
-    ) -> None:
-        self._spark, self._tables = spark, SilverTables.of_source(config, source.name)
+    def __init__(self, flow: Flow, batches: range) -> None:
+        self._spark = flow.spark
+        self._tables = SilverTables.of_source(flow.config, flow.source.name)
         self._read: dict[int, int] = {}
         self._written = Counter[int]()
         if batches:
@@ -87,8 +87,7 @@ class RereadBatch:
 
     def __init__(
         self,
-        spark: SparkSession,
-        config: Config,
+        flow: Flow,
         source: SourceConfig,
         number: int,
         rules: dict[str, Any],
@@ -97,19 +96,18 @@ class RereadBatch:
         """Define the rows; no row is read yet.
 
         Args:
-            spark: the session.
-            config: the configuration.
+            flow: the flow of the table.
             source: the source, as the query started with it.
             number: the batch.
             rules: the document of the rules that the query started with.
             lookup: the lookup join, if the source has one.
         """
-        self._spark, self._source, self._number = spark, source, number
+        self._spark, self._source, self._number = flow.spark, source, number
         self._apply_rules, self._lookup = bind_rules(source, rules), lookup
         # The rules whose quarantined rows had passed deduplication.
         self._later_rules = lookup.rule_names if lookup else ()
-        self._tables = SilverTables.of_source(config, source.name)
-        rows = self._apply_rules(self._tables.batch_rows(spark, number))
+        self._tables = SilverTables.of_source(flow.config, source.name)
+        rows = self._apply_rules(self._tables.batch_rows(flow.spark, number))
         if not self._later_rules and source.late != "quarantine":  # no late row is quarantined
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]

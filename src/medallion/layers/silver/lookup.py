@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, SourceConfig
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.files.content import READ_ERRORS, open_unpacked
 from medallion.layers import recovery
+from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.quality.rules import Rule, failed_rules
 from medallion.spark import checkpoints
@@ -45,35 +45,24 @@ class LookupJoin:
         rule_names: the names of these and of all earlier rules, under which rows are in quarantine.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        config: Config,
-        source: SourceConfig,
-        rules: Sequence[Rule],
-        other_names: Iterable[str],
-    ) -> None:
+    def __init__(self, flow: Flow, rules: Sequence[Rule], other_names: Iterable[str]) -> None:
         """Open the lookup join of a source that has one.
 
         Args:
-            spark: the session.
-            config: the configuration.
-            source: the source.
+            flow: the flow of the source's silver table.
             rules: silver's rules about columns of the lookup table.
             other_names: the names of all other rules of bronze and silver.
 
         Raises:
             ConfigError: a rule about lookup columns has the name of another rule, now or earlier.
         """
+        config, source = flow.config, flow.source
         assert source.lookup, f"{source.name} has no lookup table"
-        self._spark, self._enrich, self.rules = spark, source.lookup, rules
+        self._spark, self._enrich, self.rules = flow.spark, source.lookup, rules
         self.name = source.lookup.file
         self._setting = f"{config.pipeline_file}: sources.{source.name}.enrich.on"
         self._path = StoragePath(without_dotdot((config.layout.root / self.name).local))
-        names = (source.rows_table, f"quarantine.{source.name}")
-        self._query = names[0]
-        self._checkpoint = config.layout.checkpoint(self._query)
-        self._targets = [config.layout.table(name) for name in names]
+        self._query, self._checkpoint, self._targets = flow.name, flow.checkpoint, flow.target_paths
         self._types: Mapping[str, str] = {}
         recorded = checkpoints.read_document(self._checkpoint, _RULES) or {}
         earlier = recorded_lookup_rules(self._checkpoint)
@@ -81,10 +70,10 @@ class LookupJoin:
         self._other_names = tuple(dict.fromkeys((*recorded.get("others", ()), *other_names)))
         if ambiguous := [name for name in self.rule_names if name in self._other_names]:
             raise ConfigError(
-                f"{config.expectations}: the rule {', '.join(ambiguous)} of {names[0]} is or was "
+                f"{config.expectations}: the rule {', '.join(ambiguous)} of {flow.name} is or was "
                 f"both a rule about columns of {self.name} and one about other columns, so rows in "
                 "quarantine could not be distinguished. Rename it, or run medallion refresh "
-                f"{names[0]}."
+                f"{flow.name}."
             )
 
     def record_rules(self) -> None:
@@ -154,10 +143,8 @@ class LookupJoin:
         Raises:
             MedallionError: the copy of an interrupted batch is gone.
         """
-        directory, noted = (
-            self._checkpoint / _COPY,
-            checkpoints.read_document(self._checkpoint, _COPY),
-        )
+        directory = self._checkpoint / _COPY
+        noted = checkpoints.read_document(self._checkpoint, _COPY)
         last = directory / str(noted["of"]) if noted else None
         if last and recovery.has_written(self._checkpoint, self._targets, batch):
             if last.is_stored():

@@ -13,8 +13,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import Config
 from medallion.errors import MedallionError
+from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.writer import SilverTables, append_rows, note_replayed, row_order
@@ -44,19 +45,11 @@ class ReplayCounts:
     quarantined: int
 
 
-def stage_rows(
-    spark: SparkSession,
-    config: Config,
-    source: SourceConfig,
-    validated: DataFrame,
-    others: DataFrame,
-) -> tuple[ReplayCounts, int]:
+def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[ReplayCounts, int]:
     """Write the rows that silver and quarantine get, unless no row passes.
 
     Args:
-        spark: the session.
-        config: the configuration.
-        source: the source, as silver's query starts with it.
+        flow: the flow of silver, started without a trigger.
         validated: selected rows of quarantine, with the result of today's rules.
         others: the other rows of quarantine.
 
@@ -64,8 +57,7 @@ def stage_rows(
         The counts, and the last event time of the rows that move, in milliseconds since 1970; 0
         for change records, which are not compared with silver.
     """
-    tables = SilverTables.of_source(config, source.name)
-    silver = spark.read.format("delta").load(str(tables.silver))
+    source, silver = flow.source, flow.rows()
     validated = validated.persist(StorageLevel.DISK_ONLY)
     try:
         if source.cdc:  # each change is kept
@@ -86,7 +78,7 @@ def stage_rows(
             quarantined=left.count(),
         )
         if counts.replayed or counts.duplicate:
-            staged = replay_plan.directory(config, source.name)
+            staged = replay_plan.directory(flow.config, source.name)
             for name, frame in ((_SILVER, new), (_QUARANTINE, left)):
                 (staged / name).delete_prefix()
                 frame.write.format("delta").save(str(staged / name))
@@ -107,10 +99,7 @@ def complete_replay(spark: SparkSession, config: Config, runs: Runs, name: str) 
     Raises:
         MedallionError: staged rows are missing.
     """
-    tables, staged = (
-        SilverTables.of_source(config, name),
-        replay_plan.directory(config, name),
-    )
+    tables, staged = SilverTables.of_source(config, name), replay_plan.directory(config, name)
     plan = replay_plan.read_plan(config, name)
     assert plan, f"a replay of {name} is planned"
     application = checkpoints.replay_id(tables.checkpoint)

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import MedallionError, UsageError
+from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
@@ -110,21 +111,17 @@ class SilverTables:
         first, last = self.versions_read(batch)
         if last < first:
             return spark.read.format("delta").load(str(self.bronze)).limit(0)
-        is_first = batch == 0  # it reads a snapshot of the table: older commits may be gone
-        files = (
-            delta_tables.data_files(self.bronze, last)
-            if is_first
-            else delta_log.added_files(self.bronze, first, last)
-        )
+        if batch == 0:  # it reads a snapshot of the table: older commits may be gone
+            files = delta_tables.data_files(self.bronze, last)
+        else:
+            files = delta_log.added_files(self.bronze, first, last)
         if not all(file.is_stored() for file in files):
             name = f"silver.{self.silver.name}"
             raise UsageError(
                 f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild "
                 f"the table and its checkpoint with medallion refresh {name}."
             )
-        if is_first:
-            return delta_reads.rows_of(spark, self.bronze, files)
-        return delta_reads.added_rows(spark, self.bronze, first, last)
+        return delta_reads.rows_of(spark, self.bronze, files)
 
 
 @dataclass(frozen=True)
@@ -153,23 +150,21 @@ class SilverWriter:
 
     def __init__(
         self,
-        config: Config,
-        source: SourceConfig,
+        flow: Flow,
         rules: dict[str, Any],
-        lookup: LookupJoin | None = None,
-        backpressure: Backpressure | None = None,
+        lookup: LookupJoin | None,
+        backpressure: Backpressure | None,
     ) -> None:
         """Open the tables of a source.
 
         Args:
-            config: the configuration.
-            source: the source.
+            flow: the flow of the source.
             rules: the document of the rules that the query started with.
             lookup: the lookup join, if the source has one.
             backpressure: for a query that runs continuously.
         """
-        self._tables = SilverTables.of_source(config, source.name)
-        self._source, self._apply_rules = source, bind_rules(source, rules)
+        self._tables = SilverTables.of_source(flow.config, flow.source.name)
+        self._source, self._apply_rules = flow.source, bind_rules(flow.source, rules)
         self._lookup, self._backpressure = lookup, backpressure
         self._quarantines_late = rules["late"] == "quarantine"
         self._replayed_until = replayed_until(self._tables.checkpoint)
