@@ -14,6 +14,7 @@ from medallion.cli.render_runs import verdict_json, verdict_text
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
+from medallion.ingest.schema import registry
 from medallion.inspect import balance
 from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.inspect.freshness import StaleTable
@@ -27,7 +28,7 @@ from medallion.inspect.verdict import (
 )
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
-from medallion.runtime.outcome import GateResult
+from medallion.runtime.outcome import GateResult, dismiss_files
 from medallion.state import refresh_plan
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
@@ -196,6 +197,26 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
         ("unread_files", "landing"),
     ]
     assert found.problems[1].sentence == "5 lines were read, but bronze has 4 rows."
+
+
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_verdict_of_malformed_files(
+    config: Config, has_schema: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source whose files have malformed lines only has no schema: its other tables wait."""
+    monkeypatch.setattr(registry, "has_known_columns", lambda *_: has_schema)
+    files = {
+        "all": replace(entry("all", "archived"), rows=3, corrupt_rows=3),
+        "some": replace(entry("some", "archived"), rows=3, corrupt_rows=2),
+        "empty": replace(entry("empty", "archived"), rows=0, corrupt_rows=0),
+    }
+    Ledger(config.layout, "event").write(files.values())
+    found = take_verdict(config)
+    assert codes(found) == [("malformed_files" if has_schema else "no_schema", "event")]
+    assert found.is_healthy == has_schema
+    assert found.problems[0].sentence.startswith(f"1 file, such as {files['all'].path}: no line")
+    dismiss_files(config, "all", None)
+    assert str(take_verdict(config)) == "healthy"
 
 
 def test_verdict_of_unreadable_records(config: Config) -> None:

@@ -16,14 +16,23 @@ Row = dict[str, Any]
 
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
 _NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?)? ?(Z|[+-]\d\d:?\d\d)?")
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)? ?(Z|UTC|[+-]\d\d(:?\d\d)?)?")
 _TIME_NAME = re.compile(
     r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis)([^a-z]|$)|time$"
+    r"|[a-z]ed(_utc|_on)?$"  # created, received_utc
 )
 _KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
+# Numbers in other notations with SQL that converts them: 1.234,50 and $1,234.50, 5% or (12.50).
+_NUMERALS = {
+    r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
+    r"[-+]?[$€£]? ?\d[\d,]*(\.\d+)?([eE][-+]?\d+)? ?[$€£%]?": (
+        "try_cast(regexp_replace({}, '[^0-9.eE+-]', '') as double)"
+    ),
+}
 # Java's date patterns with Python's. `dd/MM` and `MM/dd` may both fit.
 _DATES = {
+    "yyyy-MM-dd": "%Y-%m-%d",
     "dd.MM.yyyy": "%d.%m.%Y",
     "dd/MM/yyyy": "%d/%m/%Y",
     "MM/dd/yyyy": "%m/%d/%Y",
@@ -31,10 +40,18 @@ _DATES = {
     "dd-MMM-yyyy": "%d-%b-%Y",
     "dd/MMM/yyyy": "%d/%b/%Y",
     "yyyyMMdd": "%Y%m%d",
+    "dd-MM-yyyy": "%d-%m-%Y",
+    "MM-dd-yyyy": "%m-%d-%Y",
+    "dd.MM.yy": "%d.%m.%y",
+    "dd/MM/yy": "%d/%m/%y",
+    "MM/dd/yy": "%m/%d/%y",
+    "dd-MMM-yy": "%d-%b-%y",
+    "MMM dd, yyyy": "%b %d, %Y",
 }
 _CLOCKS = {
     **{"": "", " HH:mm": " %H:%M", " HH:mm:ss": " %H:%M:%S", ":HH:mm:ss Z": ":%H:%M:%S %z"},
     **{" hh:mm a": " %I:%M %p", " hh:mm:ss a": " %I:%M:%S %p", "HHmmss": "%H%M%S"},
+    " HH:mm:ss,SSS": " %H:%M:%S,%f",
 }
 _EPOCHS = {"seconds": 1, "millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
@@ -146,7 +163,7 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
 
     if all((isinstance(v, str) and _ISO.fullmatch(v)) or isinstance(v, date) for v in values):
         return "timestamp"
-    if all(isinstance(value, bool) for value in values) or all_match("true|false"):
+    if all(isinstance(value, bool) for value in values) or all_match("(?i:true|false)"):
         return "boolean"
     if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
@@ -159,6 +176,17 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
 
 
+def number_sql(column: Column) -> str | None:
+    """Return SQL that makes numbers of strings such as 1.234,50 and $5; None if they are none."""
+    values = [*map(str, column.values)]
+    if all(value.isdigit() for value in values):
+        return None  # a number or an identifier with leading zeros
+    for pattern, sql in _NUMERALS.items():
+        if all(re.fullmatch(pattern, value) for value in values):
+            return sql.format(column.sql)
+    return None
+
+
 def detect_time_format(column: Column) -> TimeFormat | None:
     """Return how a column's values encode times; None if they do not."""
     values = column.values
@@ -169,8 +197,9 @@ def detect_time_format(column: Column) -> TimeFormat | None:
     ):  # bronze infers a timestamp
         return TimeFormat("", f"ISO 8601{f', except {not_iso}' if not_iso else ''}", times)
     texts = [str(value) for value in values]
-    if not _TIME_NAME.search(column.words):
-        return None if texts[0].isdigit() else _match_date_pattern(texts)
+    if not _TIME_NAME.search(column.words):  # 1.5.26 may be a version
+        time_format = None if texts[0].isdigit() else _match_date_pattern(texts)
+        return time_format if time_format and "yyyy" in time_format.hint else None
     if all(map(_NUMBER.fullmatch, texts)):
         numbers = [float(text.replace(",", ".")) for text in texts]
         for unit, factor in _EPOCHS.items():
@@ -184,7 +213,8 @@ def detect_time_format(column: Column) -> TimeFormat | None:
 def _parse_iso(value: str) -> datetime | None:
     if not _ISO.fullmatch(value):
         return None
-    text = re.sub(r"[.,](\d{1,6})\d*", lambda match: f".{match[1]:0<6}", value).replace(" Z", "Z")
+    text = re.sub(r"\.(\d{1,6})\d*", lambda match: f".{match[1]:0<6}", value)
+    text = re.sub(" ?(Z|UTC)$", "Z", text)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -202,7 +232,9 @@ def _match_date_pattern(values: list[str]) -> TimeFormat | None:
             except ValueError:
                 continue
             # Python reads one digit where Java needs two, or a pattern of one letter.
-            if [time.strftime(python) for time in times] != values:
+            texts = [time.strftime(python.replace("%f", "000")).casefold() for time in times]
+            plain = [re.sub(r",\d{3}$", ",000", value).casefold() for value in values]
+            if texts != plain:
                 padded, java = java, re.sub(r"\b(dd|MM|HH|hh)\b", lambda match: match[0][0], java)
                 if java == padded:
                     continue
@@ -222,12 +254,13 @@ def time_candidates(columns: Sequence[Column], rows: int) -> list[tuple[Column, 
         rows: number of rows, of which nearly all must have a value.
     """
 
-    def rank(candidate: tuple[Column, TimeFormat]) -> tuple[bool, bool, bool, int]:
+    def rank(candidate: tuple[Column, TimeFormat]) -> tuple[bool, bool, bool, bool, int]:
         column, time_format = candidate
+        is_constant = rows > 1 and len({*time_format.times}) < 2
         is_named = bool(_TIME_NAME.search(column.words))
         has_clock = any(time.hour or time.minute for time in time_format.times)
         is_change = bool(_CHANGE_NAME.search(column.words))
-        return not is_named, is_change, not has_clock, len(column.path)
+        return is_constant, not is_named, is_change, not has_clock, len(column.path)
 
     mostly_filled = (column for column in columns if len(column.values) * 20 >= rows * 19)
     formats = ((column, detect_time_format(column)) for column in mostly_filled)

@@ -20,7 +20,8 @@ from medallion.config.values import TABLE_NAME
 from medallion.discover import columns as _columns
 from medallion.discover.columns import Column, TimeFormat
 from medallion.discover.files import InputFile
-from medallion.discover.formats import MAX_ROWS, Description, describe_file
+from medallion.discover.formats import describe_file, has_other_fields
+from medallion.discover.json_rows import MAX_ROWS, Description, same_json_format
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, FULL_TIMES, TECHNICAL_COLUMNS
@@ -90,14 +91,16 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     """
     rows: list[dict[str, Any]] = []
     some = files[:_MAX_INSPECTED]
-    descriptions = [(file, each) for file in some if (each := describe_file(file.path)).rows]
+    inspected = [(file, each) for file in some if (each := describe_file(file.path)).rows]
+    unified = same_json_format([each for _, each in inspected])
+    descriptions = [(file, each) for (file, _), each in zip(inspected, unified, strict=True)]
     if not descriptions:
         raise UsageError(f"{files[0].path}: no rows; add a source from files with rows.")
     first = descriptions[0][1]
     for file, each in descriptions:
         if _format_summary(each) != _format_summary(first):
             one, other = _format_summary(first), _format_summary(each)
-            paths = f"{files[0].path} is {one}, and {file.path} is {other}"
+            paths = f"{descriptions[0][0].path} is {one}, and {file.path} is {other}"
             raise UsageError(f"{paths}: add them as two sources.")
         rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS - len(rows)]]
     settings = dict(first.settings)
@@ -126,7 +129,7 @@ def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> 
     names = set().union(*description.rows)
     for file, each in others:
         fields = set().union(*each.rows)
-        if 2 * len(names & fields) <= min(len(names), len(fields)):
+        if each.rows and has_other_fields(names, fields):
             return f"one source, or two: {first.path.name} and {file.path.name} have other fields"
     return None
 
@@ -200,6 +203,8 @@ def _silver_line(column: Column, source: NewSource) -> str:
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)
     type_name = "timestamp" if time_format else column.type
+    if type_name == "string" and (number := _columns.number_sql(column)):
+        type_name = f"string (a number by {number})"
     return f"{column.name}: {_yaml_scalar(sql)} # {type_name}: {', '.join(examples(column))}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -41,11 +41,19 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Sample:
-    """The start of a file, decompressed; `codec` is the suffix of its compression or ""."""
+    """The start of a file, decompressed.
+
+    Attributes:
+        data: the first bytes.
+        codec: the suffix of its compression, or "".
+        is_complete: whether `data` is all of it.
+        member: its name in a zip archive.
+    """
 
     data: bytes
     codec: str
     is_complete: bool
+    member: str = ""
 
 
 def input_files(paths: Iterable[str]) -> list[InputFile]:
@@ -74,18 +82,25 @@ def _is_visible(target: Path) -> bool:
     return not is_hidden and not any(fnmatch(target.name, each) for each in IGNORED_NAMES)
 
 
-def read_sample(path: Path, size: int = SAMPLE_BYTES) -> Sample:
-    """Return the decompressed start of a file; of a zip archive, that of its first member.
+def read_samples(path: Path, size: int = SAMPLE_BYTES) -> Iterator[Sample]:
+    """Yield the decompressed start of a file; of a zip archive, that of each member.
 
     Raises:
         UsageError: its compressed data is corrupt.
     """
     codec = _codec(path)
     try:
-        data = _unpacked_start(path, codec, size + 1)
+        with closing(open_members(path, codec)) as members:
+            is_empty = True
+            for name, file in members:
+                with file:
+                    data = file.read(size + 1)
+                yield Sample(data[:size], codec, len(data) <= size, name)
+                is_empty = False
+            if is_empty:
+                yield Sample(b"", codec, True)
     except (ContentError, *READ_ERRORS) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
-    return Sample(data[:size], codec, len(data) <= size)
 
 
 def _codec(path: Path) -> str:
@@ -93,14 +108,6 @@ def _codec(path: Path) -> str:
     with path.open("rb") as file:
         start = file.read(6)
     return next((suffix for magic, suffix in _CODECS.items() if start.startswith(magic)), "")
-
-
-def _unpacked_start(path: Path, codec: str, size: int) -> bytes:
-    with closing(open_members(path, codec)) as members:
-        for _, file in members:
-            with file:
-                return file.read(size)
-    return b""
 
 
 def copy_to_landing(files: Iterable[InputFile], directory: StoragePath) -> list[StoragePath]:

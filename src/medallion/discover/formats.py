@@ -5,59 +5,47 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Set
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from medallion.config.model import ReaderOptions
 from medallion.discover.columns import Row, is_value
-from medallion.discover.files import Sample, read_sample
+from medallion.discover.files import Sample, read_samples
+from medallion.discover.json_rows import (
+    MAX_ROWS,
+    Description,
+    describe_documents,
+    describe_lines,
+)
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
 from medallion.ingest.files.decode import csv_reader, header_names
 from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.storage.text import counted
 
-MAX_ROWS = 2000
 _TYPED = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
 _DOCUMENT_BYTES = 64 << 20  # a JSON document can only be parsed as one
 _DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
+_MAX_MEMBERS = 20  # of an archive
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
-_BLANK = re.compile(r"\s*")
 _LOG_FIELDS = re.compile("^#Fields:(.+)", re.MULTILINE)  # of W3C's extended log format
 _COMMENTS = re.compile(r"\A(#.*(\r\n?|\n))+")
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
+_PAGE = "a page in HTML, such as a login or an error in place of the data"
 # The starts of text, in lower case, that has no rows for a table.
 _REFUSED = {
     "<?xml": "XML: convert it to JSON or CSV",
-    "<!doctype html": "a page in HTML, such as a login or an error in place of the data",
+    "<!doctype html": _PAGE,
+    "<html": _PAGE,
+    "\x1e": "a JSON text sequence: remove the character U+001E before each line",
     "version https://git-lfs": "a pointer of Git LFS, not the data: fetch it with git lfs pull",
 }
-
-
-@dataclass(frozen=True)
-class Description:
-    """The format, settings and first rows of a file.
-
-    Attributes:
-        format: the source's format.
-        rows: the first rows.
-        settings: further keys of the source, such as `options` and `record_path`.
-        reasons: the reasons of the decisions, for the user.
-        choices: the decisions left to the user.
-    """
-
-    format: str
-    rows: list[Row]
-    settings: dict[str, Any] = field(default_factory=dict)
-    reasons: list[str] = field(default_factory=list)
-    choices: list[str] = field(default_factory=list)
 
 
 def describe_file(path: Path) -> Description:
@@ -66,7 +54,8 @@ def describe_file(path: Path) -> Description:
     Raises:
         UsageError: the file has no format that can be ingested.
     """
-    sample = read_sample(path)
+    samples = read_samples(path)
+    sample = next(samples)
     file_format = next((f for magic, f in _TYPED.items() if sample.data.startswith(magic)), None)
     if file_format:
         reasons = [f"its first bytes are those of {file_format}"]
@@ -78,24 +67,40 @@ def describe_file(path: Path) -> Description:
         if path.suffix.lower() != sample.codec:
             advice = f"rename files to end with {sample.codec}, as compressed files must"
             description.choices.append(f"{advice}, or use --land, which does")
+    names = set().union(*description.rows)
+    for other in islice(samples, _MAX_MEMBERS):
+        if has_other_fields(names, set().union(*_describe_text(other, path).rows)):
+            choice = (
+                f"one table, or two: {other.member} in {path.name} has other fields than the first"
+            )
+            return replace(description, choices=[*description.choices, choice])
     return description
+
+
+def has_other_fields(names: Set[str], others: Set[str]) -> bool:
+    """Return whether rows with these names of fields have mostly other fields than others."""
+    return 2 * len(names & others) <= min(len(names), len(others))
 
 
 def _describe_text(sample: Sample, path: Path) -> Description:
     text, encoding, is_guess = _decode(sample.data, path)
     description = None
-    start = text[:200].lstrip().lower()
+    start = text[:200].lstrip(" \t\r\n").lower()
     if reason := next((r for words, r in _REFUSED.items() if start.startswith(words)), None):
         raise UsageError(f"{path}: {reason}.")
     if text.lstrip()[:1] in ("{", "["):
-        description = _describe_json_lines(text, sample.is_complete)
+        description = describe_lines(text, sample.is_complete, path)
         if description is None:
-            text, *_ = _decode(read_sample(path, _DOCUMENT_BYTES).data, path)
-            description = _describe_json_documents(text)
+            sample = next(read_samples(path, _DOCUMENT_BYTES))
+            text, *_ = _decode(sample.data, path)
+            description = describe_documents(text, sample.is_complete, path)
     description = description or _describe_csv(text, sample.is_complete, path)
     if description is None:
         rows: list[Row] = [{"value": line} for line in text.splitlines() if line.strip()]
-        reason = "its lines are neither JSON nor CSV"
+        reason = (
+            "its lines are neither JSON nor CSV: one column, value, from which regexp_extract in "
+            "silver takes fields"
+        )
         description = Description("text", rows[:MAX_ROWS], reasons=[reason])
     if encoding != "utf-8":
         description.settings.setdefault("options", {})["encoding"] = encoding
@@ -141,63 +146,6 @@ def _decode(data: bytes, path: Path) -> tuple[str, str, bool]:
         return data.decode(fitting[0], "replace"), fitting[0], True
 
 
-def _describe_json_lines(text: str, is_complete: bool) -> Description | None:
-    """Return a description if nearly all lines are JSON objects, and not one document."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    lines = lines[: MAX_ROWS if is_complete else -1][:MAX_ROWS]
-    rows = [row for line in lines for row in islice(_json_values(line), 1) if isinstance(row, dict)]
-    if (
-        not rows
-        or len(rows) * 10 < len(lines) * 9
-        or (len(lines) == 1 and any(_object_arrays(rows[0])))
-    ):
-        return None
-    if len(list(_json_values(lines[0]))) > 1:
-        return None
-    return Description("json", rows, reasons=["each line is a JSON object"])
-
-
-def _describe_json_documents(text: str) -> Description | None:
-    documents = list(_json_values(text))
-    if len(documents) == 1 and isinstance(documents[0], dict):
-        return _describe_json_document(documents[0])
-    records = [row for each in documents for row in (each if isinstance(each, list) else [each])]
-    rows = [row for row in records[:MAX_ROWS] if isinstance(row, dict)]
-    reasons = ["JSON documents of several lines, or a JSON array"]
-    return Description("json", rows, {"multi_line": True}, reasons) if rows else None
-
-
-def _describe_json_document(document: Row) -> Description:
-    """Return the description of one JSON object; the elements of an array in it are the rows."""
-    arrays = sorted(_object_arrays(document), key=lambda each: -len(each[1]))
-    if not arrays:
-        return Description("json", [document], {"multi_line": True}, ["one JSON object"])
-    (path, rows), *others = arrays
-    reason = f"one JSON document, whose rows are the {len(rows)} elements of {path}"
-    choices = [f"record_path: {path} or {other}, both arrays of objects" for other, _ in others]
-    return Description("json", rows[:MAX_ROWS], {"record_path": path}, [reason], choices)
-
-
-def _object_arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:
-    """Yield the arrays of objects in an object, with their dotted paths."""
-    for name, item in value.items():
-        if isinstance(item, dict):
-            yield from _object_arrays(item, f"{path}{name}.")
-        elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):
-            yield f"{path}{name}", item
-
-
-def _json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON values that follow each other in a text, up to the first invalid one."""
-    decoder, at = json.JSONDecoder(), 0
-    while (blank := _BLANK.match(text, at)) and blank.end() < len(text):
-        try:
-            value, at = decoder.raw_decode(text, blank.end())
-        except (ValueError, RecursionError):
-            return
-        yield value
-
-
 def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | None:
     """Return the description of CSV; None if no delimiter gives rows of one length."""
     from clevercsv import Error, Sniffer  # right on decimal commas without header, unlike csv's
@@ -213,9 +161,12 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     except Error:
         dialect = None
     delimiter = dialect.delimiter if dialect else None
-    if delimiter not in _DELIMITERS and not is_named:
+    if log_fields and delimiter not in _DELIMITERS:
+        delimiter = " "
+    is_usual = delimiter in _DELIMITERS or bool(log_fields)
+    if not is_usual and not is_named:
         return None
-    if delimiter in _DELIMITERS and delimiter != ",":
+    if is_usual and delimiter != ",":
         options["delimiter"] = delimiter
     if dialect and dialect.quotechar not in ("", '"'):
         options["quote"] = dialect.quotechar
@@ -236,7 +187,7 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
     if not valid or few or width < (1 if is_named else 2):
         return None
-    by = _DELIMITERS[options.get("delimiter", ",")]
+    by = _DELIMITERS.get(options.get("delimiter", ","), "blanks")
     reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
         options["skipRows"] = valid[0][0]

@@ -32,6 +32,7 @@ class Attention:
         rejected: files whose rows are not in bronze.
         waiting: files that have waited with a reason for more than a day, or wait for the user.
         changed: archived files that were written after they were read.
+        malformed: ingested files without one line that fits the format.
         folders: directories that are missing or cannot be listed: an error in each run.
         pending: the number of pending files.
         not_compared: the number of older archived files whose sizes were not compared.
@@ -40,6 +41,7 @@ class Attention:
     rejected: tuple[Entry, ...] = ()
     waiting: tuple[Entry, ...] = ()
     changed: tuple[Entry, ...] = ()
+    malformed: tuple[Entry, ...] = ()
     folders: tuple[Entry, ...] = ()
     pending: int = 0
     not_compared: int = 0
@@ -69,11 +71,13 @@ def find_attention(config: Config) -> Attention:
     entries = _entries_of_sources(config)
     listed = [entry for entry in entries if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == State.PENDING and e.reason_code is not None]
+    malformed = ledger.malformed_entries(config.layout)
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(filter(is_rejected, listed)),
         waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
+        malformed=tuple(e for e in malformed if e.source in config.sources and not e.dismissed_at),
         folders=tuple(e for e in waiting if e.reason_code in FOLDERS),
         pending=sum(entry.state == State.PENDING for entry in entries),
         not_compared=not_compared,

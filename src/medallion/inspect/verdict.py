@@ -11,6 +11,7 @@ from medallion.config.model import Config
 from medallion.config.queries import query_names
 from medallion.errors import ITEM_ERRORS, MedallionError, error_message
 from medallion.ingest.files.listing import unread_file_warnings
+from medallion.ingest.schema import registry
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance
@@ -46,8 +47,10 @@ class ProblemCode(StrEnum):
     CHANGED = "changed"
     FOLDER = "unreadable_folder"
     STALE = "stale"
+    NO_SCHEMA = "no_schema"
     DISK = "disk"
     # Warnings.
+    MALFORMED = "malformed_files"
     EXPECTATION = "expectation"
     QUARANTINED = "quarantined_rows"
     RESCUED = "rescued_values"
@@ -60,7 +63,13 @@ class ProblemCode(StrEnum):
 
 
 WARNINGS = frozenset(
-    {ProblemCode.EXPECTATION, ProblemCode.QUARANTINED, ProblemCode.RESCUED, ProblemCode.UNREAD}
+    {
+        ProblemCode.MALFORMED,
+        ProblemCode.EXPECTATION,
+        ProblemCode.QUARANTINED,
+        ProblemCode.RESCUED,
+        ProblemCode.UNREAD,
+    }
 )
 """Problems with which a lakehouse is still healthy."""
 
@@ -211,6 +220,7 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         yield Problem(ProblemCode.UNBALANCED, name, sentence, _COUNT)
     yield from _refresh_problems(config)
     yield from _file_problems(seen.files)
+    yield from _malformed_problems(config, seen.files.malformed)
     for stale in seen.stale:
         remedy = f"run {_RUN}; if it is still stale, ask the writer of its rows"
         yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
@@ -272,10 +282,7 @@ def _file_problems(files: Attention) -> Iterator[Problem]:
         (ProblemCode.CHANGED, files.changed, f"land the new lines under a new name, or {_DISMISS}"),
     )
     for code, entries, remedy in groups:
-        by_source: dict[str, list[Entry]] = {}
-        for entry in entries:
-            by_source.setdefault(entry.source, []).append(entry)
-        for source, listed in by_source.items():
+        for source, listed in _by_source(entries).items():
             count = f"{counted(len(listed), 'file')}, such as " if len(listed) > 1 else ""
             moved = f"; it is in {moved_to}" if (moved_to := listed[0].moved_to) else ""
             sentence = f"{count}{listed[0].path}: {listed[0].why}{moved}"
@@ -283,6 +290,27 @@ def _file_problems(files: Attention) -> Iterator[Problem]:
     for folder in files.folders:
         remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
         yield Problem(ProblemCode.FOLDER, folder.path, str(folder.why), remedy)
+
+
+def _malformed_problems(config: Config, entries: Iterable[Entry]) -> Iterator[Problem]:
+    """Yield the sources with files of malformed lines; without other files they have no schema."""
+    for name, listed in _by_source(entries).items():
+        source, count = config.sources[name], counted(len(listed), "file")
+        has_schema = registry.has_known_columns(config, source)
+        code = ProblemCode.MALFORMED if has_schema else ProblemCode.NO_SCHEMA
+        sentence = f"{count}, such as {listed[0].path}: no line is a row of {source.format}"
+        remedy = (
+            f"see _corrupt_record in bronze.{name}, correct format or options of the source, and "
+            f"run medallion refresh bronze.{name}; or {_DISMISS}"
+        )
+        yield Problem(code, name, sentence, remedy)
+
+
+def _by_source(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    result: dict[str, list[Entry]] = {}
+    for entry in entries:
+        result.setdefault(entry.source, []).append(entry)
+    return result
 
 
 def _disk_problems(config: Config) -> Iterator[Problem]:

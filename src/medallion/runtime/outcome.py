@@ -183,7 +183,8 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
         config.source(source)
     with locks.lock_layers(config.layout, ["bronze"], "files --dismiss"):
         attention = ledger_files.find_attention(config)
-        listed = [e for e in (*attention.files, *attention.folders) if source in (None, e.source)]
+        reported = (*attention.files, *attention.malformed, *attention.folders)
+        listed = [entry for entry in reported if source in (None, entry.source)]
         now = clock.now_micros()
         dismissed = [
             replace(entry, reported_at=entry.reported_at or now, dismissed_at=now)

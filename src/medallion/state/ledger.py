@@ -216,6 +216,13 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
     return [entry for entry in newest if entry.state in states]
 
 
+def malformed_entries(layout: Layout) -> list[Entry]:
+    """Return the ingested files of which every line is malformed."""
+    states = _sql_list((State.INGESTED, State.ARCHIVED))
+    where = f"where rows > 0 and corrupt_rows = rows and state in {states}"
+    return _read(layout, where)
+
+
 def last_arrivals(layout: Layout) -> dict[str, int]:
     """Return when the newest ingested file with rows arrived, by source.
 
