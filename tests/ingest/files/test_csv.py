@@ -1,4 +1,4 @@
-"""CSV files, zip archives and elements of documents in bronze; a second count agrees."""
+"""CSV files, zip archives and nested records in bronze; an independent count agrees."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CSV = {
     "5.csv": b"Index,Device\n",
     "6.csv.gz": gzip.compress(b'Index,Battery\n8,"55"\nhigh,56\n'),
     "7.csv": b"index,Index,device\n1,11,d\n",
-    "open.csv": b'Index,Device\n1,"a\n2,b\n',
-    "torn.csv.gz": gzip.compress(b"Index,Device\n1,a\n")[:-9],
+    "open_quote.csv": b'Index,Device\n1,"a\n2,b\n',
+    "truncated.csv.gz": gzip.compress(b"Index,Device\n1,a\n")[:-9],
 }
 
 
@@ -38,7 +38,7 @@ def zip_archive(path: Path, **members: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """After one run."""
+    """Run bronze once."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("csv") / "lakehouse")
     only(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, CSV)
@@ -68,13 +68,13 @@ def test_csv_rows_in_bronze(ingested: Lakehouse) -> None:
     }
     states = {name: book(ingested)[name, 1].state for name in CSV}
     assert {name for name, state in states.items() if state == State.REJECTED} == {
-        "open.csv",
-        "torn.csv.gz",
+        "open_quote.csv",
+        "truncated.csv.gz",
     }
 
 
 def test_zip_in_bronze(ingested: Lakehouse) -> None:
-    """Rows have their member; the ledger has one entry for the archive."""
+    """Each row names its member; the ledger has one entry for the archive."""
     rows = found(ingested, "Index", "Device", "_corrupt_record")
     assert rows["a.zip#one.csv"] == [(20, "x", None), (None, None, "21,y,z")]
     assert rows["a.zip#two.csv"] == [(None, "m", None)]
@@ -83,7 +83,7 @@ def test_zip_in_bronze(ingested: Lakehouse) -> None:
 
 
 def test_encoding_of_json(lakehouse: Lakehouse) -> None:
-    """Lines may still have several objects, and documents several items."""
+    """A line may have several objects in any encoding."""
     latin = ReaderOptions(encoding="latin-1")
     home = only(lakehouse, schema=SCHEMA, options=latin)
     land(home, {"a.json": b'{"Index":1,"Device":"\xe9"}{"Index":2}\n{"Index":\n'})

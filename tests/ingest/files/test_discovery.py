@@ -1,4 +1,4 @@
-"""What discovery enqueues for bronze, once and in order, and what it reports of the rest."""
+"""Discovery enqueues each file once and in order, and reports files it does not enqueue."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_poll_unusual_names(home: Home, name: str) -> None:
 
 def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    home.change(folders=("extra", str(elsewhere), "not there"))
+    home.change(folders=("extra", str(elsewhere), "missing"))
     home.land("a.json", age=3)
     for folder, age in ((home.layout.root.local / "extra", 2), (elsewhere, 1)):
         folder.mkdir()
@@ -83,13 +83,13 @@ def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
 def test_poll_reports_a_missing_folder_once(home: Home, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     home.change(folders=(str(drop),))
-    look = home.discovery()
+    discovery_run = home.discovery()
     for _ in range(2):
-        assert [look.poll(home.said.append), look.poll(home.said.append)] == [0, 0]
-        (said,) = home.said
-        assert f"  activity: {drop}: pending: the folder does not exist" in said
+        assert [discovery_run.poll(home.said.append) for _ in range(2)] == [0, 0]
+        (message,) = home.said
+        assert f"  activity: {drop}: pending: the folder does not exist" in message
         drop.mkdir()
-        look.poll(home.said.append)
+        discovery_run.poll(home.said.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
         home.said.clear()
@@ -115,7 +115,7 @@ def test_poll_quiet_period(home: Home) -> None:
     assert home.handed() == []
     assert "5 minutes" in (home.ledger()["a.json", 1].why or "")
     assert len(home.said) == 1
-    file.write_text("{}\n{}\n")  # it has grown, and waits again
+    file.write_text("{}\n{}\n")  # grew: the quiet period starts again
     aged(file, 299)
     assert home.poll() == 0
     assert home.ledger()["a.json", 1].size == 6
@@ -135,7 +135,7 @@ def test_poll_file_that_changed_before_ingestion(home: Home) -> None:
     assert home.ledger()["a.json", 1].size == 6
 
 
-def test_poll_file_that_came_back(home: Home) -> None:
+def test_poll_file_that_reappears(home: Home) -> None:
     file = home.land("a.json", age=50)
     home.poll()
     file.unlink()
@@ -147,12 +147,12 @@ def test_poll_file_that_came_back(home: Home) -> None:
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
 
-def test_poll_file_that_came_back_unchanged(home: Home, tmp_path: Path) -> None:
+def test_poll_file_that_reappears_unchanged(home: Home, tmp_path: Path) -> None:
     file = home.land("a.json", age=50)
     home.poll()
-    shutil.move(file, tmp_path / "aside")
+    shutil.move(file, tmp_path / "elsewhere")
     home.poll()
-    shutil.move(tmp_path / "aside", file)
+    shutil.move(tmp_path / "elsewhere", file)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.handed() == [("a.json", 1), ("a.json", 2)]
 
@@ -170,7 +170,7 @@ def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None
 def test_poll_after_an_interruption_before_the_ledger(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bronze skips what the ledger has as ingested."""
+    """Enqueued twice: bronze skips entries that the ledger has as ingested."""
     home.land("a.json")
     interrupt_before_ledger(home, monkeypatch)
     assert home.ledger() == {}
@@ -179,8 +179,8 @@ def test_poll_after_an_interruption_before_the_ledger(
     assert home.states() == {("a.json", 1): State.PENDING}
 
 
-def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
-    """Once bronze has read the rest of a queue that lost a commit, it will never read that."""
+def test_poll_enqueues_a_lost_commit_again(home: Home) -> None:
+    """Bronze that has read later commits would never read the lost one."""
     home.land("a.json")
     home.poll()
     home.land("b.json")
@@ -196,7 +196,7 @@ def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
 
 
 def test_scan_while_the_queue_is_behind(home: Home) -> None:
-    """Bronze has read more commits than there are: corrupt ones were moved away."""
+    """Bronze has read more commits than the queue has: corrupt commits were moved away."""
     home.land("a.json")
     home.poll()
     table = home.layout.intake("activity")
@@ -233,10 +233,10 @@ def test_poll_after_the_root_moved(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "most", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
+    ("files", "limit", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
 )
-def test_enqueue_files_per_batch(home: Home, files: int, most: int, commits: list[int]) -> None:
-    home.change(max_files_per_trigger=most)
+def test_enqueue_files_per_batch(home: Home, files: int, limit: int, commits: list[int]) -> None:
+    home.change(max_files_per_trigger=limit)
     for number in range(files):
         home.land(f"{number}.json", age=100 - number)
     home.poll()
@@ -245,19 +245,19 @@ def test_enqueue_files_per_batch(home: Home, files: int, most: int, commits: lis
 
 
 @pytest.mark.parametrize(
-    ("sizes", "most", "commits"),
+    ("sizes", "limit", "commits"),
     [
         ([40, 40, 40], 100, [2, 1]),
         ([50, 50, 50], 100, [2, 1]),
-        ([500, 10, 10], 100, [1, 2]),  # one file is never too much
+        ([500, 10, 10], 100, [1, 2]),  # a file above the limit is a batch of its own
         ([10, 500, 10], 100, [1, 1, 1]),
         ([0, 0, 0, 100], 100, [4]),
     ],
 )
 def test_enqueue_bytes_per_batch(
-    home: Home, sizes: list[int], most: int, commits: list[int]
+    home: Home, sizes: list[int], limit: int, commits: list[int]
 ) -> None:
-    home.change(max_bytes_per_trigger=most)
+    home.change(max_bytes_per_trigger=limit)
     for number, size in enumerate(sizes):
         home.land(f"{number}.json", "x" * size, age=100 - number)
     home.poll()
@@ -297,18 +297,18 @@ def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> Non
     assert str(tmp_path / "old") in line
 
 
-def test_backfill_request_that_is_done_meanwhile(home: Home, tmp_path: Path) -> None:
+def test_backfill_request_completed_concurrently(home: Home, tmp_path: Path) -> None:
     """`medallion status` reads requests while a stream enqueues their files."""
     (tmp_path / "old").mkdir()
     discovery.request_backfill(home.layout, "activity", tmp_path / "old")
     gone = home.layout.requests("activity") / "0.json"
-    gone.local.symlink_to(tmp_path / "gone.json")  # listed, and not readable
+    gone.local.symlink_to(tmp_path / "gone.json")  # listed but not readable
     (request,) = discovery.pending_backfills(home.layout, "activity")
     assert request.path == tmp_path / "old"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
-def test_backfill_request_that_is_invalid(home: Home, text: str) -> None:
+def test_backfill_request_invalid(home: Home, text: str) -> None:
     file = home.layout.requests("activity") / "a.json"
     file.parent.local.mkdir(parents=True)
     file.local.write_text(text)

@@ -18,7 +18,7 @@ PATH = "day=2026-05-01/hour=05/a b.{}"
 
 
 def land(home: Lakehouse, file_format: str) -> Path:
-    """Land two rows that have a field `hour` of their own."""
+    """Land two rows that also have a field `hour`."""
     file = home.land("activity", PATH.format(file_format))
     rows = '(select 1 as "Index", 23 as hour union all select 2, 24)'
     duckdb.execute(f"copy {rows} to '{file}' (format {file_format})")
@@ -45,7 +45,7 @@ def test_partition_columns_are_not_in_headerless_files() -> None:
 
 
 def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:
-    """They are columns of files not ingested yet, and of all rows after a refresh of bronze."""
+    """New files have them at once, older rows after a refresh of bronze."""
     home = only(lakehouse, schema=None, hints={})
     home.land("activity", "day=2026-05-01/a.json", '{"Index": 1}')
     home.fill("bronze")
