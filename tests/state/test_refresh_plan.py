@@ -1,4 +1,4 @@
-"""The plan of a refresh on disk, and what is left to do."""
+"""The plan of a refresh on disk, and its pending tables."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_runs_write_nothing(layout: Layout) -> None:
 
 
 def test_runs_after_an_interrupted_creation(layout: Layout) -> None:
-    """The directories exist, and a commit under its temporary name."""
+    """The directories exist, with a commit under its temporary name."""
     log = layout.table("ops.runs") / "_delta_log"
     log.local.mkdir(parents=True)
     (log / "00000000000000000000.json#1").local.touch()

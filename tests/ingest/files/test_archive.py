@@ -173,12 +173,12 @@ def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
 def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """Archive, but fail before the ledger is written."""
 
-    def fails(*_: Any) -> None:
+    def fail_write(*_: Any) -> None:
         raise RuntimeError("interrupted")
 
     ledger = home.discovery().ledger
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "write", fails)
+        patch.setattr(Ledger, "write", fail_write)
         with pytest.raises(RuntimeError):
             archive.archive_due_files(home.config, home.source, ledger, 99, home.said.append)
 

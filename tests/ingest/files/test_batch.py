@@ -87,8 +87,8 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
 def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
     """A flipped bit in a block's magic, a corrupt second stream, a missing end, trailing bytes."""
     home = only(lakehouse)
-    long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
-    packed, short = bz2.compress(long, 1), bz2.compress(f"{row(1)}\n".encode())
+    lines = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
+    packed, one_row = bz2.compress(lines, 1), bz2.compress(f"{row(1)}\n".encode())
     framed = home.land("activity", "frames.json.zst")
     write_truncated_zstd(framed)
     frame = framed.with_name(".frame")
@@ -96,9 +96,9 @@ def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
     duckdb.execute(sql)
     files = {
         "mark.json.bz2": packed[:4] + bytes([packed[4] ^ 1]) + packed[5:],
-        "second.json.bz2": short + b"BZx" + packed[3:],
-        "end.json.bz2": short + packed[:-5],
-        "more.json.bz2": short + bytes(9),
+        "second.json.bz2": one_row + b"BZx" + packed[3:],
+        "end.json.bz2": one_row + packed[:-5],
+        "more.json.bz2": one_row + bytes(9),
         "frames.json.zst": frame.read_bytes() + framed.read_bytes(),
     }
     frame.unlink()
@@ -107,7 +107,7 @@ def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
     # A Hadoop checksum file left by an older file of this name.
     home.land("activity", "summed.json", row(4))
     home.land("activity", ".summed.json.crc").write_bytes(b"crc\0\0\0\2\0" + b"\1\2\3\4")
-    home.land("activity", "good.json.bz2").write_bytes(short + bz2.compress(row(2).encode()))
+    home.land("activity", "good.json.bz2").write_bytes(one_row + bz2.compress(row(2).encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2]
     summed = book(home)["summed.json", 1].why or ""
@@ -122,11 +122,11 @@ def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
 
 def write_truncated_zstd(file: Path) -> None:
     """Write a truncated .zst file."""
-    whole = file.with_name(".whole")
-    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{whole}'"
+    complete = file.with_name(".whole")
+    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{complete}'"
     duckdb.execute(f"{sql} (format json, compression zstd)")
-    data = whole.read_bytes()
-    whole.unlink()
+    data = complete.read_bytes()
+    complete.unlink()
     file.write_bytes(data[: len(data) // 2])
 
 
@@ -203,11 +203,11 @@ def test_inference_error_stops_one_source(
     home.land("activity", "a.json", row(1))
     home.land("event", "e.json", '{"action": "open", "ts": "2018-03-02T10:02:33"}')
 
-    def fails(*_: Any) -> None:
+    def fail_infer(*_: Any) -> None:
         raise Py4JError("it cannot be said why")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Schema, "infer", fails)
+        patch.setattr(Schema, "infer", fail_infer)
         with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
             home.fill("bronze")
     assert states(home) == {"a.json": State.PENDING}

@@ -68,7 +68,7 @@ def test_other_content_than_an_archived_file(either: Home) -> None:
     assert home.states() == {("a.json", 1): State.ARCHIVED, ("a.json", 2): state}
     if not is_allowed:
         assert newest(home).reason_code == ReasonCode.NAME_TAKEN
-        home.change(allow_overwrites=True)  # as the reason says
+        home.change(allow_overwrites=True)  # as the rejection reason suggests
         assert [home.poll(), home.poll()] == [1, 0]
 
 

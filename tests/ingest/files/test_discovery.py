@@ -158,11 +158,11 @@ def test_poll_file_that_reappears_unchanged(home: Home, tmp_path: Path) -> None:
 
 
 def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
+    def fail_write(*_: Any) -> None:
         raise RuntimeError("interrupted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "write", fails)
+        patch.setattr(Ledger, "write", fail_write)
         with pytest.raises(RuntimeError):
             home.poll()
 

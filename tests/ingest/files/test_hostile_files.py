@@ -1,4 +1,4 @@
-"""Hostile files, all in one lakehouse: each is ingested or rejected as the catalogue says."""
+"""Hostile files, all in one lakehouse: each is ingested or rejected as the catalogue specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that change or vanish during their batch: the ledger has what bronze has of them."""
+"""Files that change or vanish during their batch: the ledger records the version in bronze."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def poll_beside(batch: FileBatch) -> None:
         discovery.poll(print)
 
 
-def is_balanced(home: Lakehouse, has_lost_one: bool = False) -> bool:
+def is_balanced(home: Lakehouse, has_deleted_file: bool = False) -> bool:
     """Audit; return whether it finds no error and, on request, one deleted file.
 
     The file's owner may have deleted it, since nothing is archived here.
@@ -37,7 +37,7 @@ def is_balanced(home: Lakehouse, has_lost_one: bool = False) -> bool:
     audit = run_audit(home.config, everything=True)
     note = "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures "
     note += "stand."
-    return not audit.findings and (note in audit.notes or not has_lost_one)
+    return not audit.findings and (note in audit.notes or not has_deleted_file)
 
 
 def interrupt_between_rows_and_ledger(
@@ -159,7 +159,7 @@ def test_poll_misses_moved_files_before_the_ledger(
     assert {key: value[:3] for key, value in counts(home).items()} == {
         (name, 1): (State.INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
     }
-    assert is_balanced(home, has_lost_one=True)
+    assert is_balanced(home, has_deleted_file=True)
 
 
 def test_file_moved_away_and_back_during_its_batch(

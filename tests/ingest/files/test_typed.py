@@ -45,7 +45,7 @@ def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
         "moment": make({"at": "timestamp with local time zone"}, [{"at": AT}]),
         "old": make({"at": "timestamp with local time zone"}, [{"at": LONG_AGO}]),
         "forged": make({"Index": "bigint", "_metadata": "string"}, [{"Index": 5, "_metadata": ""}]),
-        # Read together with the others, its column would be taken for theirs by position.
+        # If read together with the others, its column would be matched to theirs by position.
         "unnamed": make({"_col0": "bigint"}, [{"_col0": 42}]),
     }
     bad = {"truncated": complete[:-9], "empty": b"", "text": b"{}\n"}
@@ -177,7 +177,7 @@ def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_form
     assert recounted(home) == []
 
 
-def test_text_that_is_not_utf8_keeps_its_bytes(lakehouse: Lakehouse) -> None:
+def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> None:
     """Spark's JSON would make both rows equal, so one would be dropped as a duplicate."""
     home = only(lakehouse, format="parquet", schema=SCHEMA)
     sql_rows = " union all ".join(
@@ -199,7 +199,7 @@ def test_text_that_is_not_utf8_keeps_its_bytes(lakehouse: Lakehouse) -> None:
             """select 3::bigint as "Index", 'phone'::blob as "Device" union all select 4, '\\xFF'"""
         )
         duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")
-        if name == "base64":  # a valid U+FFFD is kept, also beside a binary column
+        if name == "base64":  # a valid U+FFFD is kept, also next to a binary column
             sql = """select 5::bigint as "Index", 'caf\ufffd' as "Device", '\\xFF'::blob as b"""
             file = home.land("activity", "letter.parquet")
             duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")

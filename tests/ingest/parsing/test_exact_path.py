@@ -162,8 +162,12 @@ def test_string_column_keeps_exact_numbers(spark: SparkSession) -> None:
 
 def test_string_column_with_a_list_of_numbers(spark: SparkSession) -> None:
     """The first list is exact but spelled differently; the second loses digits."""
-    long, lost, short = "[ 0.5, 1234567890123456.5 ]", "[0.5, 12345678901234567.89]", "[ 0.5, 25 ]"
-    lines = [f'{{"id": {numbers}}}' for numbers in (long, lost, short)]
+    exact, inexact, unchanged = (
+        "[ 0.5, 1234567890123456.5 ]",
+        "[0.5, 12345678901234567.89]",
+        "[ 0.5, 25 ]",
+    )
+    lines = [f'{{"id": {numbers}}}' for numbers in (exact, inexact, unchanged)]
     results = read(spark, {"id": "string"}, *lines)
     assert [results[line] for line in lines] == [
         ({}, '{"id":[0.5,1234567890123456.5]}'),
@@ -196,7 +200,7 @@ def test_rounded_number_equal_to_another_field_is_rescued(spark: SparkSession) -
         assert "x" in values or name in ("at", "in")
 
 
-def test_exact_numbers_and_strings_beside_long_numbers(spark: SparkSession) -> None:
+def test_exact_values_in_a_line_with_long_numbers(spark: SparkSession) -> None:
     """A line with many digits takes the exact path with all its fields."""
     line = r'{"id":"9.10","x":0.5,"at":["1.0E5","[",2.50],"in":{"id":"é\n","x":"0.1"},"ts":%s}'
     line %= "1519984953.123456789"

@@ -101,10 +101,10 @@ def test_fast_and_plain_path_equal_the_exact_path(
     rows = parse_on_all_paths(spark, lines, schema, digits=digits).cache()
     is_equal = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
     is_valid = "exact._corrupt_record is null and exact._rescued_data is null"
-    wrong = rows.where(f"_is_same and not ({is_equal} and {is_valid})")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    wrong = rows.where("plain is not null and not plain <=> exact")
-    assert [row.value for row in wrong.select("value").collect()] == []
+    different = rows.where(f"_is_same and not ({is_equal} and {is_valid})")
+    assert [row.value for row in different.select("value").collect()] == []
+    different = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in different.select("value").collect()] == []
     rows.unpersist()
 
 
@@ -258,10 +258,10 @@ def test_fast_path_with_escapes(spark: SparkSession, first: list[str], shape: st
     lines = [escaped.format(text) for escaped in ESCAPED for text in STRINGS]
     rows = parse_on_all_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
     is_equal = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
-    wrong = rows.where(f"_is_same and not ({is_equal} and exact._corrupt_record is null)")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    wrong = rows.where("plain is not null and not plain <=> exact")
-    assert [row.value for row in wrong.select("value").collect()] == []
+    different = rows.where(f"_is_same and not ({is_equal} and exact._corrupt_record is null)")
+    assert [row.value for row in different.select("value").collect()] == []
+    different = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in different.select("value").collect()] == []
     rows_on_fast_path = rows.where("_is_same").collect()
     assert {shape.format(text) for text in STRINGS[:2]} <= {row.value for row in rows_on_fast_path}
     for row in rows_on_fast_path:

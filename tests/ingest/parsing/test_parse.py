@@ -161,7 +161,7 @@ def test_line_that_is_not_utf8_keeps_its_bytes(spark: SparkSession, raw: bytes) 
     assert row["_corrupt_record"].encode("latin-1") == raw
 
 
-def test_seconds_beside_a_string_with_the_same_start(spark: SparkSession) -> None:
+def test_epoch_seconds_and_string_with_the_same_digits(spark: SparkSession) -> None:
     (row,) = rows_of(spark, ['{"ts": 10115, "id": "10115 Berlin"}'], SCHEMA)
     assert (row.ts.timestamp(), row.id) == (10115, "10115 Berlin")
     assert row["_rescued_data"] is None

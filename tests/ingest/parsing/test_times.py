@@ -234,10 +234,10 @@ def test_nanoseconds_are_truncated_to_microseconds(spark: SparkSession) -> None:
 
 def test_nanoseconds_are_rescued_without_full_times(spark: SparkSession) -> None:
     """Rescued data shows whether `_full_times` would keep them."""
-    wrong = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
-    texts = {**{text: bool(nanos) for text, (_, nanos) in random_times(100).items()}}
-    texts |= dict.fromkeys(wrong, False) | {" 2026-05-01 10:00:00.1234567 ": True}
-    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in texts}
+    invalid = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
+    times_in_lines = {**{text: bool(nanos) for text, (_, nanos) in random_times(100).items()}}
+    times_in_lines |= dict.fromkeys(invalid, False) | {" 2026-05-01 10:00:00.1234567 ": True}
+    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in times_in_lines}
     results = read(spark, list(lines), "ts", SCHEMA)
     rescued_rows = spark.createDataFrame(
         [(json.dumps(rescued),) for _, rescued in results.values()], ["f"]
@@ -247,8 +247,8 @@ def test_nanoseconds_are_rescued_without_full_times(spark: SparkSession) -> None
         row[0] for row in rescued_rows.select(F.expr(needs_full_times_sql(SCHEMA))).collect()
     ]
     for (line, (_, rescued)), is_missing in zip(results.items(), is_missing_by_sql, strict=True):
-        expected = texts[lines[line]]
-        assert ("ts" in rescued) == (expected or lines[line] in wrong), line
+        expected = times_in_lines[lines[line]]
+        assert ("ts" in rescued) == (expected or lines[line] in invalid), line
         assert needs_full_times(json.dumps(rescued), SCHEMA) == is_missing == expected, line
         assert full_times_column([line], SCHEMA) == ({"_full_times": "string"} if expected else {})
         assert full_times_column([line], WITH_FULL_TIMES) == {}

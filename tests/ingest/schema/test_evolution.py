@@ -340,7 +340,7 @@ def test_evolution_reads_no_more_rows_than_a_task_can_send(
 
 
 def test_field_that_was_null_becomes_a_column_later(lakehouse: Lakehouse) -> None:
-    """In one process, beside a field whose name is invalid."""
+    """In one process, together with a field whose name is invalid."""
     schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
 
     def rows(text: str) -> DataFrame:

@@ -82,7 +82,7 @@ def test_add_version_never_overwrites(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
+    ("first", "changed"),
     [
         ({"x": "double"}, {"x": "long"}),
         ({"x": "long"}, {"x": "double"}),
@@ -92,12 +92,12 @@ def test_add_version_never_overwrites(tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("spark")  # Spark parses the types
 def test_declare_columns_rejects_another_type(
-    tmp_path: Path, first: Mapping[str, str], then: Mapping[str, str]
+    tmp_path: Path, first: Mapping[str, str], changed: Mapping[str, str]
 ) -> None:
     root = StoragePath(tmp_path)
     declare_columns(root, "a", first)
     with pytest.raises(ConfigError) as error:
-        declare_columns(root, "a", then)
+        declare_columns(root, "a", changed)
     assert "sources.a.schema.x" in str(error.value)
     assert first["x"] in str(error.value)
     assert len(read_versions(root)) == 1
