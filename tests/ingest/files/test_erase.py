@@ -23,8 +23,8 @@ def records(path: Path, text: str, **settings: Any) -> list[tuple[Any, str]]:
     source = a_source(**settings)
     path.write_bytes(text.encode(source.options.encoding, "surrogateescape"))
     columns = {"Index": "long"}
-    records = rows_with_text(path, source, columns)
-    return [(row and json.loads(row), line) for row, line in records]
+    rows = rows_with_text(path, source, columns)
+    return [(row and json.loads(row), line) for row, line in rows]
 
 
 def test_rows_with_text_of_csv(tmp_path: Path) -> None:
