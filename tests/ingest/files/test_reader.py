@@ -171,8 +171,9 @@ def test_text(lakehouse: Lakehouse) -> None:
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
     home = only(lakehouse, multi_line=True, schema=SCHEMA)
-    at_limit = b"[" * 5000 + b"]" * 5000
-    above_limit = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)  # one level above the limit for splitting
+    very_deep = b"[" * 5000 + b"]" * 5000
+    # One level beyond the limit for splitting.
+    beyond_limit = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}{"Index": 8}\n{"Index": ['
     strings = [
@@ -203,8 +204,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "bom_alone.json": codecs.BOM_UTF8,
             "two_boms.json": 2 * codecs.BOM_UTF8 + b'[{"Index": 1}]',
             "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
-            "deep.json": at_limit,
-            "deeper.json": above_limit,
+            "deep.json": very_deep,
+            "deeper.json": beyond_limit,
             **not_json,
         },
     )
@@ -227,8 +228,8 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "bom.json": [(11, None, None), (12, None, None)],
         "two_boms.json": [(1, None, None)],
         "blank_first.json": [(13, None, None), (14, None, None)],
-        "deep.json": [(None, None, at_limit.decode())],
-        "deeper.json": [(None, None, above_limit.decode())],
+        "deep.json": [(None, None, very_deep.decode())],
+        "deeper.json": [(None, None, beyond_limit.decode())],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
     assert {name: entry.rows for (name, _), entry in book(home).items()} == {

@@ -331,7 +331,7 @@ def test_collect_sample_is_limited_by_bytes(spark: SparkSession) -> None:
 def test_evolution_reads_no_more_rows_than_a_task_can_send(
     lakehouse: Lakehouse,
 ) -> None:
-    """10,000 rows of 15 KB exceeded the limit of a task's result, and all later runs failed."""
+    """10,000 rows of 15 KB made one task too large to send, and all later runs failed."""
     schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
     text = json.dumps({"new": 1, "long": "x" * 15_000})
     rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
