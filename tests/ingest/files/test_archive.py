@@ -19,7 +19,7 @@ from tests.support.home import Home
 
 def archive_due(home: Home, batch: int = 0) -> None:
     archive.archive_due_files(
-        home.config, home.source, home.discovery().ledger, batch, home.said.append
+        home.config, home.source, home.discovery().ledger, batch, home.messages.append
     )
 
 
@@ -29,7 +29,7 @@ def land_ingested(
     """Land a file and record it as ingested."""
     file = home.land(name, text, age)
     home.poll()
-    home.take_in(name, batch=batch)
+    home.ingest(name, batch=batch)
     return file
 
 
@@ -83,7 +83,7 @@ def test_archive_off(home: Home) -> None:
 def test_archive_after_the_clock_was_set_back(home: Home) -> None:
     home.land("a.json")
     home.poll()
-    home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # one hour in the future
+    home.ingest("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # one hour in the future
     archive_due(home)
     assert home.states() == {("a.json", 1): State.ARCHIVED}
 
@@ -93,7 +93,7 @@ def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
-    home.take_in("a.json", at=int((time.time() - age) * 1e6))
+    home.ingest("a.json", at=int((time.time() - age) * 1e6))
     archive_due(home)
     assert home.states() == {("a.json", 1): state}
     assert file.exists() == (state == State.INGESTED)
@@ -180,7 +180,7 @@ def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fail_write)
         with pytest.raises(RuntimeError):
-            archive.archive_due_files(home.config, home.source, ledger, 99, home.said.append)
+            archive.archive_due_files(home.config, home.source, ledger, 99, home.messages.append)
 
 
 @pytest.mark.parametrize("collisions", [0, 1, 2])
@@ -230,9 +230,9 @@ def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.Monkey
     message = (
         f"  activity: 1 file whose rows are in bronze {reason} (medallion files --state ingested)"
     )
-    assert home.said == [message]
+    assert home.messages == [message]
     archive_due(home)
-    assert home.said == [message]
+    assert home.messages == [message]
     (home.layout.archive("activity") / "sub").local.unlink()
     archive_due(home)
     entry = home.ledger()["sub/a.json", 1]

@@ -19,7 +19,7 @@ from medallion.spark import jvm
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
 
@@ -29,7 +29,7 @@ def test_java_that_ends_names_the_files(
     for name in ("b.json", "a.json", "c.json"):
         home.land(name)
     files = FileSource(
-        spark, home.config, home.source, Schema(home.config, home.source), home.said.append
+        spark, home.config, home.source, Schema(home.config, home.source), home.messages.append
     )
     files.poll()
     monkeypatch.setattr(jvm, "is_alive", lambda _: False)
@@ -39,7 +39,7 @@ def test_java_that_ends_names_the_files(
 
     with pytest.raises(Py4JError):
         files.sample_batch().read(end_java, "a test")
-    (message,) = home.said
+    (message,) = home.messages
     assert "Java ended while it read landing/activity/a.json and 2 more" in message
     assert set(home.states().values()) == {State.PENDING}
 
@@ -89,7 +89,7 @@ def test_stopped_spark_rejects_no_file(
 
     def read() -> None:
         schema = Schema(home.config, home.source)
-        files = FileSource(spark, home.config, home.source, schema, home.said.append)
+        files = FileSource(spark, home.config, home.source, schema, home.messages.append)
         files.poll()
         files.sample_batch().read(count_rows, "a test")
 
@@ -106,13 +106,13 @@ def test_stopped_spark_rejects_no_file(
 def test_stopped_batch_is_ingested_by_the_next_run(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     for name in NAMES:
         home.land("activity", name, row(int(name[0])))
     stops = pytest.raises(StreamError, match="no active SparkContext")
     with failing(monkeypatch, lambda _: False), stops:
         home.fill("bronze")
-    states = {key: entry.state for key, entry in book(home).items()}
+    states = {key: entry.state for key, entry in ledger_entries(home).items()}
     assert states == {(name, 1): State.PENDING for name in NAMES}
     assert not home.config.layout.rejected("activity").local.exists()
     home.fill("bronze")

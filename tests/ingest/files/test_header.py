@@ -14,13 +14,13 @@ from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import State
-from tests.support.home import Home, a_source
+from tests.support.home import Home, activity_source
 
 SILVER = {
     "at": "coalesce(to_timestamp(happened, 'dd.MM.yyyy'), `Order Date`)",
     "id": "cast(Order_Id as decimal(10, 2))",
 }
-SOURCE = replace(a_source(), format="csv", schema=None, hints={}, silver=SILVER)
+SOURCE = replace(activity_source(), format="csv", schema=None, hints={}, silver=SILVER)
 GOOD = {
     "known": "order_id,v\n1,x\n",
     "known by its backticks": "v,order date\nx,1\n",
@@ -145,7 +145,7 @@ def test_misread_file_stays_pending_until_a_change(home: Home) -> None:
     }
     assert "looks like data" in str(waiting["b.csv"].why)
     assert "1 semicolon in the header" in str(waiting["c.csv"].why)
-    assert [line for line in home.said if "b.csv: pending" in line] == home.said[:1]
+    assert [line for line in home.messages if "b.csv: pending" in line] == home.messages[:1]
     home.land("c.csv", "Order_Id,v\n5,2026\n6,2026\n")
     assert home.poll() == 1
     home.change(schema={"Order_Id": "long", "v": "string"}, options=ReaderOptions(header=False))
@@ -162,7 +162,7 @@ def test_unknown_schema_names_a_file(home: Home) -> None:
     assert reason_text() == "its schema is unknown until a file or message lands"
     home.land("a.csv", "Order_Id\n")
     home.poll()
-    home.take_in("a.csv")
+    home.ingest("a.csv")
     landed = home.path("a.csv")
     assert reason_text() == f"no file gave its schema; {landed} is ingested: no row has a field"
     home.land("b.tsv", "id\tat\n1\t2\n")

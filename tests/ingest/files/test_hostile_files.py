@@ -16,7 +16,7 @@ from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from tests.support.hostile_files import CATALOGUE, NOT_UTF8
-from tests.support.hostile_lines import Kind
+from tests.support.hostile_lines import HostileFile
 from tests.support.lakehouse import Lakehouse
 
 COLUMNS = ("Device", "Index", "x", "Recorded_At", "_rescued_data", "_corrupt_record")
@@ -32,7 +32,7 @@ class Ingested:
     rows: dict[str, Rows]
 
 
-def land(root: Path, case: Kind) -> None:
+def land(root: Path, case: HostileFile) -> None:
     path = root / case.path
     path.parent.mkdir(parents=True, exist_ok=True)
     if case.make:
@@ -47,7 +47,7 @@ def land(root: Path, case: Kind) -> None:
 def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
     """Run bronze once over the whole catalogue."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("hostile") / "lakehouse")
-    lakehouse.about("activity", "event", "device_counts", "action_counts")
+    lakehouse.keep_only("activity", "event", "device_counts", "action_counts")
     # Otherwise the unknown fields would be columns, and rescued data would be empty.
     sources = {
         name: replace(source, schema_evolution="rescue")
@@ -77,22 +77,22 @@ def state_of(entry: Entry | None) -> str | None:
 
 
 @pytest.mark.parametrize("case", CATALOGUE, ids=[case.name for case in CATALOGUE])
-def test_hostile_file(ingested: Ingested, case: Kind) -> None:
+def test_hostile_file(ingested: Ingested, case: HostileFile) -> None:
     entry, rows = ingested.entries.get(case.path), ingested.rows.get(case.path, [])
     assert state_of(entry) == case.state, entry
     assert len(rows) == case.rows
     assert sum(row["_corrupt_record"] is not None for row in rows) == case.corrupt
     assert sum(row["_rescued_data"] is not None for row in rows) == case.rescued
-    for column, values in case.sees.items():
+    for column, values in case.expected_values.items():
         assert Counter(row[column] for row in rows) == Counter(values), column
     if case.raw is not None:
         assert Counter(row["_corrupt_record"] for row in rows) == Counter(case.raw)
-    if case.kept is not None:
+    if case.rescued_data is not None:
         rescued = [row["_rescued_data"] for row in rows if row["_rescued_data"] is not None]
-        assert [pairs(text) for text in rescued] == [pairs(text) for text in case.kept]
+        assert [pairs(text) for text in rescued] == [pairs(text) for text in case.rescued_data]
     if entry is None:
         return
-    assert case.why in (entry.why or "")
+    assert case.reason in (entry.why or "")
     if case.state == State.INGESTED:
         counts = (entry.rows, entry.corrupt_rows, entry.rescued_rows)
         assert counts == (case.rows, case.corrupt, case.rescued)
@@ -102,7 +102,7 @@ def test_hostile_file(ingested: Ingested, case: Kind) -> None:
 @pytest.mark.parametrize(
     "case", [k for k in CATALOGUE if k.state == State.REJECTED], ids=lambda case: case.name
 )
-def test_rejected_file_is_moved_with_its_reason(ingested: Ingested, case: Kind) -> None:
+def test_rejected_file_is_moved_with_its_reason(ingested: Ingested, case: HostileFile) -> None:
     root, entry = ingested.lakehouse.root, ingested.entries[case.path]
     assert entry.moved_to
     assert entry.moved_to.startswith(f"rejected/{case.source}/")

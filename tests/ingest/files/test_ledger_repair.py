@@ -18,8 +18,8 @@ from medallion.runtime import maintenance
 from medallion.state.ledger import State
 from medallion.state.runs import Runs
 from medallion.storage import delta_log
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, counts, indexes, only
+from tests.support.home import set_age
+from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_activity
 from tests.support.lines import row
 
 RUNS = 6
@@ -34,13 +34,13 @@ def lakehouse_after_runs(
     One file has two versions. `copy` keeps the ledger of the first run.
     """
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("runs") / "lakehouse")
-    home = only(lakehouse, clean_source="off", allow_overwrites=True)
+    home = only_activity(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.parse("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
     layout = home.config.layout
     for number in range(1, RUNS + 1):
         name = "again.json" if number in (2, 3) else f"{number}.json"
-        aged(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
+        set_age(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
         home.fill("bronze")
         if number == 1:
             shutil.copytree(layout.table("ops.files"), home.root / "copy")
@@ -67,7 +67,7 @@ def assert_each_row_once(home: Lakehouse, last: int) -> None:
     home.fill("bronze")
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
-    assert {state for state, *_ in counts(home).values()} == {State.INGESTED, State.REPLACED}
+    assert {state for state, *_ in ledger_counts(home).values()} == {State.INGESTED, State.REPLACED}
     audit = run_audit(home.config, everything=True)
     # Silver is not run here; it would have kept the commits that it has not read.
     assert [finding for finding in audit.findings if "silver" not in finding] == []
@@ -86,7 +86,7 @@ def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
     assert SOURCE_TYPES[source.format].scan(home.config, source).has_work
-    assert len(counts(home)) == 1  # nothing is queued before the ledger is complete
+    assert len(ledger_counts(home)) == 1  # nothing is queued before the ledger is complete
     home.land("activity", "8.json", row(8))
     expected = indexes(home)
     for _ in range(2):

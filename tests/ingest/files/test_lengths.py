@@ -15,7 +15,7 @@ import pytest
 
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import too_long_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 LIMIT = 1000
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -32,7 +32,7 @@ TOO_LONG = "longer than 1000 bytes, the max_line_bytes of this source"
 def reason(file: Path, data: bytes, **settings: Any) -> str:
     """Return the rejection reason from the check that reads the complete file, or ""."""
     file.write_bytes(data)
-    source = a_source(max_line_bytes=LIMIT, **settings)
+    source = activity_source(max_line_bytes=LIMIT, **settings)
     is_decoded = decode.is_decoded(file, source)
     check = decode.unreadable_reason if is_decoded else too_long_reason
     return check(file, source) or ""
@@ -121,13 +121,13 @@ def test_too_long_documents(tmp_path: Path, codec: str, length: int) -> None:
 
 def test_too_long_shows_the_limit_as_configured(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(line(2**21 + 1))
-    actual = too_long_reason(tmp_path / "a.json", a_source(max_line_bytes=2**21))
+    actual = too_long_reason(tmp_path / "a.json", activity_source(max_line_bytes=2**21))
     assert (actual or "").startswith("line 1: longer than 2 MiB, the max_line_bytes")
 
 
 def test_too_long_missing_file(tmp_path: Path) -> None:
-    assert too_long_reason(tmp_path / "gone.json", a_source()) is None
-    assert too_long_reason(tmp_path / "gone.json.bz2", a_source()) is None
+    assert too_long_reason(tmp_path / "gone.json", activity_source()) is None
+    assert too_long_reason(tmp_path / "gone.json.bz2", activity_source()) is None
 
 
 @pytest.mark.parametrize("codec", [codec for codec in COMPRESS if codec])
@@ -146,7 +146,7 @@ def test_too_long_does_not_open_small_files(
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(line(200)))  # at most 16 MiB
     monkeypatch.setattr(content, "open_unpacked", None)
     for name in ("a.json", "b.json.gz"):
-        assert too_long_reason(tmp_path / name, a_source(max_line_bytes=2**24)) is None
+        assert too_long_reason(tmp_path / name, activity_source(max_line_bytes=2**24)) is None
 
 
 @pytest.mark.parametrize("codec", COMPRESS)
@@ -154,7 +154,7 @@ def test_too_long_in_few_compressed_bytes(tmp_path: Path, codec: str) -> None:
     """Bzip2 compresses a megabyte to 45 bytes. Found by the fuzzer, seed 84283."""
     file = tmp_path / f"a.json{codec}"
     file.write_bytes(COMPRESS[codec](line(2**20 + 1)))
-    actual = too_long_reason(file, a_source(max_line_bytes=2**20))
+    actual = too_long_reason(file, activity_source(max_line_bytes=2**20))
     assert (actual or "").startswith("line 1: longer than 1 MiB")
     file.write_bytes(COMPRESS[codec](line(2**20)))
-    assert too_long_reason(file, a_source(max_line_bytes=2**20)) is None
+    assert too_long_reason(file, activity_source(max_line_bytes=2**20)) is None

@@ -26,7 +26,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.state.ledger import Entry, ReasonCode, State
 from tests.support import PROJECT
-from tests.support.home import Home, aged, tree
+from tests.support.home import Home, set_age, tree
 
 
 def reasons(home: Home) -> dict[str, tuple[str, str | None]]:
@@ -43,7 +43,7 @@ def old(tmp_path: Path) -> Path:
     """Create a directory outside the root with one file, and `link`, a link to it."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.json").write_text('{"Index": 1}\n')
-    aged(tmp_path / "old" / "a.json", 3600)
+    set_age(tmp_path / "old" / "a.json", 3600)
     (tmp_path / "link").symlink_to("old")
     return tmp_path / "old"
 
@@ -76,11 +76,11 @@ def test_scan_ignores_names_silently(home: Home) -> None:
         home.land(name, age=90_000)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["b.json"]
-    assert home.said == []
+    assert home.messages == []
     (home.landing / "a.json.part").rename(home.landing / "a.json")
     assert home.poll() == 1
     assert home.names() == ["b.json", "a.json"]
-    home.take_in("a.json", "b.json")
+    home.ingest("a.json", "b.json")
     assert losses(home) == []
 
 
@@ -108,7 +108,7 @@ def test_scan_reports_links_once(home: Home, old: Path, name: str, to: str) -> N
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["sub/a.json"]
     assert reasons(home)[name] == (State.PENDING, ReasonCode.LINK)
-    (line,) = home.said
+    (line,) = home.messages
     assert home.path(name) in line
     assert link.is_symlink()
     assert [Path(e.path).name for e in home.discovery().backlog()] == ["a.json"]
@@ -133,9 +133,9 @@ def test_scan_ingests_a_file_that_replaces_a_link(home: Home, old: Path) -> None
         (home.landing / name).unlink()
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert home.states() == {("a.json", 1): State.PENDING, ("b.json", 1): State.VANISHED}
-    home.take_in("a.json")
+    home.ingest("a.json")
     assert losses(home) == []
 
 
@@ -156,7 +156,7 @@ def test_scan_reports_a_link_that_replaces_a_file(home: Home, old: Path) -> None
 def test_paths_stay_if_the_root_becomes_a_link(home: Home, tmp_path: Path, linked: str) -> None:
     home.land("sub/a.json")
     assert home.poll() == 1
-    home.take_in("sub/a.json")
+    home.ingest("sub/a.json")
     moved = tmp_path / "moved"
     path = {"root": home.layout.root, "landing": home.layout.root / "landing"}[linked]
     path.local.rename(moved)
@@ -212,8 +212,8 @@ def test_scan_lists_directories_named_like_files(home: Home) -> None:
     home.land("b.json", age=60)
     before = tree(home.landing)
     assert [home.poll(), home.poll()] == [2, 0]
-    assert home.handed() == [("a.json/part-0", 1), ("b.json", 1)]
-    assert home.said == []
+    assert home.queued() == [("a.json/part-0", 1), ("b.json", 1)]
+    assert home.messages == []
     assert tree(home.landing) == before
 
 
@@ -237,7 +237,7 @@ def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -
     unsupported = Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name))
     unsupported.write_text("{}\n")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     line.encode()  # a terminal can show it
     assert "\n" not in line
     (entry,) = (e for e in home.ledger().values() if e.why)
@@ -245,7 +245,7 @@ def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -
     unsupported.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]
-    home.take_in("good.json", "other.json")
+    home.ingest("good.json", "other.json")
     assert losses(home) == []
 
 
@@ -268,8 +268,8 @@ def test_walk_directory_deleted_during_the_walk(home: Home) -> None:
     assert list(entries) == []
 
 
-def test_scan_of_directories_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     for name in ("no-x/a.json", "no-x/deep/b.json", "good.json", "closed/c.json"):
         home.land(name)
     (home.landing / "no-x").chmod(0o644)
@@ -284,7 +284,7 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
         "closed": unreadable,
         "closed/c.json": (State.PENDING, None),
     }
-    assert len(home.said) == 3
+    assert len(home.messages) == 3
     for name in ("no-x", "closed"):
         (home.landing / name).chmod(0o755)
     assert [home.poll(), home.poll()] == [2, 0]
@@ -293,13 +293,13 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
     assert reasons(home)["no-x/deep/b.json"] == (State.PENDING, None)
 
 
-def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     file = home.land("a.json", age=9)
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
     assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.INACCESSIBLE)}
-    assert len(home.said) == 1
+    assert len(home.messages) == 1
     assert home.discovery().backlog() == []
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
@@ -308,17 +308,17 @@ def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
 
 def open_source(home: Home) -> FileSource:
     no_spark: Any = None
-    return FileSource(no_spark, home.config, home.source, no_spark, home.said.append)
+    return FileSource(no_spark, home.config, home.source, no_spark, home.messages.append)
 
 
 def test_scan_reports_a_broken_landing_link(home: Home, old: Path) -> None:
     home.landing.parent.mkdir(parents=True)
     home.landing.symlink_to(old)
     assert home.poll() == 1
-    home.take_in("a.json")
+    home.ingest("a.json")
     old.rename(old.with_name("away"))
     open_source(home).poll()
-    (line,) = home.said
+    (line,) = home.messages
     assert "landing/activity: pending: the folder does not exist" in line
     assert losses(home)[0].startswith("1 file not ingested yet")
     old.with_name("away").rename(old)
@@ -331,7 +331,7 @@ def test_scan_reports_a_link_to_itself(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(tmp_path / "loop"),))
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     assert line.endswith("cannot be listed: Too many levels of symbolic links")
 
 

@@ -43,7 +43,7 @@ def fail_os(home: Home, monkeypatch: pytest.MonkeyPatch) -> FailOs:
 def archive(home: Home, name: str = "a.json") -> Entry:
     home.change(clean_source="archive")
     cleaning.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     return home.ledger()[name, 1]
 
@@ -59,7 +59,7 @@ def reject(home: Home, name: str = "a.json") -> Entry:
 def landed(home: Home, text: str = "{}\n") -> Path:
     file = home.land("a.json", text, age=9)
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     return file
 
 
@@ -171,13 +171,13 @@ def test_move_of_a_file_replaced_before_the_move(
     file = landed(home)
     replacements = replace_after_lstat(home, monkeypatch)
     cleaning.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     assert replacements == [file]
     assert home.states() == {("a.json", 1): State.INGESTED}
     assert file.read_text() == "{}\n{}\n"
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
     assert file_names((home.layout.root / "archive").local) == []
     assert file_names(home.landing) == ["a.json"]
 
@@ -192,7 +192,7 @@ def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     assert file.read_text() == "{}\n{}\n"
     assert file_names((home.layout.root / "rejected").local) == []
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def test_move_back_beside_a_third_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def land_unmovable(home: Home, name: str = "a.json", why: str = "truncated") -> 
 
 def rescan(home: Home) -> Entry:
     """Scan as a nightly run without work does; return the newest ledger entry."""
-    SOURCE_TYPES["json"].scan(home.config, home.source).enqueue(-1, home.said.append)
+    SOURCE_TYPES["json"].scan(home.config, home.source).enqueue(-1, home.messages.append)
     return max(home.ledger().values(), key=lambda entry: entry.version)
 
 
@@ -117,7 +117,7 @@ def rescan(home: Home) -> Entry:
 def test_reject_moves_later_without_reading_again(home: Home, clean_source: str) -> None:
     home.change(clean_source=clean_source)
     file = land_unmovable(home, "sub/a.json")
-    home.said.clear()
+    home.messages.clear()
     entries = [rescan(home) for _ in range(3)]
     assert {entry.state for entry in entries} == {State.UNREADABLE}
     assert file.is_file()
@@ -130,7 +130,7 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     why = "truncated; it could not be moved at once: Not a directory"
     assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
     assert not file.exists()
-    assert [rescan(home), home.handed(), home.said] == [entry, [("sub/a.json", 1)], []]
+    assert [rescan(home), home.queued(), home.messages] == [entry, [("sub/a.json", 1)], []]
 
 
 @pytest.mark.parametrize("overwrites", [False, True])
@@ -142,7 +142,7 @@ def test_reject_of_a_file_replaced_meanwhile(home: Home, overwrites: bool) -> No
     home.land("a.json", "{}\n{}\n", age=4)
     assert rescan(home).state == State.PENDING
     assert file.read_text() == "{}\n{}\n"
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
     assert rejected_files(home) == {}
 
 
@@ -163,7 +163,7 @@ def test_reject_then_backfill_of_the_file(
     file = land_unmovable(home)
     discovery.request_backfill(home.layout, "activity", file)
     assert rescan(home).state == State.PENDING
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 @pytest.mark.parametrize("after", ["the ledger", "the move"])
@@ -189,7 +189,7 @@ def test_reject_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch, after: 
     assert (entry.state, entry.version, entry.why) == (State.REJECTED, 1, "truncated")
     assert (home.layout.root / str(entry.moved_to)).local.read_text() == "torn\n"
     assert rejected_files(home)["a.json.reason.txt"] == f"{entry.path}: truncated\n"
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
 
 
 def test_reject_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.ingest.schema import registry
 from medallion.state.ledger import State
-from tests.support.byte_files import SCHEMA, found, land, recounted
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
 from tests.support.typed_files import INDEX, MAKE
 
 ONE = {"Index": "bigint", "Device": "string"}
@@ -32,7 +32,7 @@ LONG_AGO = datetime(1500, 3, 1, tzinfo=UTC)
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
     make, schema = MAKE[file_format], {**SCHEMA, "at": "timestamp"}
-    home = only(lakehouse, format=file_format, schema=schema, schema_evolution="rescue")
+    home = only_activity(lakehouse, format=file_format, schema=schema, schema_evolution="rescue")
     complete = make(INDEX, ({"Index": i} for i in range(1000)))
     good = {
         "one": make(ONE, [{"Index": 1, "Device": "phone"}, {"Index": 2}]),
@@ -69,9 +69,11 @@ def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
     if file_format == "orc":
         expected["days"] = [(None, None, None)]
         expected["nanos"] = [(None, None, "2018-03-02 10:02:33.123457"), (None, None, None)]
-    rows = found(home, "Index", "Device", "at")
+    rows = rows_by_file(home, "Index", "Device", "at")
     assert rows == {f"{name}.{file_format}": values for name, values in expected.items()}
-    rescued = {name: found(home, "_rescued_data")[f"{name}.{file_format}"] for name in expected}
+    rescued = {
+        name: rows_by_file(home, "_rescued_data")[f"{name}.{file_format}"] for name in expected
+    }
     assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
         "nested": {"place": {"lat": 1.5}},
         "other": {"Index": "four"},
@@ -79,7 +81,7 @@ def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
         "unnamed": {"_col0": 42},
         **(_RESCUED_OF_ORC if file_format == "orc" else {}),
     }
-    entries = {name: entry for (name, _), entry in book(home).items()}
+    entries = {name: entry for (name, _), entry in ledger_entries(home).items()}
     assert {
         name.removesuffix(f".{file_format}"): entry.rows for name, entry in entries.items()
     } == {
@@ -93,7 +95,7 @@ def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
         **{f"{name}.{file_format}": State.REJECTED for name in bad},
     }
     assert all(entries[f"{name}.{file_format}"].why for name in bad)
-    assert recounted(home) == []
+    assert audit_findings(home) == []
 
 
 TYPES = {
@@ -138,7 +140,7 @@ FITTING = {**ROW, "price": Decimal("1.2500"), "tags": None, "n": 3.0, "place": {
 @pytest.mark.parametrize("file_format", MAKE)
 def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_format: str) -> None:
     """Decimals must not become doubles, nor a map a struct of its keys."""
-    home = only(lakehouse, format=file_format, schema=None, hints={})
+    home = only_activity(lakehouse, format=file_format, schema=None, hints={})
     land(home, {f"1.{file_format}": MAKE[file_format](TYPES, [ROW, {"n": 8}])})
     home.fill("bronze")
     later = [LATER, {**FITTING, "place": {"lat": 4.5, "lon": None}}]
@@ -156,7 +158,7 @@ def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_form
         "place": "struct<lat:double,lon:double>",
         "tax": "decimal(20,10)",
     }
-    rows = found(home, *TYPES, "tax", "_rescued_data")
+    rows = rows_by_file(home, *TYPES, "tax", "_rescued_data")
     at_text = "2018-03-02 10:02:33.123457"
     expected = {**ROW, "at": at_text, "place": {"lat": 1.5, "lon": None}, "tax": None}
     no_values = dict.fromkeys(expected)
@@ -174,12 +176,12 @@ def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_form
         "n": Decimal("2.5"),
     }
     assert fitting_row == (*{**fitting, "n": 3}.values(), None)
-    assert recounted(home) == []
+    assert audit_findings(home) == []
 
 
 def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> None:
     """Spark's JSON would make both rows equal, so one would be dropped as a duplicate."""
-    home = only(lakehouse, format="parquet", schema=SCHEMA)
+    home = only_activity(lakehouse, format="parquet", schema=SCHEMA)
     sql_rows = " union all ".join(
         f"select {n} as Index, cast(x'4b{byte}' as string) as Device"
         for n, byte in ((1, "e4"), (2, "f6"))
@@ -206,7 +208,7 @@ def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> Non
         home.spark.conf.set("spark.sql.parquet.binaryAsString", setting)
         home.fill("bronze")
         home.spark.conf.unset("spark.sql.parquet.binaryAsString")
-    rows = found(home, "Index", "Device", "_rescued_data")
+    rows = rows_by_file(home, "Index", "Device", "_rescued_data")
     values = {
         name: [(*columns, rescued and json.loads(rescued)) for *columns, rescued in file_rows]
         for name, file_rows in rows.items()
@@ -218,7 +220,7 @@ def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> Non
         "text.parquet": [(3, "phone", None), (4, None, {"Device": "\xff"})],
         "letter.parquet": [(5, "caf\ufffd", None)],
     }
-    assert "checksum" in (book(home)["summed.parquet", 1].why or "")
+    assert "checksum" in (ledger_entries(home)["summed.parquet", 1].why or "")
 
 
 SPARK_SCHEMAS: dict[str, tuple[str, str, str | None]] = {
@@ -290,7 +292,9 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
     """Spark reads INT96 in microseconds, so rows a nanosecond apart would be equal."""
     at, nested_at = (f"timestamp'2018-03-02 10:02:33.00000{micros}Z'" for micros in (1, 2))
     last = "timestamp'9999-12-31 23:59:59.999999Z'"  # beyond 64 bits of nanoseconds
-    home = only(lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue")
+    home = only_activity(
+        lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue"
+    )
     folder = home.root.parent / "written"
     rows_to_write = home.spark.sql(
         f"select 1L as Index, {at} as at, array({last}, null, {nested_at}) as days"
@@ -319,12 +323,12 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
     for name, sql in UNSUPPORTED_TYPES.items():
         duckdb.execute(f"copy ({sql}) to '{home.land('activity', name)}' (format parquet)")
     home.fill("bronze")
-    reasons = {name: entry.why for (name, _), entry in book(home).items() if entry.why}
-    assert found(home, "Index") == {name: [(1,), (2,)] for name in (unusual, "days.parquet")}
+    reasons = {name: entry.why for (name, _), entry in ledger_entries(home).items() if entry.why}
+    assert rows_by_file(home, "Index") == {name: [(1,), (2,)] for name in (unusual, "days.parquet")}
     assert reasons["at.parquet"].startswith("its column at has")
     assert {
         name: reason.partition(": write that")[0]
         for name, reason in reasons.items()
         if name in UNSUPPORTED_TYPES
     } == {name: f"cannot be read: Spark has no type for its {name}" for name in UNSUPPORTED_TYPES}
-    assert recounted(home) == []
+    assert audit_findings(home) == []

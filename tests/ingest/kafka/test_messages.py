@@ -13,7 +13,7 @@ from medallion.config.model import Kafka
 from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import PartitionProgress
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 MESSAGE_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -98,7 +98,7 @@ def progress(
     ],
 )
 def test_lost_topics(before: PartitionProgress, now: Partition | None, message: str | None) -> None:
-    source = a_source(name="clicks", format="kafka", stream=kafka("json"))
+    source = activity_source(name="clicks", format="kafka", stream=kafka("json"))
     partitions = {("a", 0): now} if now else {}
     lost = TopicState(source, {before.partition_key: before}, partitions).lost_topics()
     assert lost.keys() == ({"a"} if message else set())
@@ -109,7 +109,7 @@ def test_lost_topics(before: PartitionProgress, now: Partition | None, message: 
 
 
 def test_new_partitions_start_at_their_first_message() -> None:
-    source = a_source(name="clicks", format="kafka", stream=kafka("json", "a", "b"))
+    source = activity_source(name="clicks", format="kafka", stream=kafka("json", "a", "b"))
     known = {("a", 0): progress(5), ("c", 0): progress(9, topic="c")}  # c is no longer configured
     partitions = {
         ("a", 0): Partition("one", 0, 8),
