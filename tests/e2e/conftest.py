@@ -16,8 +16,8 @@ from tests.support.three_nights import FIRST
 @pytest.fixture(scope="session")
 def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("first") / "lakehouse")
-    lakehouse.about("activity", "device_totals")
-    lakehouse.fill_with("activity", FIRST)
+    lakehouse.keep_only("activity", "device_totals")
+    lakehouse.run_each("activity", FIRST)
     return lakehouse
 
 

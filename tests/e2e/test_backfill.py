@@ -21,7 +21,7 @@ def test_a_backfill_with_nothing_running(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a request that was cut off, which this run sees to as well."""
-    lakehouse.about("event", "action_counts")
+    lakehouse.keep_only("event", "action_counts")
     monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
     layout = lakehouse.config.layout
     cut_off, folder = lakehouse.root / "cut off", lakehouse.root / "elsewhere"

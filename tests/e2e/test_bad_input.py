@@ -99,9 +99,9 @@ class First:
 @pytest.fixture(scope="module")
 def first(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> First:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("bad input") / "lakehouse")
-    lakehouse.about("activity", "event", *GOLD)
+    lakehouse.keep_only("activity", "event", *GOLD)
     lakehouse.config.layout.landing("activity").local.mkdir(parents=True)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     layout = lakehouse.config.layout
     found = {name: layout.table(name) for name in query_names(lakehouse.config)}
     found |= {f"quarantine.{n}": layout.table(f"quarantine.{n}") for n in ("activity", "event")}
@@ -122,7 +122,7 @@ def lakehouse(first: First) -> Lakehouse:
         lakehouse.land("activity", f"{name}.json", *own)
     for name, (lines, _, _) in EVENTS.items():
         lakehouse.land("event", f"{name}.json", *lines)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     return lakehouse
 

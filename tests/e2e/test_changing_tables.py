@@ -16,7 +16,7 @@ from medallion.runtime.refresh import refresh_table
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
-from tests.support.strikes import striking
+from tests.support.strikes import failing_checkpoint_writes
 
 SCHEMA = {"id": "long", "city": "string", "tags": "array<string>", "at": "timestamp"}
 CUSTOMERS: dict[str, Any] = {
@@ -126,7 +126,7 @@ def test_tables_follow_updates_and_deletes(shop: Lakehouse, tmp_path: Path) -> N
     shop.configure(tmp_path, SHOP)
     for number, lines in enumerate(NIGHTS):
         shop.land("customers", f"{number}.json", *lines)
-        assert shop.night().errors == []
+        assert shop.run_without_gates().errors == []
         has(shop, AFTER[number])
     refresh_table(shop.pipeline(), "silver.customers")
     has(shop, AFTER[-1])
@@ -142,7 +142,7 @@ def test_gold_follows_histories(shop: Lakehouse, tmp_path: Path) -> None:
     shop.configure(tmp_path, HISTORY)
     for number, lines in enumerate(NIGHTS):
         shop.land("customers", f"{number}.json", *lines)
-        assert shop.night().errors == []
+        assert shop.run_without_gates().errors == []
     ever = [("Bonn", 3), ("Jena", 1), ("Ulm", 1)]
     has(shop, {"gold.now": [("Bonn", 1), ("Jena", 1)], "gold.ever": ever})
 
@@ -191,7 +191,7 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -
     shop.configure(tmp_path, REVENUE)
     shop.land("customers", "0.json", change(1, "Bonn", 10), change(2, "Ulm", 10))
     shop.land("orders", "0.json", order(1, 1, 10, 1), order(2, 1, 5, 1), order(3, 2, 20, 1))
-    assert shop.night().errors == []
+    assert shop.run_without_gates().errors == []
     has(shop, {"gold.by_city": [(FIRST, "Bonn", 10 + 5), (FIRST, "Ulm", 20)]})
     has(shop, {"gold.best": [("Bonn", 15, 2), ("Ulm", 20, 1)]})
     assert planner.plan_run(shop.config, Runs(shop.config.layout)).is_idle
@@ -199,13 +199,13 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -
     # Its batch is written, but does not end: then it must not be written a second time.
     shop.land("customers", "1.json", change(2, "Bonn", 11))
     shop.land("orders", "1.json", order(4, 1, 100, 1), order(5, 2, 7, 2))
-    with striking(spark) as strikes:
+    with failing_checkpoint_writes(spark) as strikes:
         strikes.ask(r"create .*/gold\.by_city/.*commits/1")
-        assert "injected" in str(shop.night().errors)
+        assert "injected" in str(shop.run_without_gates().errors)
         assert strikes.has_struck
     by_city = shop.config.layout.table("gold.by_city")
     version = delta_tables.table_version(by_city)
-    assert shop.night().errors == []
+    assert shop.run_without_gates().errors == []
     assert delta_tables.table_version(by_city) == version
     after: dict[str, list[tuple[Any, ...]]] = {
         "gold.by_city": [(FIRST, "Bonn", 10 + 5 + 100 + 20), (SECOND, "Bonn", 7)],
@@ -234,5 +234,5 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -
     erase_rows(shop.pipeline(), erasure)
     has_none = [("Bonn", 7, 1)]
     assert shop.rows("gold.best") == has_none
-    assert shop.night().errors == []
+    assert shop.run_without_gates().errors == []
     has(shop, {"gold.best": has_none})

@@ -8,7 +8,7 @@ from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
-from tests.support.strikes import striking
+from tests.support.strikes import failing_checkpoint_writes
 
 BRONZE, SILVER, GOLD = "bronze.event", "silver.event", "gold.action_counts"
 FEW = (f"rename .*{BRONZE}/commits/", f"rename .*{GOLD}/state/", f"list .*{GOLD}/offsets")
@@ -24,9 +24,9 @@ MANY = (
 def test_a_write_of_a_checkpoint_that_fails_once(
     lakehouse: Lakehouse, strikes: tuple[str, ...]
 ) -> None:
-    lakehouse.about("event", "action_counts")
+    lakehouse.keep_only("event", "action_counts")
     lakehouse.land("event", "0.json", event("10:00:00"))
-    with striking(lakehouse.spark) as ask:
+    with failing_checkpoint_writes(lakehouse.spark) as ask:
         lakehouse.fill()
         for number, strike in enumerate(strikes, 1):
             lakehouse.land("event", f"{number}.json", event(f"10:00:{number:02}"))

@@ -42,7 +42,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
         shutil.rmtree(layout.checkpoint(name))
     lakehouse.land("activity", "1.json", *SECOND)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert [error for error in report.errors if "medallion refresh silver.activity" in error]
     assert {name: lakehouse.rows(name) for name in before} == before
     assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     shutil.rmtree(layout.table("ops.files"))
     (lakehouse.root / "copy").rename(layout.table("ops.files"))
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     balance = report.balances["activity"]
     assert balance.landed_lines == balance.bronze_rows == 17
@@ -83,15 +83,15 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
         lakehouse.fill("bronze")
     assert not layout.table("bronze.activity").local.exists()
-    assert not lakehouse.night().is_counted
+    assert not lakehouse.run_without_gates().is_counted
     (lakehouse.root / "older").rename(layout.table("bronze.activity"))
     lakehouse.land("activity", "3.json", recording("13:30:02"))
     told = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"
-    assert [each for each in lakehouse.night().errors if re.search(told, each)]
+    assert [each for each in lakehouse.run_without_gates().errors if re.search(told, each)]
     assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST)
     shutil.rmtree(layout.table("bronze.activity"))
     (lakehouse.root / "away").rename(layout.table("bronze.activity"))
-    balance = lakehouse.night().balances["activity"]
+    balance = lakehouse.run_without_gates().balances["activity"]
     assert balance.is_balanced
     assert balance.landed_lines == 18
 
@@ -120,7 +120,7 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
         plan = layout.checkpoint(name) / "offsets" / str(last_planned(layout.checkpoint(name)))
         plan.local.write_text("v1\n{")
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.errors == []
     assert report.balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
@@ -132,10 +132,10 @@ def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
         shutil.copytree(lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root), folder)
     lakehouse.land("activity", "3.json", recording("13:30:02"))
     told = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
-    errors = lakehouse.night().errors
+    errors = lakehouse.run_without_gates().errors
     assert [bool(re.search(told, error)) for error in errors] == [True, True]
     refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
-    assert lakehouse.night().is_good
+    assert lakehouse.run_without_gates().is_good
     assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 9)]
 
 
@@ -202,5 +202,5 @@ def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse)
     handed = lakehouse.config.layout.intake("activity")
     (handed / f"_delta_log/{delta_tables.table_version(handed):020}.json").local.unlink()
     lakehouse.land("activity", "2.json", *THIRD)
-    assert lakehouse.night().balances["activity"] == BY_HAND
+    assert lakehouse.run_without_gates().balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES

@@ -98,7 +98,7 @@ def has_to_run(lakehouse: Lakehouse) -> bool:
 def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     configure(lakehouse)
     every = lakehouse.config
-    lakehouse.about("activity", "event", "sessions", "after_opens")
+    lakehouse.keep_only("activity", "event", "sessions", "after_opens")
     night(lakehouse, 0)
     lakehouse.config = every  # the others take two nights in one batch
     b, c, d, e = (

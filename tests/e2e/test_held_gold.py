@@ -27,7 +27,7 @@ GOLD = "device_totals"
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
-    lakehouse.about("activity", GOLD)
+    lakehouse.keep_only("activity", GOLD)
     return lakehouse
 
 
@@ -157,7 +157,7 @@ def test_a_gate_blocks_only_tables_that_it_feeds(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("activity", "event", GOLD, "action_counts")
+    lakehouse.keep_only("activity", "event", GOLD, "action_counts")
     conf = lakehouse.copy_of_conf(tmp_path)
     for suite in (conf / SUITES).rglob("*.json"):
         suite.unlink()
@@ -191,7 +191,7 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
     spark: SparkSession, tmp_path: Path, given_up: str
 ) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("activity", "event", GOLD)
+    lakehouse.keep_only("activity", "event", GOLD)
     suites = lakehouse.copy_of_conf(tmp_path) / SUITES
     for other in ("bronze/activity", f"gold/{GOLD}"):
         (suites / f"{other}.json").unlink()
@@ -202,7 +202,7 @@ def test_what_nobody_can_judge_any_more_holds_nothing_back(
     lakehouse.land("activity", "1.json", recording(0, 0.1))
     assert held_by(lakehouse.nightly()) == [("bronze.event", "timed", 1)]
     if given_up == "source":
-        lakehouse.about("activity", GOLD)
+        lakehouse.keep_only("activity", GOLD)
     else:
         file.unlink()
     said: list[str] = []

@@ -16,7 +16,7 @@ from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 
 SOURCE: dict[str, Any] = {
     "schema": {"order_id": "string", "ts": "timestamp", "status": "string"},
@@ -144,7 +144,7 @@ def test_interrupted_batches_are_exact(
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6
-    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config, everything=True)
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
@@ -155,7 +155,7 @@ def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_pa
     configure(lakehouse, tmp_path, late="quarantine")
     lakehouse.land("orders", "2.json", *SECOND)
     lakehouse.fill("bronze")
-    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")  # which counts the rows of the unrecorded batch again
     balance = run_audit(lakehouse.config).balances["orders"]
     assert (balance.silver_rows, balance.quarantined_rows) == (5, 3)

@@ -48,7 +48,7 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "_HOUR", 0.0)  # what compaction replaces now may go at once
-    lakehouse.about("event", "action_counts")
+    lakehouse.keep_only("event", "action_counts")
     policy = replace(
         lakehouse.config.maintain, retention=Duration.parse("10 minutes"), compact_from=2
     )

@@ -47,7 +47,7 @@ def nights(
         if number == 1:
             lakehouse.fill("bronze", "silver")  # gold takes two nights in one batch
         else:
-            night = lakehouse.nightly() if number == 2 else lakehouse.night()
+            night = lakehouse.nightly() if number == 2 else lakehouse.run_without_gates()
             assert night.is_good, night
     return Nights(lakehouse, landed, 3 * request.param)
 

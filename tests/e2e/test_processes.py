@@ -130,7 +130,7 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     rejected, and its output goes nowhere.
     """
     root, conf = lakehouse.root, tmp_path / "conf"
-    cli.about(conf, "event", "action_counts", small=number == signal.SIGTERM)
+    cli.keep_only(conf, "event", "action_counts", small=number == signal.SIGTERM)
     # The same settings, by which the last night knows that there is nothing to do.
     lakehouse.config = load({"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(root)}, PROJECT)
 

@@ -21,14 +21,14 @@ from medallion.runtime import refresh
 from medallion.runtime.recorder import record_flows
 from medallion.spark.watch import Watch
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event, recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
-    lakehouse.about("activity", "device_totals")
+    lakehouse.keep_only("activity", "device_totals")
     return lakehouse
 
 
@@ -44,7 +44,9 @@ def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Queries whose process is killed after they end, before their figures are on record."""
     for layer in layers:
-        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), layer))
+        Watch(print).await_all(
+            flow.started_run for flow in start_flows(lakehouse.pipeline(), layer)
+        )
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -67,13 +69,13 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     first.local.write_bytes(plan)
 
     killed = lakehouse.pipeline()
-    started = start(killed, "silver")
+    started = start_flows(killed, "silver")
     Watch(print).await_all(flow.started_run for flow in started)
     for flow in started:
         flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     assert report.balances["activity"] == BY_HAND
     found = run_audit(lakehouse.config)
@@ -106,7 +108,7 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("activity", "event")
+    lakehouse.keep_only("activity", "event")
     lakehouse.land("activity", "once.json", recording("10:00:00"), recording("10:00:01"))
     lakehouse.land("event", "whole.json", event("10:02:33", None))
     lakehouse.land("event", "with loss.json", event("10:02:34"), event("10:02:35"))
@@ -147,7 +149,7 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     run_without_record(lakehouse, "bronze", "silver")
     lost = "recorded_at = '2015-02-23T10:00:01Z'"
     DeltaTable(table_of(lakehouse, "silver.activity")).delete(lost)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     told = "silver.activity lacks 1 keys that batch 0 read from bronze"
     assert [error for error in report.errors if error.startswith(told)]
     assert report.balances["event"].is_balanced
@@ -179,7 +181,7 @@ def test_what_the_engine_counted_twice_is_counted_again(
     assert waiting.is_balanced
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
-    (flow,) = start(pipeline, "silver")
+    (flow,) = start_flows(pipeline, "silver")
     Watch(print).await_all([flow.started_run])
     for number, batch in flow.started_run.batches.items():
         read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}

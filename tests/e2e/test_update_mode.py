@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.inspect.audit import run_audit
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event, recording
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
@@ -72,7 +72,7 @@ def has_all_by_hand(lakehouse: Lakehouse) -> None:
 def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
     """Beside each table of gold, and one that has no groups, the same in update mode."""
     tables = dict(lakehouse.config.gold)
-    tables["all_rows"] = otherwise(replace(tables["device_totals"], name="all_rows"), group_by=())
+    tables["all_rows"] = redefined(replace(tables["device_totals"], name="all_rows"), group_by=())
     for name, table in list(tables.items()):
         twin = f"{name}_updated"
         tables[twin] = replace(table, name=twin, output_mode="update")

@@ -42,7 +42,7 @@ def test_failed_recording_beside_a_stream_is_a_finding(
     """The last batch is unrecorded: for the moment, or because recording failed."""
     monkeypatch.setattr(module, "PATIENCE", 0.1)
     config = replace(load({}, PROJECT), layout=home.layout)
-    checkpoints.done(config.layout, "bronze.activity", 0, version=1)
+    checkpoints.write_completed(config.layout, "bronze.activity", 0, version=1)
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
     with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
@@ -61,7 +61,7 @@ def test_interrupted_silver_is_reported_beside_bronze(
 ) -> None:
     """Bronze's process does not record silver's batches, so the audit does not wait."""
     config = replace(load({}, PROJECT), layout=home.layout)
-    checkpoints.done(config.layout, "silver.activity", 0, version=1)
+    checkpoints.write_completed(config.layout, "silver.activity", 0, version=1)
     rows(config, "silver.activity", 4, n="long")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     messages: list[str] = []
@@ -70,7 +70,7 @@ def test_interrupted_silver_is_reported_beside_bronze(
     expected = "silver.activity: a run was interrupted before its last batches were recorded"
     assert found.findings[0].startswith(expected)
     assert (found.is_balanced, found.unchecked, messages) == (False, (), [])
-    checkpoints.done(config.layout, "bronze.event", 0, version=1)
+    checkpoints.write_completed(config.layout, "bronze.event", 0, version=1)
     with locks.lock_layers(config.layout, ["bronze"], "run bronze"):
         found = run_audit(config, report=messages.append)
     assert found.findings[0].startswith(expected)
@@ -148,7 +148,7 @@ def balanced(home: Home) -> Config:
         )
     for layer in ("silver", "quarantine"):
         rows(config, f"{layer}.activity", 1, n="long")
-    checkpoints.done(config.layout, "silver.activity", 0, version=2)
+    checkpoints.write_completed(config.layout, "silver.activity", 0, version=2)
     runs.record(config, "silver.activity", last_batch=0)
     assert run_audit(config).is_balanced
     return config
@@ -224,8 +224,8 @@ def test_deletion_vectors_and_missing_stats_are_counted(is_marked: bool, home: H
         "ops/files",
     ],
 )
-def test_missing_permission_hides_no_other_finding(place: str, nobodys: Home) -> None:
-    config = balanced(nobodys)
+def test_missing_permission_hides_no_other_finding(place: str, unprivileged_home: Home) -> None:
+    config = balanced(unprivileged_home)
     (config.layout.root / place).local.chmod(0)
     found = run_audit(config)
     (expected,) = found.findings
@@ -270,7 +270,7 @@ def test_a_changed_file_format_is_a_finding(other: dict[str, Any], known: bool, 
     record_format(home.config, home.source)
     home.change(**other)
     refuse_format_change(home.config, home.source)  # nothing was ingested so far
-    home.take_in("a.json")
+    home.ingest("a.json")
     rows(home.config, "bronze.activity", 10, **FILE_ORIGIN_COLUMNS)
     found = run_audit(home.config).findings
     expected = "bronze.activity has files that were ingested as json, not as"

@@ -73,7 +73,7 @@ def test_tables_and_records_make_the_balance(config: Config) -> None:
     append(config, "silver.activity", 4)
     append(config, "quarantine.activity", 1, 2)
     record(config, "bronze.activity", rows_in=13)
-    checkpoints.done(config.layout, "silver.activity", 0, version=3)
+    checkpoints.write_completed(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
     rejected = Entry("activity", "a.png", 1, 5, 0, 0, State.REJECTED, reason_code="unreadable")
     Ledger(config.layout, "activity").write([rejected])
@@ -97,7 +97,7 @@ def test_a_batch_without_a_record_is_unrecorded(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
     for query in queries:
-        checkpoints.done(config.layout, query, 7, version=1)
+        checkpoints.write_completed(config.layout, query, 7, version=1)
     assert take_snapshot(config, Runs(config.layout)).unrecorded == dict.fromkeys(
         queries, "activity"
     )
@@ -106,6 +106,6 @@ def test_a_batch_without_a_record_is_unrecorded(config: Config) -> None:
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {"silver.activity": "activity"}
     record(config, "silver.activity", last_batch=8)  # of a checkpoint that was put back
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
-    checkpoints.planned(config.layout, "bronze.activity", 8, version=2)
+    checkpoints.write_plan(config.layout, "bronze.activity", 8, version=2)
     (config.layout.checkpoint("bronze.activity") / "metadata").local.write_text("")
     assert take_snapshot(config, Runs(config.layout)).unrecorded == {"bronze.activity": "activity"}

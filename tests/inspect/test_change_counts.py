@@ -20,7 +20,7 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
 from medallion.storage.paths import Layout
 from tests.support import PROJECT
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ CHANGES = (
 
 def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
     cdc = replace(CDC, **changes)
-    source: SourceConfig = a_source(cdc=cdc, keys=("id",), event_time="")
+    source: SourceConfig = activity_source(cdc=cdc, keys=("id",), event_time="")
     config = replace(load({}, PROJECT), layout=Layout(tmp_path), sources={source.name: source})
     names = ("id", "_sequence", "_ingested_at", "_is_delete", "_source_file")
     columns: dict[str, list[Any]] = {name: [] for name in names}

@@ -86,13 +86,13 @@ def test_a_missing_folder_is_a_failure_of_each_run(home: Home, tmp_path: Path) -
     assert not ledger_files.find_attention(home.config).has_failures
 
 
-def test_a_folder_that_cannot_be_listed_is_a_failure(nobodys: Home) -> None:
-    nobodys.land("sub/a.json")
-    (nobodys.landing / "sub").chmod(0)
-    nobodys.poll()
-    found = ledger_files.find_attention(nobodys.config)
+def test_a_folder_that_cannot_be_listed_is_a_failure(unprivileged_home: Home) -> None:
+    unprivileged_home.land("sub/a.json")
+    (unprivileged_home.landing / "sub").chmod(0)
+    unprivileged_home.poll()
+    found = ledger_files.find_attention(unprivileged_home.config)
     assert (names(found.folders), found.has_failures) == (["sub"], True)
-    (nobodys.landing / "sub").chmod(0o755)
+    (unprivileged_home.landing / "sub").chmod(0o755)
 
 
 def test_reported_files_are_a_warning(home: Home) -> None:
@@ -144,7 +144,7 @@ def archived_file(home: Home, name: str = "a.json") -> Path:
     """A file of three bytes that was ingested and archived; where it is now."""
     home.land(name, "{}\n", age=60)
     home.poll()
-    home.take_in(name)
+    home.ingest(name)
     archive.archive_due_files(
         home.config, home.source, home.discovery().ledger, 0, home.said.append
     )
@@ -181,7 +181,7 @@ def test_a_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
     """It stays where the writer has it, and its rows of then are in bronze."""
     file = home.land("a.json", "{}\n", age=60)
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     append(file)
     archive.archive_due_files(
         home.config, home.source, home.discovery().ledger, 0, home.said.append

@@ -145,8 +145,10 @@ def test_rows_that_wait_for_a_query_that_never_ran(config: Config) -> None:
 def test_rows_that_wait_for_a_query_that_did(config: Config, read: int, waiting: int) -> None:
     add_rows(config, "bronze.activity", 3)  # version 1, after the table itself
     add_rows(config, "bronze.activity", 4)
-    checkpoints.done(config.layout, "silver.activity", 8, version=1)
-    checkpoints.done(config.layout, "silver.activity", 9, read, watermark=1_519_984_953_000)
+    checkpoints.write_completed(config.layout, "silver.activity", 8, version=1)
+    checkpoints.write_completed(
+        config.layout, "silver.activity", 9, read, watermark=1_519_984_953_000
+    )
     found = of(config, "silver.activity")
     assert (found.last_batch, found.waiting_rows) == (9, waiting)
     assert found.watermark == "2018-03-02T10:02:33Z"
@@ -174,7 +176,7 @@ def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:
     assert str(broken.error).startswith(f"backlog unknown: {expected}")
     assert found["silver.event"].waiting_rows == 4
     offsets = config.layout.checkpoint("silver.event") / "offsets"
-    checkpoints.done(config.layout, "silver.event", 0, version=1)
+    checkpoints.write_completed(config.layout, "silver.event", 0, version=1)
     (offsets / "0").local.write_text("")
     assert not of(config, "silver.event").is_known
 
@@ -190,13 +192,13 @@ def test_a_damaged_table_is_reported_by_its_queries(config: Config) -> None:
     ],
 )
 def test_missing_permission_is_reported_by_its_queries(
-    place: str, unknown: list[str], nobodys: Home
+    place: str, unknown: list[str], unprivileged_home: Home
 ) -> None:
-    config = replace(load({}, PROJECT), layout=nobodys.layout)
+    config = replace(load({}, PROJECT), layout=unprivileged_home.layout)
     for table in ("silver.activity", "silver.event", "gold.device_totals"):
         add_rows(config, table, 3)
     record(config, "silver.event")
-    checkpoints.done(config.layout, "silver.event", 0, version=1)
+    checkpoints.write_completed(config.layout, "silver.event", 0, version=1)
     with locks.lock_layers(config.layout, ["silver"], "run silver"):
         pass
     (config.layout.root / place).local.chmod(0)
@@ -314,7 +316,7 @@ def test_status_writes_nothing(home: Home, config: Config) -> None:
     home.land("b.json")
     add_rows(config, "bronze.activity", 3)
     record(config, "bronze.activity", rows_in=3)
-    checkpoints.done(config.layout, "silver.activity", 0, version=1, watermark=1000)
+    checkpoints.write_completed(config.layout, "silver.activity", 0, version=1, watermark=1000)
     before = tree(home.layout.root.local)
     status_text(query_statuses(config))
     assert tree(home.layout.root.local) == before

@@ -22,7 +22,7 @@ from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.storage.paths import Layout
 from tests.support import lines
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -337,7 +337,7 @@ def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
 
 def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> None:
     """An edited entry before its refresh, and SQL over a column that silver lost."""
-    totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
+    totals = redefined(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
     sql = Statement(Path("lacking.sql"), "select lacking from silver_event")
     lacking = GoldTable("lacking", ("silver.event",), sql, "append")
     for path in (with_gold.layout.table, with_gold.layout.checkpoint):

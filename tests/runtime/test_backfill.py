@@ -20,7 +20,7 @@ from medallion.runtime.backfill import BackfillResult, run_backfill
 from medallion.state.ledger import State
 from medallion.storage import locks
 from medallion.storage.text import Reporter
-from tests.support.home import Home, aged
+from tests.support.home import Home, set_age
 
 _PATIENCE = 60.0
 
@@ -35,15 +35,13 @@ def land(folder: Path, name: str, text: str = "{}\n", age: float = 3600) -> Path
     file = folder / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
-    return aged(file, age)
+    return set_age(file, age)
 
 
 def take_in(home: Home) -> None:
     """What a stream does between two looks, but for the reading."""
     home.poll()
-    home.take_in(
-        *[e.path for e in home.ledger().values() if e.state == State.PENDING and not e.why]
-    )
+    home.ingest(*[e.path for e in home.ledger().values() if e.state == State.PENDING and not e.why])
 
 
 def beside(
@@ -82,7 +80,7 @@ def test_backfill_reports_a_growing_file(
         backfill_text(found)
     )
     assert [entry["path"] for entry in backfill_json(found)["waiting"]] == [str(young)]
-    aged(young, 301)
+    set_age(young, 301)
     assert home.poll() == 1
     assert home.names() == [str(file), str(young)]
 
@@ -179,7 +177,7 @@ def test_backfill_of_landing_by_a_link(
 ) -> None:
     home.land("a.json")
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     (tmp_path / "link").symlink_to(home.layout.root)
     found = beside(home, monkeypatch, tmp_path / "link" / "landing" / "activity", home.poll)
     assert (found.files, found.new_files, found.is_good) == (1, 0, True)

@@ -255,11 +255,11 @@ def test_all_that_is_wrong_is_refused_at_once(
     assert set(refused.value.messages) <= set(project.check().errors)
 
 
-def test_root_without_write_permission_is_refused(nobodys: Home) -> None:
-    (nobodys.layout.root / "silver").local.mkdir(parents=True)
-    config = replace(load({}, PROJECT), layout=nobodys.layout)
+def test_root_without_write_permission_is_refused(unprivileged_home: Home) -> None:
+    (unprivileged_home.layout.root / "silver").local.mkdir(parents=True)
+    config = replace(load({}, PROJECT), layout=unprivileged_home.layout)
     refuse_invalid_project(config)
-    (nobodys.layout.root / "silver").local.chmod(0o555)
+    (unprivileged_home.layout.root / "silver").local.chmod(0o555)
     with pytest.raises(InvalidProjectError, match=r"silver: this user may not write here"):
         refuse_invalid_project(config)
 

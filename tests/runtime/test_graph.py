@@ -26,13 +26,13 @@ from medallion.spark.errors import StreamError
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event, recording
 from tests.support.runs import record
 
 
 def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
-    lakehouse.about("event", "action_counts")
+    lakehouse.keep_only("event", "action_counts")
     right = lakehouse.config
     source, counts = right.sources["event"], right.gold["action_counts"]
     lakehouse.fill("bronze")
@@ -44,20 +44,20 @@ def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
             lakehouse.fill("silver")
     lakehouse.config = right
     lakehouse.fill("silver")
-    table = otherwise(counts, measure={"n": "sum(acton)"})
+    table = redefined(counts, measure={"n": "sum(acton)"})
     lakehouse.config = replace(right, gold={"action_counts": table})
     expected = r"gold\.action_counts\.measure\.n in .*: there is no column acton; .* mean action\?"
     with pytest.raises(ConfigError, match=expected):
         lakehouse.fill("gold")
     for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
-        table = otherwise(replace(counts, output_mode="update"), measure={"n": measure})
+        table = redefined(replace(counts, output_mode="update"), measure={"n": measure})
         lakehouse.config = replace(right, gold={"action_counts": table})
         with pytest.raises(
             ConfigError, match=r"yaml: gold\.action_counts has a window function \(OVER\)"
         ):
             lakehouse.fill("gold")
     # What is SQL, and no stream can do: the table has been made by then.
-    table = otherwise(counts, measure={"devices": "count(distinct device)"})
+    table = redefined(counts, measure={"devices": "count(distinct device)"})
     lakehouse.config = replace(right, gold={"action_counts": table})
     with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
         lakehouse.fill("gold")
@@ -90,7 +90,7 @@ def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
 
 def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
     """A table in each output mode, with a column `n`."""
-    complete = otherwise(counts, measure={"events": "count(*)", "n": measure})
+    complete = redefined(counts, measure={"events": "count(*)", "n": measure})
     update = replace(complete, name="updated", output_mode="update")
     sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
     append = replace(complete, name="appended", definition=sql, output_mode="append")
@@ -107,7 +107,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
-    other = otherwise(gold["action_counts"], window=Duration.parse("5 minutes"))
+    other = redefined(gold["action_counts"], window=Duration.parse("5 minutes"))
     lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
     lakehouse.fill("bronze", "silver")
@@ -125,7 +125,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     counts = ("window_start", "window_end", "total_events")
-    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.parse("600 seconds"))
+    spelled_otherwise = redefined(gold["action_counts"], window=Duration.parse("600 seconds"))
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
     lakehouse.fill("gold")
     ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]
@@ -137,7 +137,7 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     # Without its checkpoint it is recomputed, whatever its columns are then.
     shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
     measures = {"device": "max(device)", "total_events": "string(count(*))"}
-    recreated = otherwise(other, measure=measures)
+    recreated = redefined(other, measure=measures)
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": recreated})
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.action_counts", *measures) == [("p", "2")]
@@ -243,7 +243,7 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
 def test_a_failed_start_stops_no_other_query(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lakehouse.about("activity", "event")
+    lakehouse.keep_only("activity", "event")
     lakehouse.land("activity", "1.json", recording("10:07:00"))
     lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze")

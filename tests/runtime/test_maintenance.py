@@ -72,7 +72,7 @@ def silver_has_read(config: Config, last: int) -> None:
     """
     planned = last_planned(config.layout.checkpoint("silver.activity"))
     for batch in (planned + 1, planned + 2):
-        checkpoints.done(config.layout, "silver.activity", batch, last + 1)
+        checkpoints.write_completed(config.layout, "silver.activity", batch, last + 1)
     record(config, "silver.activity", last_batch=planned + 2)
 
 
@@ -229,7 +229,7 @@ def test_unpublished_changes_stay(config: Config) -> None:
     for _ in updated:
         DeltaTable(path).update({"n": "n + 1"})
     for batch in range(2):
-        checkpoints.done(config.layout, "publish.device_totals.files", batch, version=5)
+        checkpoints.write_completed(config.layout, "publish.device_totals.files", batch, version=5)
     record(config, table, table_version=delta_tables.table_version(StoragePath(path)), last_batch=0)
     feed = {v: changes_of(path, v) for v in updated}
     age(path, 8 * DAY)
@@ -293,7 +293,7 @@ def test_removed_commits_are_no_obstacle(config: Config) -> None:
     """A query whose first batch is its last may read from anywhere, as far as the log goes back."""
     path = append(config)
     record(config, BRONZE, table_version=MANY, last_batch=0)
-    checkpoints.done(config.layout, "silver.activity", 0, MANY + 1)
+    checkpoints.write_completed(config.layout, "silver.activity", 0, MANY + 1)
     record(config, "silver.activity", last_batch=0)
     DeltaTable(path).create_checkpoint()
     for version in range(20):
@@ -313,8 +313,8 @@ def test_a_corrupt_table_stops_no_other(config: Config) -> None:
     assert found.tables[BRONZE].compacted_files == MANY
 
 
-def test_missing_permission_stops_no_other(config: Config, nobodys: Home) -> None:
-    config = replace(config, layout=nobodys.layout)
+def test_missing_permission_stops_no_other(config: Config, unprivileged_home: Home) -> None:
+    config = replace(config, layout=unprivileged_home.layout)
     read_until(config, append(config))
     (append(config, times=1, table="quarantine.activity") / "_delta_log").chmod(0)
     found = maintain(config)
@@ -410,7 +410,7 @@ def test_unread_before_and_in_a_first_batch(home: Home) -> None:
     """A query reads the table as it is then, and its first batch does not say from where on."""
     record(home.config, BRONZE, table_version=3, last_batch=2)
     assert unread(home, BRONZE) == 4
-    checkpoints.planned(home.layout, "silver.activity", 0, version=12)
+    checkpoints.write_plan(home.layout, "silver.activity", 0, version=12)
     assert unread(home, BRONZE) == 0
 
 
@@ -418,17 +418,17 @@ def test_unread_by_unrecorded_batches(home: Home) -> None:
     """A query plans the last recorded batch again: it began where the one before it ended."""
     record(home.config, BRONZE, table_version=90)
     for batch, version in enumerate((2, 3, 5, 6, 8, 9)):
-        checkpoints.done(home.layout, "silver.activity", batch, version)
+        checkpoints.write_completed(home.layout, "silver.activity", batch, version)
     record(home.config, "silver.activity", last_batch=3, table_version=7)
     assert unread(home, BRONZE) == 5
     record(home.config, "silver.activity", last_batch=5, table_version=8)
-    checkpoints.planned(home.layout, "silver.activity", 6, version=40)  # it may run again
+    checkpoints.write_plan(home.layout, "silver.activity", 6, version=40)  # it may run again
     assert unread(home, BRONZE) == 8
 
 
 def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
     record(home.config, BRONZE, table_version=900)
-    checkpoints.done(home.layout, "silver.activity", 500, version=800)
+    checkpoints.write_completed(home.layout, "silver.activity", 500, version=800)
     record(home.config, "silver.activity", last_batch=3)
     assert unread(home, BRONZE) == 0
 
@@ -436,8 +436,8 @@ def test_unread_where_spark_has_removed_the_offsets(home: Home) -> None:
 def test_unread_by_the_slowest_reader(home: Home) -> None:
     record(home.config, "silver.activity", table_version=50, last_batch=9)
     for batch, (counts, totals) in enumerate(((31, 17), (40, 45))):
-        checkpoints.done(home.layout, "gold.device_counts", batch, version=counts)
-        checkpoints.done(home.layout, "gold.device_totals", batch, version=totals)
+        checkpoints.write_completed(home.layout, "gold.device_counts", batch, version=counts)
+        checkpoints.write_completed(home.layout, "gold.device_totals", batch, version=totals)
     assert unread(home, "silver.activity") == 17
 
 
@@ -451,7 +451,7 @@ def test_unread_of_an_intake(home: Home) -> None:
     """Queued files are needed until their batch is recorded."""
     discovery.create_queue(home.layout.intake("event"))
     for batch, version in enumerate((2, 3, 4)):
-        checkpoints.done(home.layout, "bronze.event", batch, version)
+        checkpoints.write_completed(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)
     assert unread(home, "_intake.event") == 2
 

@@ -26,7 +26,7 @@ from medallion.state import refresh_plan
 from medallion.storage import files
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.text import Reporter
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event
 
 NIGHTS = (
@@ -46,11 +46,11 @@ def times(lakehouse: Lakehouse) -> list[str]:
 def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """After two nightly runs with events; one row of the second is late."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("refresh") / "lakehouse")
-    lakehouse.about("event", "action_counts", "user_activity")
+    lakehouse.keep_only("event", "action_counts", "user_activity")
     gold = dict(lakehouse.config.gold)
     gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
     lakehouse.config = replace(lakehouse.config, gold=gold)
-    lakehouse.fill_with("event", *NIGHTS)
+    lakehouse.run_each("event", *NIGHTS)
     return lakehouse
 
 
@@ -207,7 +207,7 @@ def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
 
 def test_waiting_rows_come_once_after_a_refresh(filled: Lakehouse) -> None:
     """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
-    filled.about("event")
+    filled.keep_only("event")
     filled.land("event", "waits.json", event("17:00:00"))
     filled.fill("bronze")
     refresh.refresh_table(filled.pipeline(), "silver.event")
@@ -232,7 +232,7 @@ def test_gates_validate_refreshed_rows(filled: Lakehouse) -> None:
 def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Path) -> None:
     """A rule of silver that stops, put right by a refresh under another one. And back again: what a
     night rebuilds of silver that could not be put in its place passes the gates before gold."""
-    filled.about("event", "action_counts")
+    filled.keep_only("event", "action_counts")
     gold = filled.rows("gold.action_counts")
     suites = filled.copy_of_conf(tmp_path) / "great_expectations/expectations"
     (suites / "gold/action_counts.json").unlink()
@@ -288,27 +288,27 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
 
 def test_a_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     right = filled.config.gold
-    wrong = otherwise(right["user_activity"], measure={"total_events": "count_if(nothing)"})
+    wrong = redefined(right["user_activity"], measure={"total_events": "count_if(nothing)"})
     counts = {"action_counts": right["action_counts"]}
     filled.config = replace(filled.config, gold={"user_activity": wrong, **counts})
     with pytest.raises(MedallionError, match=r"gold\.user_activity\..*nothing"):
         refresh.refresh_table(filled.pipeline(), "silver.event")
     filled.land("event", "after.json", *AFTER)
-    report = filled.night()
+    report = filled.run_without_gates()
     assert report.exit_status
     (expected,) = report.errors
     assert "gold.user_activity" in expected
     assert not any((filled.root / "_refresh").glob("*.*/_delta_log"))
     assert sum(n for (n,) in filled.rows("gold.action_counts", "total_events")) == len(SILVER)
     filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
-    assert filled.night().is_good
+    assert filled.run_without_gates().is_good
     assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
     assert refresh_plan.read_plan(filled.config.layout) is None
 
 
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
-    filled.about("event", "action_counts")
-    table = otherwise(
+    filled.keep_only("event", "action_counts")
+    table = redefined(
         filled.config.gold["action_counts"],
         measure={"total_events": "count(*)", "devices": "count(distinct device)"},
     )
@@ -344,7 +344,7 @@ def test_merged_rows_without_a_definition_are_refused(filled: Lakehouse) -> None
     checkpoint = filled.config.layout.checkpoint("gold.action_counts")
     before = filled.rows("gold.action_counts")
     gold = filled.config.gold
-    hours = otherwise(gold["action_counts"], window=Duration.parse("1 hour"))
+    hours = redefined(gold["action_counts"], window=Duration.parse("1 hour"))
     other = replace(filled.config, gold={**gold, "action_counts": hours})
     for ends in (checkpoint / "commits").local.iterdir():
         ends.unlink()

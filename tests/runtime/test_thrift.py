@@ -41,7 +41,7 @@ def test_thrift_port_in_use(
 def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "lakehouse"
     write(root, "gold.device_counts", COUNTS)
-    cli.about(tmp_path / "conf", "event", small=True)
+    cli.keep_only(tmp_path / "conf", "event", small=True)
     file = tmp_path / "conf/pipeline.yaml"
     file.write_text(file.read_text() + VIEWS)
     server = cli.start("thrift", "--port", "0")

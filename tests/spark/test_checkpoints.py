@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.storage.paths import Layout, StoragePath
-from tests.support.checkpoints import done, planned
+from tests.support.checkpoints import write_completed, write_plan
 
 QUERY = "silver.a"
 
@@ -33,8 +33,8 @@ def test_a_query_that_has_never_run(layout: Layout) -> None:
 def test_batches_are_ordered_by_number(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     for batch in (2, 9, 10):
-        done(layout, QUERY, batch, version=batch)
-    planned(layout, QUERY, 11, version=11)
+        write_completed(layout, QUERY, batch, version=batch)
+    write_plan(layout, QUERY, 11, version=11)
     (folder / "commits" / ".12.crc").local.touch()  # Hadoop's checksum of one that is gone
     (folder / "commits" / "13.tmp").local.touch()
     assert (checkpoints.last_committed(folder), checkpoints.last_planned(folder)) == (10, 11)
@@ -42,8 +42,8 @@ def test_batches_are_ordered_by_number(layout: Layout) -> None:
 
 def test_offset_and_watermark_of_a_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    done(layout, QUERY, 0, version=4, watermark=0)
-    done(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
+    write_completed(layout, QUERY, 0, version=4, watermark=0)
+    write_completed(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
     assert checkpoints.delta_offset(folder, 0) == DeltaOffset(4, -1)
     assert checkpoints.delta_offset(folder, 1) == DeltaOffset(7, -1)
     assert checkpoints.watermark(folder, 0) is None
@@ -64,7 +64,7 @@ def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
     # Nothing was made by it yet.
     assert checkpoints.first_definition(folder, b, has_written=False) == b
     assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was interrupted"
-    done(layout, QUERY, 0, version=1)
+    write_completed(layout, QUERY, 0, version=1)
     assert checkpoints.first_definition(folder, c, has_written=False) == b
     assert checkpoints.read_document(folder, "definition") == {"keys": ["b"]}
 
@@ -78,7 +78,7 @@ def test_query_id_is_sparks(layout: Layout) -> None:
 
 def test_start_generation_replaces_the_checkpoint(layout: Layout) -> None:
     first = layout.checkpoint(QUERY)
-    done(layout, QUERY, 0, version=1)
+    write_completed(layout, QUERY, 0, version=1)
     for number in (1, 2):
         new = checkpoints.next_generation(layout, QUERY)
         (new / "offsets").local.mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_start_generation_replaces_the_checkpoint(layout: Layout) -> None:
 def test_start_generation_killed_before_the_removal(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(layout, QUERY, 0, version=1)
+    write_completed(layout, QUERY, 0, version=1)
     monkeypatch.setattr(StoragePath, "delete_prefix", raise_full)
     with pytest.raises(OSError, match="full"):
         checkpoints.start_generation(layout, QUERY)

@@ -20,7 +20,7 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables, records, table_specs
 from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
-from tests.support.checkpoints import done
+from tests.support.checkpoints import write_completed
 
 GOLD, SILVER = "gold.device_totals", "silver.activity"
 
@@ -73,7 +73,7 @@ def test_older_table_by_its_readers(home: Home) -> None:
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
     newest, checkpoint = delta_tables.table_version(silver), home.layout.checkpoint(GOLD)
-    done(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
+    write_completed(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
     write(home, GOLD, 1)
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
@@ -102,7 +102,7 @@ def test_older_table_by_the_record(home: Home) -> None:
     gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
     shutil.copytree(gold, copy)
     write(home, GOLD, 3)
-    done(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
+    write_completed(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
     Runs(home.layout).write([recorded(home, GOLD)])
     assert not is_refused(home, GOLD)
     put_back(gold, copy.local)
@@ -143,7 +143,7 @@ def test_older_table_of_bronze(home: Home) -> None:
     shutil.copytree(bronze, copy)
     write(home, name, 1)
     Runs(home.layout).write([recorded(home, name)])
-    done(home.layout, name, 0, 1)
+    write_completed(home.layout, name, 0, 1)
     assert not is_refused(home, name)
     put_back(bronze, copy.local)
     assert is_refused(home, name)

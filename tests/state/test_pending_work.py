@@ -36,7 +36,9 @@ def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
     newest = forget_commits(silver.local)
     assert pending_work.has_input(config, query.name, silver) == (rows > 0)
     assert pending_work.unread_rows(config, query) == rows
-    checkpoints.done(config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver))
+    checkpoints.write_completed(
+        config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver)
+    )
     assert not pending_work.has_input(config, query.name, silver)
     assert pending_work.unread_rows(config, query) == 0
 

@@ -20,7 +20,15 @@ from medallion.ingest.files.content import REFUSED_ARCHIVES, REFUSED_CODECS
 from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import State
-from tests.support.any_lines import ANY_LINES, DEEP, NEARLY, ODD, SEVERAL, objects_in, padded
+from tests.support.any_lines import (
+    ANY_LINES,
+    CONCATENATED,
+    DEEP,
+    EDGE_VALUES,
+    NEARLY_JSON,
+    objects_in,
+    padded,
+)
 from tests.support.lakehouse import Lakehouse
 
 FILES = 40 * settings().max_examples
@@ -51,7 +59,7 @@ KINDS = [
 ]
 
 LINES = st.one_of(
-    *(ANY_LINES, NEARLY, ODD, DEEP, SEVERAL),
+    *(ANY_LINES, NEARLY_JSON, EDGE_VALUES, DEEP, CONCATENATED),
     st.sampled_from([9000, 9000, LIMIT - 1, LIMIT, LIMIT, LIMIT + 1]).map(padded),
 )
 ENDS = st.sampled_from([b"\n", b"\r\n", b"\r", b"\n\n", b"\n \t\n"])

@@ -26,7 +26,7 @@ def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float 
     """A file that bronze has."""
     file = home.land(name, text, age)
     home.poll()
-    home.take_in(name, batch=batch)
+    home.ingest(name, batch=batch)
     return file
 
 
@@ -81,7 +81,7 @@ def test_archive_off(home: Home) -> None:
 def test_archive_after_the_clock_was_set_back(home: Home) -> None:
     home.land("a.json")
     home.poll()
-    home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
+    home.ingest("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
     clean(home)
     assert home.states() == {("a.json", 1): State.ARCHIVED}
 
@@ -91,7 +91,7 @@ def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
-    home.take_in("a.json", at=int((time.time() - age) * 1e6))
+    home.ingest("a.json", at=int((time.time() - age) * 1e6))
     clean(home)
     assert home.states() == {("a.json", 1): state}
     assert file.exists() == (state == State.INGESTED)

@@ -19,7 +19,7 @@ from medallion.spark import jvm
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
 
@@ -107,13 +107,13 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
 def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     for name in THREE:
         home.land("activity", name, row(int(name[0])))
     stops = pytest.raises(StreamError, match="no active SparkContext")
     with failing(monkeypatch, lambda _: False), stops:
         home.fill("bronze")
-    states = {key: entry.state for key, entry in book(home).items()}
+    states = {key: entry.state for key, entry in ledger_entries(home).items()}
     assert states == {(name, 1): State.PENDING for name in THREE}
     assert not home.config.layout.rejected("activity").local.exists()
     home.fill("bronze")

@@ -21,7 +21,7 @@ from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
-from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
 SCHEMA = {"Index": "long", "Device": "string"}
@@ -30,7 +30,7 @@ GZIPPED = gzip.compress(ROWS.encode())
 
 
 def states(home: Lakehouse) -> dict[str, str]:
-    found = book(home).items()
+    found = ledger_entries(home).items()
     return {name: entry.state for (name, _), entry in found if entry.source == "activity"}
 
 
@@ -43,7 +43,7 @@ def test_error_without_any_file_rejects_none(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a defect of the parser would, or a setting that no file can be read under."""
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     for index in (1, 2):
         home.land("activity", f"{index}.json", row(index))
 
@@ -62,7 +62,7 @@ def test_error_without_any_file_rejects_none(
 
 
 def test_unreadable_headers(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="csv", schema=SCHEMA)
+    home = only_activity(lakehouse, format="csv", schema=SCHEMA)
     whole = gzip.compress(b"Index,Device\n1,phone\n")
     files = {
         "cut.csv.gz": whole[:-9],
@@ -86,7 +86,7 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
 
 def test_files_that_spark_reads_in_part(lakehouse: Lakehouse) -> None:
     """A bit of a block's mark, the start of a second stream, its end, and what follows it."""
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
     packed, short = bz2.compress(long, 1), bz2.compress(f"{row(1)}\n".encode())
     framed = home.land("activity", "frames.json.zst")
@@ -110,11 +110,13 @@ def test_files_that_spark_reads_in_part(lakehouse: Lakehouse) -> None:
     home.land("activity", "good.json.bz2").write_bytes(short + bz2.compress(row(2).encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2]
-    summed = book(home)["summed.json", 1].why or ""
+    summed = ledger_entries(home)["summed.json", 1].why or ""
     assert summed.startswith("cannot be read: .summed.json.crc is of another file")
     refused = dict.fromkeys((*files, "summed.json"), State.REJECTED)
     assert states(home) == {**refused, "good.json.bz2": State.INGESTED}
-    told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
+    told = {
+        name: entry.why or "" for (name, _), entry in ledger_entries(home).items() if name in files
+    }
     torn = {name for name, why in told.items() if why.startswith("truncated: its ")}
     spoilt = {name for name, why in told.items() if why.endswith("compress it again")}
     assert (torn, torn | spoilt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
@@ -148,7 +150,7 @@ UNREADABLE = {
 
 def inferring(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
     """A lakehouse whose source has a schema to infer."""
-    return only(lakehouse, schema=None, hints={}, format=file_format)
+    return only_activity(lakehouse, schema=None, hints={}, format=file_format)
 
 
 @pytest.mark.parametrize("file_format", ["json", "parquet"])
@@ -165,7 +167,7 @@ def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: st
     home.fill("bronze")
     assert indexes(home) == [7]
     assert rejected(home) == sorted(unreadable)
-    assert {book(home)[name, 1].state for name in unreadable} == {State.REJECTED}
+    assert {ledger_entries(home)[name, 1].state for name in unreadable} == {State.REJECTED}
     assert run_audit(home.config, everything=True).findings == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from medallion.config.values import Duration
 from medallion.ingest.files import archive, discovery
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
-from tests.support.home import Home, aged
+from tests.support.home import Home, set_age
 
 
 @pytest.fixture(params=[False, True], ids=["refused", "overwrites"])
@@ -28,7 +28,7 @@ def land_archived(home: Home, name: str, text: str) -> tuple[Path, int]:
     file = home.land(name, text, age=3600)
     at = file.stat().st_mtime_ns
     home.poll()
-    home.take_in(name)
+    home.ingest(name)
     archive_files(home)
     assert home.states()[name, 1] == State.ARCHIVED
     return file, at
@@ -50,7 +50,7 @@ def test_same_file_as_an_archived_one(either: Home, later: int) -> None:
     for _ in range(3):  # night after night
         land_again(file, '{"x": 1}\n', at + later * 10**9)
         assert [home.poll(), home.poll()] == [0, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert (newest(home).state, newest(home).reason_code) == (State.REJECTED, ReasonCode.SAME_FILE)
     (line,) = home.said
     assert home.path("a.json") in line
@@ -89,7 +89,7 @@ def test_same_size_and_time_as_a_deleted_one(either: Home, way: str) -> None:
 def test_file_that_grew_is_rejected_once(home: Home) -> None:
     home.land("a.json", "{}\n", age=20)
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     file = home.land("a.json", "{}\n{}\n", age=10)
     assert [home.poll(), home.poll()] == [0, 0]
     assert file.is_file()
@@ -101,16 +101,16 @@ def test_file_that_grew_is_rejected_once(home: Home) -> None:
     assert home.states()["a.json", 3] == State.REJECTED
     home.change(allow_overwrites=True)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 4)]
+    assert home.queued() == [("a.json", 1), ("a.json", 4)]
 
 
 def test_copies_with_another_time_are_reported_together(home: Home) -> None:
     names = [f"{number:02}.json" for number in range(25)]
     files = [home.land(name, age=20) for name in names]
     home.poll()
-    home.take_in(*names)
+    home.ingest(*names)
     for file in files:
-        aged(file, 10)
+        set_age(file, 10)
     assert [home.poll(), home.poll()] == [0, 0]
     assert {e.reason_code for e in home.ledger().values() if e.version == 2} == {"name_taken"}
     *lines, more = home.said
@@ -124,12 +124,12 @@ def test_new_version_waits_for_the_quiet_period(home: Home) -> None:
     home.change(allow_overwrites=True, quiet_period=Duration.parse("1 minute"))
     home.land("a.json", "{}\n", age=200)
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     file = home.land("a.json", "{}\n{}\n", age=10)
     assert [home.poll(), home.poll()] == [0, 0]
-    aged(file, 100)
+    set_age(file, 100)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def test_rejected_file_that_is_put_back(home: Home) -> None:
@@ -145,7 +145,7 @@ def test_rejected_file_that_is_put_back(home: Home) -> None:
     assert home.poll() == 0
     (home.layout.root / moved).local.rename(file)  # with the same time
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def request(home: Home, folder: Path, name: str, text: str = "{}\n", age: float = 0) -> Path:
@@ -154,7 +154,7 @@ def request(home: Home, folder: Path, name: str, text: str = "{}\n", age: float 
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     discovery.request_backfill(home.layout, home.source.name, folder)
-    return aged(file, age)
+    return set_age(file, age)
 
 
 def test_backfill_waits_for_the_quiet_period(home: Home, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_backfill_waits_for_the_quiet_period(home: Home, tmp_path: Path) -> None
     assert [home.poll(), home.poll()] == [0, 0]
     assert discovery.pending_backfills(home.layout, home.source.name) == []
     assert home.discovery().backlog() == []
-    aged(file, 301)
+    set_age(file, 301)
     assert [entry.path for entry in home.discovery().backlog()] == [str(file)]
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == [str(file)]
@@ -183,7 +183,7 @@ def test_backfill_file_that_changes_and_goes(home: Home, tmp_path: Path) -> None
 def test_backfill_file_that_changes_after_ingestion(home: Home, tmp_path: Path) -> None:
     file = request(home, tmp_path / "old", "a.json", age=100)
     home.poll()
-    home.take_in(str(file))
+    home.ingest(str(file))
     file.write_text("{}\n{}\n")
     assert home.poll() == 0
 
@@ -201,4 +201,4 @@ def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> Non
         assert home.poll() == 0
         discovery.request_backfill(home.layout, home.source.name, file.parent)
         assert [len(home.discovery().backlog()), home.poll(), home.poll()] == [1, 1, 0]
-    assert home.handed() == [(str(file), version) for version in (1, 2, 3)]
+    assert home.queued() == [(str(file), version) for version in (1, 2, 3)]

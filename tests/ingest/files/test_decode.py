@@ -20,7 +20,7 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import ContentError, not_text_reason
 from medallion.ingest.files.decode import count_rows, decode_file, unreadable_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 WORLD = Path(__file__).parents[2] / "data" / "world"
 BOM = b"\xef\xbb\xbf"
@@ -33,7 +33,7 @@ def decoded(
 ) -> tuple[list[Any], list[str]]:
     """The valid rows of a file, from their JSON, and the corrupt ones."""
     path.write_bytes(data)
-    source = a_source(**{"format": "csv", **settings})
+    source = activity_source(**{"format": "csv", **settings})
     batches = list(decode_file(path, source, columns))
     rows = [json.loads(value) for batch in batches for value in batch.values]
     corrupt = [text for batch in batches for text in batch.corrupt]
@@ -205,7 +205,7 @@ INVALID = {
 def test_csv_that_is_invalid(tmp_path: Path, name: str) -> None:
     data, start = INVALID[name]
     limit = 1 << 20 if "header" in name else 100
-    source = a_source(format="csv", max_line_bytes=limit)
+    source = activity_source(format="csv", max_line_bytes=limit)
     (tmp_path / "a.csv").write_bytes(data)
     assert (unreadable_reason(tmp_path / "a.csv", source) or "").startswith(start)
 
@@ -322,14 +322,14 @@ def test_zip(tmp_path: Path) -> None:
         "__MACOSX/x": b"\0",
     }
     path = zipped(tmp_path / "a.ZIP", members)
-    source = a_source(format="csv")
+    source = activity_source(format="csv")
     found = [(b.member, b.values, b.corrupt) for b in decode_file(path, source, COLUMNS)]
     assert found == [("a/1.csv", ['{"Index":1}'], []), ("2.csv", ['{"Device":"b"}'], [",,"])]
     assert not_text_reason(path) is None
 
 
 def test_zip_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = a_source(format="csv")
+    source = activity_source(format="csv")
 
     def reason(members: dict[str, bytes]) -> str:
         path = zipped(tmp_path / "a.zip", members)
@@ -411,14 +411,14 @@ def test_record_path(tmp_path: Path, name: str) -> None:
 def test_record_path_keeps_digits_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"Records": [{"a":1.50, "b":12345678901234567890.10}, {"c":"\xe9"}]}')
-    (batch,) = decode_file(path, a_source(format="json", record_path="Records"))
+    (batch,) = decode_file(path, activity_source(format="json", record_path="Records"))
     assert batch.values == ['{"a":1.50, "b":12345678901234567890.10}']
     assert batch.corrupt == ['{"c":"\xe9"}']
 
 
 def test_record_path_of_a_long_document(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"Records": [\n' + '{"a": 1},\n' * 99)
-    source = a_source(format="json", record_path="Records", max_line_bytes=500)
+    source = activity_source(format="json", record_path="Records", max_line_bytes=500)
     reason = unreadable_reason(tmp_path / "a.json", source) or ""
     assert reason.startswith("line 1: longer than 500 bytes")
 

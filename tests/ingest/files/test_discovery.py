@@ -17,14 +17,14 @@ from medallion.state.ledger import Ledger, State
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout
 from tests.support import checkpoints
-from tests.support.home import Home, aged
+from tests.support.home import Home, set_age
 
 HOUR, DAY = 3600, 86400
 
 
 def test_poll_without_landing(home: Home) -> None:
     assert home.poll() == 0
-    assert home.handed() == []
+    assert home.queued() == []
     assert home.ledger() == {}
 
 
@@ -32,10 +32,10 @@ def test_poll_enqueues_each_file_once(home: Home) -> None:
     file = home.land("a.json", "{}\n{}\n")
     assert home.poll() == 1
     assert home.poll() == 0
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     home.land("b.json")
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (State.PENDING, None, 6)
     assert entry.modified_at == file.stat().st_mtime_ns // 1_000_000 * 1000
@@ -64,7 +64,7 @@ def test_poll_unusual_names(home: Home, name: str) -> None:
     home.land(name)
     assert home.poll() == 1
     assert home.poll() == 0
-    assert home.handed() == [(name, 1)]
+    assert home.queued() == [(name, 1)]
 
 
 def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
     for folder, age in ((home.layout.root.local / "extra", 2), (elsewhere, 1)):
         folder.mkdir()
         (folder / "b.json").write_text("{}\n")
-        aged(folder / "b.json", age)
+        set_age(folder / "b.json", age)
     assert home.poll() == 3
     assert home.names() == ["a.json", "extra/b.json", f"{elsewhere}/b.json"]
     assert home.poll() == 0
@@ -112,16 +112,16 @@ def test_poll_quiet_period(home: Home) -> None:
     home.change(quiet_period=Duration.parse("5 minutes"))
     file = home.land("a.json", "{}\n", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert home.handed() == []
+    assert home.queued() == []
     assert "5 minutes" in (home.ledger()["a.json", 1].why or "")
     assert len(home.said) == 1
     file.write_text("{}\n{}\n")  # it has grown, and waits again
-    aged(file, 299)
+    set_age(file, 299)
     assert home.poll() == 0
     assert home.ledger()["a.json", 1].size == 6
-    aged(file, 301)
+    set_age(file, 301)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (State.PENDING, None, 6)
 
@@ -131,7 +131,7 @@ def test_poll_file_that_changed_before_ingestion(home: Home) -> None:
     home.poll()
     home.land("a.json", "{}\n{}\n", age=10)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 1)]
+    assert home.queued() == [("a.json", 1), ("a.json", 1)]
     assert home.ledger()["a.json", 1].size == 6
 
 
@@ -144,7 +144,7 @@ def test_poll_file_that_came_back(home: Home) -> None:
     home.land("a.json", age=10)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.states() == {("a.json", 1): State.VANISHED, ("a.json", 2): State.PENDING}
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def test_poll_file_that_came_back_unchanged(home: Home, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_poll_file_that_came_back_unchanged(home: Home, tmp_path: Path) -> None:
     home.poll()
     shutil.move(tmp_path / "aside", file)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_poll_after_an_interruption_before_the_ledger(
     interrupt_before_ledger(home, monkeypatch)
     assert home.ledger() == {}
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 1)]
+    assert home.queued() == [("a.json", 1), ("a.json", 1)]
     assert home.states() == {("a.json", 1): State.PENDING}
 
 
@@ -186,13 +186,15 @@ def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
     home.land("b.json")
     assert home.poll() == 1
     (home.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert home.poll() == 0
     table = home.layout.intake("activity")
-    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table))
-    home.take_in("a.json")
+    checkpoints.write_completed(
+        home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table)
+    )
+    home.ingest("a.json")
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
 
 
 def test_scan_while_the_queue_is_behind(home: Home) -> None:
@@ -201,33 +203,33 @@ def test_scan_while_the_queue_is_behind(home: Home) -> None:
     home.poll()
     table = home.layout.intake("activity")
     identity = delta_tables.table_id(table)
-    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
-    home.take_in("a.json")
+    checkpoints.write_completed(home.layout, "bronze.activity", 0, version=2, of=identity)
+    home.ingest("a.json")
     home.land("b.json")
     scan = SOURCE_TYPES["json"].scan(home.config, home.source)
     assert scan.has_work
-    assert home.handed() == [("a.json", 1)], "deciding writes nothing"
+    assert home.queued() == [("a.json", 1)], "deciding writes nothing"
     scan.enqueue(0, print)
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
-    checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
+    checkpoints.write_completed(home.layout, "bronze.activity", 1, version=3, of=identity)
     for version in (1, 2):
         (table / f"_delta_log/{version:020}.json").local.unlink()
     home.land("c.json")
     scan = SOURCE_TYPES["json"].scan(home.config, home.source)
     assert scan.has_work
     scan.enqueue(0, print)
-    assert home.handed() == []
+    assert home.queued() == []
 
 
 def test_poll_after_the_root_moved(home: Home, tmp_path: Path) -> None:
     home.land("sub/a.json")
     home.land("b.json")
     assert home.poll() == 2
-    home.take_in("b.json")
+    home.ingest("b.json")
     os.rename(home.layout.root, tmp_path / "elsewhere")  # noqa: PTH104
     home.layout = Layout(tmp_path / "elsewhere")
     assert home.poll() == 0
-    assert len(home.handed()) == 2
+    assert len(home.queued()) == 2
     home.land("c.json")
     assert home.poll() == 1
 
@@ -283,7 +285,7 @@ def test_backlog(home: Home) -> None:
     home.land(".hidden.json", "x" * 80, age=100)
     home.land("ingested.json", "x" * 160, age=300)
     home.poll()
-    home.take_in("ingested.json", "new.json")
+    home.ingest("ingested.json", "new.json")
     home.land("later.json", "x" * 320, age=100)
     home.land("queued.json", "x" * 25, age=150)  # changed, and counted once
     sizes = {Path(entry.path).name: entry.size for entry in home.discovery().backlog()}

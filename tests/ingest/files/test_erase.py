@@ -13,13 +13,13 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
 from medallion.ingest.files.erase import unsupported_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 BOM = "\ufeff"
 
 
 def records(path: Path, text: str, **settings: Any) -> list[tuple[Any, str]]:
-    source = a_source(**settings)
+    source = activity_source(**settings)
     path.write_bytes(text.encode(source.options.encoding, "surrogateescape"))
     columns = {"Index": "long"}
     found = rows_with_text(path, source, columns)
@@ -74,7 +74,7 @@ def test_rows_with_text_of_lines(tmp_path: Path) -> None:
     ],
 )
 def test_unsupported_reason(name: str, settings: dict[str, Any], reason: str | None) -> None:
-    found = unsupported_reason(name, a_source(**settings))
+    found = unsupported_reason(name, activity_source(**settings))
     assert found is None if reason is None else reason in str(found)
 
 

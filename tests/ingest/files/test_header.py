@@ -14,13 +14,13 @@ from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import State
-from tests.support.home import Home, a_source
+from tests.support.home import Home, activity_source
 
 SILVER = {
     "at": "coalesce(to_timestamp(happened, 'dd.MM.yyyy'), `Order Date`)",
     "id": "cast(Order_Id as decimal(10, 2))",
 }
-SOURCE = replace(a_source(), format="csv", schema=None, hints={}, silver=SILVER)
+SOURCE = replace(activity_source(), format="csv", schema=None, hints={}, silver=SILVER)
 GOOD = {
     "known": "order_id,v\n1,x\n",
     "known by its backticks": "v,order date\nx,1\n",
@@ -162,7 +162,7 @@ def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> Non
     assert told() == "its schema is unknown until a file or message lands"
     home.land("a.csv", "Order_Id\n")
     home.poll()
-    home.take_in("a.csv")
+    home.ingest("a.csv")
     landed = home.path("a.csv")
     assert told() == f"no file gave its schema; {landed} is ingested: no row has a field"
     home.land("b.tsv", "id\tat\n1\t2\n")

@@ -16,7 +16,7 @@ from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from tests.support.hostile_files import CATALOGUE, NOT_UTF8
-from tests.support.hostile_lines import Kind
+from tests.support.hostile_lines import HostileFile
 from tests.support.lakehouse import Lakehouse
 
 COLUMNS = ("Device", "Index", "x", "Recorded_At", "_rescued_data", "_corrupt_record")
@@ -32,7 +32,7 @@ class Taken:
     rows: dict[str, Rows]
 
 
-def land(root: Path, kind: Kind) -> None:
+def land(root: Path, kind: HostileFile) -> None:
     path = root / kind.path
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind.make:
@@ -47,7 +47,7 @@ def land(root: Path, kind: Kind) -> None:
 def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Taken:
     """After one run of bronze over the whole catalogue."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("hostile") / "lakehouse")
-    lakehouse.about("activity", "event", "device_counts", "action_counts")
+    lakehouse.keep_only("activity", "event", "device_counts", "action_counts")
     # Else the many unknown fields would be columns, and rescue nothing.
     sources = {
         name: replace(source, schema_evolution="rescue")
@@ -77,7 +77,7 @@ def state_of(entry: Entry | None) -> str | None:
 
 
 @pytest.mark.parametrize("kind", CATALOGUE, ids=[kind.name for kind in CATALOGUE])
-def test_kind(taken: Taken, kind: Kind) -> None:
+def test_kind(taken: Taken, kind: HostileFile) -> None:
     entry, rows = taken.entries.get(kind.path), taken.rows.get(kind.path, [])
     assert state_of(entry) == kind.state, entry
     assert len(rows) == kind.rows
@@ -92,7 +92,7 @@ def test_kind(taken: Taken, kind: Kind) -> None:
         assert [pairs(text) for text in found] == [pairs(text) for text in kind.kept]
     if entry is None:
         return
-    assert kind.why in (entry.why or "")
+    assert kind.reason in (entry.why or "")
     if kind.state == State.INGESTED:
         counts = (entry.rows, entry.corrupt_rows, entry.rescued_rows)
         assert counts == (kind.rows, kind.corrupt, kind.rescued)
@@ -102,7 +102,7 @@ def test_kind(taken: Taken, kind: Kind) -> None:
 @pytest.mark.parametrize(
     "kind", [k for k in CATALOGUE if k.state == State.REJECTED], ids=lambda kind: kind.name
 )
-def test_a_rejected_file_lies_in_rejected_with_its_reason(taken: Taken, kind: Kind) -> None:
+def test_a_rejected_file_lies_in_rejected_with_its_reason(taken: Taken, kind: HostileFile) -> None:
     root, entry = taken.lakehouse.root, taken.entries[kind.path]
     assert entry.moved_to
     assert entry.moved_to.startswith(f"rejected/{kind.source}/")

@@ -17,8 +17,8 @@ from medallion.runtime import maintenance
 from medallion.state.ledger import State
 from medallion.state.runs import Runs
 from medallion.storage import delta_log
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, counts, indexes, only
+from tests.support.home import set_age
+from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_activity
 from tests.support.lines import row
 
 NIGHTS = 6
@@ -29,13 +29,13 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
     """Nights of a file each, after which maintenance has removed the files of the first ones. Of
     one file two versions came, and of the first night the ledger is kept as a copy."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
-    home = only(lakehouse, clean_source="off", allow_overwrites=True)
+    home = only_activity(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.parse("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
     layout = home.config.layout
     for number in range(1, NIGHTS + 1):
         name = "again.json" if number in (2, 3) else f"{number}.json"
-        aged(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
+        set_age(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
         home.fill("bronze")
         if number == 1:
             shutil.copytree(layout.table("ops.files"), home.root / "copy")
@@ -62,7 +62,7 @@ def each_once(home: Lakehouse, last: int) -> None:
     home.fill("bronze")
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
-    assert {state for state, *_ in counts(home).values()} == {State.INGESTED, State.REPLACED}
+    assert {state for state, *_ in ledger_counts(home).values()} == {State.INGESTED, State.REPLACED}
     found = run_audit(home.config, everything=True)
     # Silver, which is not run here, would have kept the commits that it has not read.
     assert [told for told in found.findings if "silver" not in told] == []
@@ -81,7 +81,7 @@ def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
     assert SOURCE_TYPES[source.format].scan(home.config, source).has_work
-    assert len(counts(home)) == 1  # nothing is queued before the ledger is complete
+    assert len(ledger_counts(home)) == 1  # nothing is queued before the ledger is complete
     home.land("activity", "8.json", row(8))
     expected = indexes(home)
     for _ in range(2):

@@ -15,7 +15,7 @@ import pytest
 
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import too_long_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 LIMIT = 1000
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -32,7 +32,7 @@ TOO_LONG = "longer than 1000 bytes, the max_line_bytes of this source"
 def reason(file: Path, data: bytes, **settings: Any) -> str:
     """Why a file is rejected, by the check that reads it to its end; "" if it is not."""
     file.write_bytes(data)
-    source = a_source(max_line_bytes=LIMIT, **settings)
+    source = activity_source(max_line_bytes=LIMIT, **settings)
     is_decoded = decode.is_decoded(file, source)
     check = decode.unreadable_reason if is_decoded else too_long_reason
     return check(file, source) or ""
@@ -119,13 +119,13 @@ def test_too_long_documents(tmp_path: Path, codec: str, length: int) -> None:
 
 def test_too_long_limit_as_configured(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(line(2**21 + 1))
-    why = too_long_reason(tmp_path / "a.json", a_source(max_line_bytes=2**21))
+    why = too_long_reason(tmp_path / "a.json", activity_source(max_line_bytes=2**21))
     assert (why or "").startswith("line 1: longer than 2 MiB, the max_line_bytes")
 
 
 def test_too_long_missing_file(tmp_path: Path) -> None:
-    assert too_long_reason(tmp_path / "gone.json", a_source()) is None
-    assert too_long_reason(tmp_path / "gone.json.bz2", a_source()) is None
+    assert too_long_reason(tmp_path / "gone.json", activity_source()) is None
+    assert too_long_reason(tmp_path / "gone.json.bz2", activity_source()) is None
 
 
 @pytest.mark.parametrize("codec", [codec for codec in PACK if codec])
@@ -144,7 +144,7 @@ def test_too_long_does_not_open_small_files(
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(line(200)))  # at most 16 MiB
     monkeypatch.setattr(content, "open_unpacked", None)
     for name in ("a.json", "b.json.gz"):
-        assert too_long_reason(tmp_path / name, a_source(max_line_bytes=2**24)) is None
+        assert too_long_reason(tmp_path / name, activity_source(max_line_bytes=2**24)) is None
 
 
 @pytest.mark.parametrize("codec", PACK)
@@ -152,7 +152,7 @@ def test_too_long_of_few_packed_bytes(tmp_path: Path, codec: str) -> None:
     """Bzip2 makes 45 bytes of megabytes. Found by the fuzzer, seed 84283."""
     file = tmp_path / f"a.json{codec}"
     file.write_bytes(PACK[codec](line(2**20 + 1)))
-    why = too_long_reason(file, a_source(max_line_bytes=2**20))
+    why = too_long_reason(file, activity_source(max_line_bytes=2**20))
     assert (why or "").startswith("line 1: longer than 1 MiB")
     file.write_bytes(PACK[codec](line(2**20)))
-    assert too_long_reason(file, a_source(max_line_bytes=2**20)) is None
+    assert too_long_reason(file, activity_source(max_line_bytes=2**20)) is None

@@ -22,7 +22,7 @@ from medallion.ingest.files.verify import count_file_rows
 from medallion.storage.paths import Layout
 from tests.support import PROJECT
 from tests.support.any_lines import objects, objects_in
-from tests.support.home import a_source
+from tests.support.home import activity_source
 from tests.support.typed_files import INDEX, MAKE
 
 BOM = b"\xef\xbb\xbf"
@@ -30,7 +30,7 @@ BOM = b"\xef\xbb\xbf"
 
 def count(file: Path, data: bytes, **settings: Any) -> int | None:
     file.write_bytes(data)
-    return count_file_rows(file, a_source(**settings))
+    return count_file_rows(file, activity_source(**settings))
 
 
 LINES: dict[str, tuple[bytes, int]] = {
@@ -82,10 +82,12 @@ def test_objects_on_a_line(spark: SparkSession, tmp_path: Path, name: str) -> No
     """Spark splits a line where Python does, and loses no character."""
     text, rows = OBJECTS[name]
     (tmp_path / "a.json").write_text(f"{text}\n\n{{}}\n", encoding="utf-8")
-    assert count_file_rows(tmp_path / "a.json", a_source()) == rows + 1
+    assert count_file_rows(tmp_path / "a.json", activity_source()) == rows + 1
     assert objects_in(text.encode()) == rows
     config = replace(load({}, PROJECT), layout=Layout(tmp_path))
-    found = reader.read_rows(spark, config, a_source(), ["a.json"], {}).select("value").collect()
+    found = (
+        reader.read_rows(spark, config, activity_source(), ["a.json"], {}).select("value").collect()
+    )
     assert [row.value for row in found][-1] == "{}"
     assert len(found) == rows + 1
     assert "".join(row.value for row in found[:-1]) == text
@@ -202,4 +204,4 @@ def test_avro_that_spark_would_not_read_to_its_end(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        count_file_rows(tmp_path / "a.json", a_source())
+        count_file_rows(tmp_path / "a.json", activity_source())

@@ -25,7 +25,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.state.ledger import Entry, ReasonCode, State
 from tests.support import PROJECT
-from tests.support.home import Home, aged, tree
+from tests.support.home import Home, set_age, tree
 
 
 def reasons(home: Home) -> dict[str, tuple[str, str | None]]:
@@ -42,7 +42,7 @@ def old(tmp_path: Path) -> Path:
     """A directory elsewhere with one file, and a link to it, `link`, beside it."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.json").write_text('{"Index": 1}\n')
-    aged(tmp_path / "old" / "a.json", 3600)
+    set_age(tmp_path / "old" / "a.json", 3600)
     (tmp_path / "link").symlink_to("old")
     return tmp_path / "old"
 
@@ -79,7 +79,7 @@ def test_scan_ignores_names_silently(home: Home) -> None:
     (home.landing / "a.json.part").rename(home.landing / "a.json")
     assert home.poll() == 1
     assert home.names() == ["b.json", "a.json"]
-    home.take_in("a.json", "b.json")
+    home.ingest("a.json", "b.json")
     assert losses(home) == []
 
 
@@ -132,9 +132,9 @@ def test_scan_ingests_a_file_in_place_of_a_link(home: Home, old: Path) -> None:
         (home.landing / name).unlink()
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert home.states() == {("a.json", 1): State.PENDING, ("b.json", 1): State.VANISHED}
-    home.take_in("a.json")
+    home.ingest("a.json")
     assert losses(home) == []
 
 
@@ -155,7 +155,7 @@ def test_scan_reports_a_link_in_place_of_a_file(home: Home, old: Path) -> None:
 def test_paths_stay_when_the_root_becomes_a_link(home: Home, tmp_path: Path, kind: str) -> None:
     home.land("sub/a.json")
     assert home.poll() == 1
-    home.take_in("sub/a.json")
+    home.ingest("sub/a.json")
     moved = tmp_path / "moved"
     path = {"root": home.layout.root, "landing": home.layout.root / "landing"}[kind]
     path.local.rename(moved)
@@ -211,7 +211,7 @@ def test_scan_lists_directories_named_like_files(home: Home) -> None:
     home.land("b.json", age=60)
     before = tree(home.landing)
     assert [home.poll(), home.poll()] == [2, 0]
-    assert home.handed() == [("a.json/part-0", 1), ("b.json", 1)]
+    assert home.queued() == [("a.json/part-0", 1), ("b.json", 1)]
     assert home.said == []
     assert tree(home.landing) == before
 
@@ -244,7 +244,7 @@ def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -
     odd.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]
-    home.take_in("good.json", "other.json")
+    home.ingest("good.json", "other.json")
     assert losses(home) == []
 
 
@@ -267,8 +267,8 @@ def test_walk_directory_that_is_deleted_meanwhile(home: Home) -> None:
     assert list(entries) == []
 
 
-def test_scan_of_directories_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     for name in ("no-x/a.json", "no-x/deep/b.json", "good.json", "closed/c.json"):
         home.land(name)
     (home.landing / "no-x").chmod(0o644)
@@ -292,8 +292,8 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
     assert reasons(home)["no-x/deep/b.json"] == (State.PENDING, None)
 
 
-def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     file = home.land("a.json", age=9)
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
@@ -314,7 +314,7 @@ def test_scan_reports_a_landing_link_to_nowhere(home: Home, old: Path) -> None:
     home.landing.parent.mkdir(parents=True)
     home.landing.symlink_to(old)
     assert home.poll() == 1
-    home.take_in("a.json")
+    home.ingest("a.json")
     old.rename(old.with_name("away"))
     open_source(home).poll()
     (line,) = home.said

@@ -59,7 +59,7 @@ def reject(home: Home, name: str = "a.json") -> Entry:
 def landed(home: Home, text: str = "{}\n") -> Path:
     file = home.land("a.json", text, age=9)
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     return file
 
 
@@ -177,7 +177,7 @@ def test_move_of_a_file_replaced_before_the_move(
     assert home.states() == {("a.json", 1): State.INGESTED}
     assert file.read_text() == "{}\n{}\n"
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
     assert found((home.layout.root / "archive").local) == []
     assert found(home.landing) == ["a.json"]
 
@@ -192,7 +192,7 @@ def test_reject_of_a_file_that_was_replaced(home: Home) -> None:
     assert file.read_text() == "{}\n{}\n"
     assert found((home.layout.root / "rejected").local) == []
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def test_move_back_beside_a_third_file(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from medallion.errors import MedallionError
 from medallion.ingest.files import reader
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import State
-from tests.support.byte_files import SCHEMA, found, land, recounted
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
 
 
 def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
@@ -27,11 +27,11 @@ def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
 
 def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:
     """As they stand: Spark would take four digits for a year."""
-    home = only(lakehouse, format="csv", schema=None, hints={})
+    home = only_activity(lakehouse, format="csv", schema=None, hints={})
     land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
     home.fill("bronze")
     rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
-    assert found(home, "order_id", "zip", "at", "_rescued_data") == {
+    assert rows_by_file(home, "order_id", "zip", "at", "_rescued_data") == {
         "1.csv": [(*row, None) for row in rows]
     }
 
@@ -69,7 +69,7 @@ ODD_NAMES = {
 def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     """After one run over Parquet files of every kind, and another where some cannot be read."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
-    only(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    only_activity(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, **PLAIN, **ODD_NAMES)
     home.fill("bronze")
     land_parquet(home, good=ONE, torn=ONE)
@@ -82,7 +82,7 @@ def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
 
 def test_parquet(taken: Lakehouse) -> None:
     """Of different types, too, and names spelled otherwise: one file's are not put upon another."""
-    rows = found(taken, "Index", "Device")
+    rows = rows_by_file(taken, "Index", "Device")
     assert {name: rows.get(f"{name}.parquet") for name in PLAIN} == {
         "one": [(1, "phone"), (2, None)],
         "nested": [(3, None)],
@@ -90,7 +90,7 @@ def test_parquet(taken: Lakehouse) -> None:
         "other": [(None, "other")],
         "shout": [(6, "loud")],  # a name in other case is the same one
     }
-    rescued = found(taken, "_rescued_data")
+    rescued = rows_by_file(taken, "_rescued_data")
     assert rescued["one.parquet"] == [(None,), (None,)]
     assert rescued["shout.parquet"] == [(None,)]
     files = ("nested", "other")
@@ -103,16 +103,18 @@ def test_parquet(taken: Lakehouse) -> None:
 def test_parquet_that_cannot_be_read_among_good_files(taken: Lakehouse) -> None:
     rows = {"one": 2, "nested": 1, "nothing": 0, "other": 1, "shout": 1, "good": 2}
     rows |= dict.fromkeys(ODD_NAMES, 1)
-    entries = {name.removesuffix(".parquet"): entry for (name, _), entry in book(taken).items()}
+    entries = {
+        name.removesuffix(".parquet"): entry for (name, _), entry in ledger_entries(taken).items()
+    }
     assert {name: (entry.state, entry.rows) for name, entry in entries.items()} == {
         **{name: (State.INGESTED, count) for name, count in rows.items()},
         **dict.fromkeys(("rotten", "torn", "x"), (State.REJECTED, None)),
     }
-    assert recounted(taken) == []
+    assert audit_findings(taken) == []
 
 
 def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
-    rows = found(taken, "Index", "_rescued_data")
+    rows = rows_by_file(taken, "Index", "_rescued_data")
     kept = {name: rows[f"{name}.parquet"] for name in ODD_NAMES}
     assert {name: [(i, json.loads(text)) for i, text in some] for name, some in kept.items()} == {
         "a": [(1, {"a`b": 2, "c.d": 3})],
@@ -133,7 +135,7 @@ def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
 
 def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
     kinds = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
-    home = only(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
+    home = only_activity(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
     moment = "2018-03-02 10:02:33.{}"
     times = [
         f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
@@ -143,32 +145,32 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
     land_parquet(home, a=" union all ".join(times))
     home.fill("bronze")
     columns = ("at", "local", "_rescued_data")
-    assert found(home, *columns)["a.parquet"] == [
+    assert rows_by_file(home, *columns)["a.parquet"] == [
         (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
         for micros in ("000000", "123456", "123457")
     ]
-    nested = [place["at"].microsecond for (place,) in found(home, "place")["a.parquet"]]
+    nested = [place["at"].microsecond for (place,) in rows_by_file(home, "place")["a.parquet"]]
     assert sorted(nested) == [0, 123456, 123457]
 
 
 def test_text(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="text", schema={"value": "string"})
+    home = only_activity(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
     land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
     home.fill("bronze")
-    assert found(home, "value", "_corrupt_record", "_rescued_data") == {
+    assert rows_by_file(home, "value", "_corrupt_record", "_rescued_data") == {
         "1.log": [("one", None, None), ('{"two": 2}', None, None)],
         "2.log.bz2": [("drei ä", None, None)],
         "3.log": [("vier 😀", None, None), (None, "drei \xe4", None)],
     }
-    assert recounted(home) == []
-    only(home, format="csv", schema={"value": "string"})
+    assert audit_findings(home) == []
+    only_activity(home, format="csv", schema={"value": "string"})
     with pytest.raises(MedallionError, match="files that were ingested as text, not as csv"):
         home.fill("bronze")
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, multi_line=True, schema=SCHEMA)
+    home = only_activity(lakehouse, multi_line=True, schema=SCHEMA)
     deep = b"[" * 5000 + b"]" * 5000
     deeper = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)  # a level more than is split
     broken = b'[{"Index": 6},\n {"Index":'
@@ -198,7 +200,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         },
     )
     home.fill("bronze")
-    rows = found(home, "Index", "Device", "_corrupt_record")
+    rows = rows_by_file(home, "Index", "Device", "_corrupt_record")
     assert rows == {
         "array.json": [(1, None, None), (2, "a\nb", None)],
         "object.json": [(3, "phone", None)],
@@ -219,10 +221,10 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "deeper.json": [(None, None, deeper.decode())],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
-    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
+    assert {name: entry.rows for (name, _), entry in ledger_entries(home).items()} == {
         **{name: len(listed) for name, listed in rows.items()},
         "empty.json": 0,
         "none.json": 0,
         "bom_alone.json": 0,
     }
-    assert recounted(home) == []
+    assert audit_findings(home) == []

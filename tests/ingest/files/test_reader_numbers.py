@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.byte_files import found, land, recounted
-from tests.support.lakehouse import Lakehouse, only
+from tests.support.byte_files import audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, only_activity
 
 NUMBERS = {
     # Items as the file has them, and the columns Device and x of each, and what is rescued.
@@ -22,7 +22,7 @@ NUMBERS = {
 
 def test_numbers_of_json_documents_keep_their_digits(lakehouse: Lakehouse) -> None:
     kinds = {"Device": "string", "x": "double"}
-    home = only(lakehouse, multi_line=True, schema=kinds, schema_evolution="rescue")
+    home = only_activity(lakehouse, multi_line=True, schema=kinds, schema_evolution="rescue")
     several = ["12345678901234567890123", '"1e400"', "01e400", "1.e400", "[0.1234567890123456789]"]
     land(
         home,
@@ -35,10 +35,10 @@ def test_numbers_of_json_documents_keep_their_digits(lakehouse: Lakehouse) -> No
         },
     )
     home.fill("bronze")
-    rows = found(home, "Device", "x", "_rescued_data", "_corrupt_record")
+    rows = rows_by_file(home, "Device", "x", "_rescued_data", "_corrupt_record")
     assert rows["all.json"] == sorted([(*row, None) for row in NUMBERS.values()], key=repr)
     assert {text for *_, text in rows["each.json"]} == {*several[:2], several[4], "5"}
     assert [text for *_, text in rows["bad.json"]] == ["[1e400, 01e400]"]
     assert [text for *_, text in rows["worse.json"]] == ["[1e400, 1.e400]"]
     assert [text for *_, text, _ in rows["one.json"]] == ['{"Device":1e400}']
-    assert recounted(home) == []
+    assert audit_findings(home) == []

@@ -38,7 +38,7 @@ def test_verify_files_deleted_by_the_user(home: Home, cleaning: str, is_told: bo
     home.change(clean_source=cleaning)
     landed = home.land("a.json")
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     (entry,) = home.discovery().ledger.newest_entries()
     write_bronze(home, {("a.json", 1): (entry.modified_at, 1)})
     assert verify_files(home.config, home.source).findings == []

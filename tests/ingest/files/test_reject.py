@@ -126,7 +126,7 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     why = "torn; it could not be moved at once: Not a directory"
     assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
     assert not file.exists()
-    assert [look_again(home), home.handed(), home.said] == [entry, [("sub/a.json", 1)], []]
+    assert [look_again(home), home.queued(), home.said] == [entry, [("sub/a.json", 1)], []]
 
 
 @pytest.mark.parametrize("overwrites", [False, True])
@@ -138,7 +138,7 @@ def test_reject_another_file_in_its_place(home: Home, overwrites: bool) -> None:
     home.land("a.json", "{}\n{}\n", age=4)
     assert look_again(home).state == State.PENDING
     assert file.read_text() == "{}\n{}\n"
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
     assert kept(home) == {}
 
 
@@ -159,7 +159,7 @@ def test_reject_then_backfill_of_the_file(
     file = stuck(home)
     discovery.request_backfill(home.layout, "activity", file)
     assert look_again(home).state == State.PENDING
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 @pytest.mark.parametrize("after", ["the ledger", "the move"])
@@ -185,7 +185,7 @@ def test_reject_interrupted(home: Home, monkeypatch: pytest.MonkeyPatch, after: 
     assert (entry.state, entry.version, entry.why) == (State.REJECTED, 1, "torn")
     assert (home.layout.root / str(entry.moved_to)).local.read_text() == "torn\n"
     assert kept(home)["a.json.reason.txt"] == f"{entry.path}: torn\n"
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
 
 
 def test_reject_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:

@@ -20,14 +20,21 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state import ledger
 from medallion.state.ledger import State
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
+from tests.support.home import set_age
+from tests.support.lakehouse import (
+    Lakehouse,
+    indexes,
+    ledger_counts,
+    ledger_entries,
+    only_activity,
+    start_flows,
+)
 from tests.support.lines import row
 
 
 @pytest.fixture
 def home(lakehouse: Lakehouse) -> Lakehouse:
-    return only(lakehouse)
+    return only_activity(lakehouse)
 
 
 def fails_once(
@@ -50,7 +57,7 @@ def fails_once(
 def run_interrupted(home: Lakehouse) -> None:
     """A run whose process dies: nothing is settled or put on record after its queries."""
     with pytest.raises(StreamError, match="interrupted"):
-        Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
+        Watch(print).await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
 
 
 def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +74,7 @@ def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.Mon
         expected[f"a{batch}.json", 1] = (State.INGESTED, batch, 3, 1, 1)
         expected[f"b{batch}.json", 1] = (State.INGESTED, batch, 1, 0, 0)
         found.append(
-            {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
+            {state for (file, _), (state, *_) in ledger_counts(home).items() if str(batch) in file}
         )
     assert found == [{State.PENDING}, {State.PENDING}, {State.INGESTED}], (
         "each was interrupted where it was to be"
@@ -77,7 +84,7 @@ def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.Mon
     rows = [i for (i,) in home.rows("bronze.activity", "Index")]
     assert rows.count(None) == 3
     assert sorted(i for i in rows if i is not None) == list(range(10))
-    assert counts(home) == {**expected, ("last.json", 1): (State.INGESTED, 3, 1, 0, 0)}
+    assert ledger_counts(home) == {**expected, ("last.json", 1): (State.INGESTED, 3, 1, 0, 0)}
     audited = run_audit(home.config, everything=True)
     assert audited.findings == ()
     assert audited.balances["activity"].landed_lines == 13
@@ -101,7 +108,7 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
         each.land("activity", "c.json", row(5))
         each.fill("bronze")
         assert indexes(each) == [1, 2, 3, 4, 5]
-        assert counts(each) == {
+        assert ledger_counts(each) == {
             ("a.json", 1): (State.INGESTED, 0, 2, 0, 1),
             ("b.json", 1): (State.INGESTED, 1, 2, 0, 0),
             ("c.json", 1): (State.INGESTED, last, 1, 0, 0),
@@ -121,11 +128,11 @@ def test_files_that_change_before_the_ledger(
     fails_once(monkeypatch, "record_in_ledger")
     run_interrupted(home)
     file.unlink()
-    aged(home.land("activity", "changed.json", row(7), row(8)), -5)
+    set_age(home.land("activity", "changed.json", row(7), row(8)), -5)
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     names = ("gone.json", "stays.json", "changed.json")
-    assert counts(home) == {
+    assert ledger_counts(home) == {
         **{(name, 1): (State.INGESTED, 0, 1, 0, 0) for name in names},
         ("changed.json", 2): (State.REJECTED, *[None] * 4),
     }
@@ -143,7 +150,7 @@ def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) 
     home.land("activity", "b.json", row(3))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
-    assert {key: state for key, (state, *_) in counts(home).items()} == {
+    assert {key: state for key, (state, *_) in ledger_counts(home).items()} == {
         ("a.json", 1): State.INGESTED,
         ("b.json", 1): State.INGESTED,
     }
@@ -170,7 +177,7 @@ def test_files_that_change_before_they_are_read(
     file = home.land("activity", "only.json", row(1))
     between(home, monkeypatch, file.unlink)
     assert home.rows("bronze.activity") == []
-    assert counts(home) == {("only.json", 1): (State.VANISHED, *[None] * 4)}
+    assert ledger_counts(home) == {("only.json", 1): (State.VANISHED, *[None] * 4)}
 
     goes = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
@@ -178,31 +185,31 @@ def test_files_that_change_before_they_are_read(
 
     def go_and_change() -> None:
         goes.unlink()
-        aged(home.land("activity", "c.json", row(7), row(8)), -5)
+        set_age(home.land("activity", "c.json", row(7), row(8)), -5)
 
     between(home, monkeypatch, go_and_change)
     assert indexes(home) == [2]
-    assert counts(home)["a.json", 1][0] == State.VANISHED
-    assert counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
-    assert counts(home)["c.json", 1][0] == State.PENDING
+    assert ledger_counts(home)["a.json", 1][0] == State.VANISHED
+    assert ledger_counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
+    assert ledger_counts(home)["c.json", 1][0] == State.PENDING
     home.land("activity", "a.json", row(4))
     home.fill("bronze")
     assert indexes(home) == [2, 4, 7, 8]
-    assert counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
-    assert counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
+    assert ledger_counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
+    assert ledger_counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
     assert run_audit(home.config, everything=True).findings == ()
 
 
 @pytest.mark.parametrize("clean", ["off", "archive"])
 def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
-    home = only(lakehouse, clean_source=clean, allow_overwrites=True)
+    home = only_activity(lakehouse, clean_source=clean, allow_overwrites=True)
     modified = []
     for number, age in ((1, 20), (2, 10)):
-        file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
+        file = set_age(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
         home.fill("bronze")
     last = State.INGESTED if clean == "off" else State.ARCHIVED
-    assert {k: v[:3] for k, v in counts(home).items()} == {
+    assert {k: v[:3] for k, v in ledger_counts(home).items()} == {
         ("a.json", 1): (State.REPLACED, 0, 1),
         ("a.json", 2): (last, 1, 2),
     }
@@ -227,7 +234,7 @@ def test_truncated_file_that_is_repaired(
     home.config.layout.rejected("activity").local.touch()  # it cannot be moved at once
     home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
-    assert counts(home)["torn.json.gz", 1][0] == State.UNREADABLE
+    assert ledger_counts(home)["torn.json.gz", 1][0] == State.UNREADABLE
     assert torn.exists()
     assert run_audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").local.unlink()
@@ -235,7 +242,7 @@ def test_truncated_file_that_is_repaired(
     scan = SOURCE_TYPES["json"].scan(home.config, source)
     assert not scan.has_work, "it is not read again"
     scan.enqueue(0, print)
-    entry = book(home)["torn.json.gz", 1]
+    entry = ledger_entries(home)["torn.json.gz", 1]
     assert (entry.state, entry.moved_to) == (State.REJECTED, "rejected/activity/torn.json.gz")
     assert not torn.exists()
     moved = home.config.layout.root / str(entry.moved_to)
@@ -247,19 +254,19 @@ def test_truncated_file_that_is_repaired(
     torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
-    assert counts(home)["torn.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
+    assert ledger_counts(home)["torn.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
     assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
     """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
-    home = only(lakehouse, folders=("../outside",))
+    home = only_activity(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"
     outside.mkdir()
     for index, name in enumerate(("a.json", "b c.json")):  # one that an address has as it stands
         (outside / name).write_text(row(index) + "\n")
         home.fill("bronze")
-        assert book(home)[name, 1].rows == 1
+        assert ledger_entries(home)[name, 1].rows == 1
     rows = home.rows("bronze.activity", "_source_file", "Index")
     assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

@@ -16,8 +16,15 @@ from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state.ledger import State
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
+from tests.support.home import set_age
+from tests.support.lakehouse import (
+    Lakehouse,
+    indexes,
+    ledger_counts,
+    ledger_entries,
+    only_activity,
+    start_flows,
+)
 from tests.support.lines import row
 
 
@@ -51,7 +58,9 @@ def dies_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record_in_ledger", interrupt)
         with pytest.raises(StreamError, match="interrupted"):
-            Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
+            Watch(print).await_all(
+                flow.started_run for flow in start_flows(home.pipeline(), "bronze")
+            )
 
 
 def another_while_it_is_read(
@@ -73,24 +82,24 @@ def another_while_it_is_read(
 def test_poll_finds_another_file_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch, allowed: bool
 ) -> None:
-    home = only(lakehouse, allow_overwrites=allowed)
+    home = only_activity(lakehouse, allow_overwrites=allowed)
     first = home.land("activity", "a.json", row(1)).stat()
     home.land("activity", "b.json", row(2))
 
     def change() -> None:
-        aged(home.land("activity", "a.json", row(7), row(8)), -5)
+        set_age(home.land("activity", "a.json", row(7), row(8)), -5)
 
     dies_between_rows_and_ledger(home, monkeypatch, change)
     home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == ([1, 2, 7, 8] if allowed else [1, 2])
-    found = {key: value[:3] for key, value in counts(home).items()}
+    found = {key: value[:3] for key, value in ledger_counts(home).items()}
     assert found == {
         ("a.json", 1): (State.REPLACED if allowed else State.INGESTED, 0, 1),
         ("a.json", 2): (State.INGESTED, 2, 2) if allowed else (State.REJECTED, None, None),
         ("b.json", 1): (State.INGESTED, 0, 1),
     }
-    entry = book(home)["a.json", 1]
+    entry = ledger_entries(home)["a.json", 1]
     assert (entry.size, entry.modified_at) == (
         first.st_size,
         first.st_mtime_ns // 1_000_000 * 1000,
@@ -104,18 +113,18 @@ def test_files_replaced_before_they_are_opened(
 ) -> None:
     """The rows are the second file's: it must not come again as a version of its own. One of them
     is replaced again after it."""
-    home = only(lakehouse, allow_overwrites=True)
+    home = only_activity(lakehouse, allow_overwrites=True)
     for number, name in enumerate(("a.json", "b.json", "again.json"), 1):
         home.land("activity", name, row(number))
     rows, record_in_ledger = reader.read_rows, FileBatch.record_in_ledger
 
     def changed_before(*arguments: Any) -> Any:
-        aged(home.land("activity", "a.json", row(7), row(8)), -5)
-        aged(home.land("activity", "again.json", row(5), row(6)), -5)
+        set_age(home.land("activity", "a.json", row(7), row(8)), -5)
+        set_age(home.land("activity", "again.json", row(5), row(6)), -5)
         return rows(*arguments)
 
     def changed_after(self: FileBatch, *arguments: Any) -> Any:
-        aged(home.land("activity", "again.json", row(9), row(10), row(11)), -9)
+        set_age(home.land("activity", "again.json", row(9), row(10), row(11)), -9)
         return record_in_ledger(self, *arguments)
 
     with monkeypatch.context() as patch:
@@ -124,14 +133,14 @@ def test_files_replaced_before_they_are_opened(
         home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
-    assert {key: value[:3] for key, value in counts(home).items()} == {
+    assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         ("a.json", 1): (State.INGESTED, 0, 2),
         ("b.json", 1): (State.INGESTED, 0, 1),
         ("again.json", 1): (State.REPLACED, 0, 2),
         ("again.json", 2): (State.INGESTED, 1, 3),
     }
     now = (home.config.layout.landing("activity") / "a.json").local.stat()
-    assert book(home)["a.json", 1].size == now.st_size
+    assert ledger_entries(home)["a.json", 1].size == now.st_size
     assert is_whole(home)
 
 
@@ -139,7 +148,7 @@ def test_poll_misses_files_before_the_ledger(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them comes back, the other does not."""
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     files = [home.land("activity", name, row(1)) for name in ("gone.json", "back.json")]
     home.land("activity", "b.json", row(2))
     away = home.root.parent
@@ -149,12 +158,12 @@ def test_poll_misses_files_before_the_ledger(
             file.rename(away / file.name)
 
     dies_between_rows_and_ledger(home, monkeypatch, go)
-    assert {counts(home)[file.name, 1][0] for file in files} == {State.VANISHED}
+    assert {ledger_counts(home)[file.name, 1][0] for file in files} == {State.VANISHED}
     (away / "back.json").rename(files[1])
     home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [1, 1, 2]
-    assert {key: value[:3] for key, value in counts(home).items()} == {
+    assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         (name, 1): (State.INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
     }
     assert is_whole(home, has_lost_one=True)
@@ -166,7 +175,7 @@ def test_file_that_was_away_while_its_batch_ran(
     """Two polls make two versions of it; its rows came once. One that was another one just then
     comes with the next batch, although it is as it was listed again; also where the process dies
     before the ledger has that batch."""
-    home = only(lakehouse)
+    home = only_activity(lakehouse)
     file = home.land("activity", "a.json", row(1))
     away = home.root.parent / "a.json"
     whole = FileBatch.record_in_ledger
@@ -183,7 +192,7 @@ def test_file_that_was_away_while_its_batch_ran(
         home.fill("bronze")
     home.fill("bronze")
     assert indexes(home) == [1]
-    assert {key: value[:3] for key, value in counts(home).items()} == {
+    assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         ("a.json", 1): (State.VANISHED, None, None),
         ("a.json", 2): (State.INGESTED, 0, 1),
     }
@@ -191,9 +200,9 @@ def test_file_that_was_away_while_its_batch_ran(
     with monkeypatch.context() as patch:
         another_while_it_is_read(home, patch, "c.json", row(3))
         home.fill("bronze")
-    assert counts(home)["c.json", 1][0] == State.PENDING
+    assert ledger_counts(home)["c.json", 1][0] == State.PENDING
     home.fill("bronze")
-    assert counts(home)["c.json", 1][:3] == (State.INGESTED, 3, 1)
+    assert ledger_counts(home)["c.json", 1][:3] == (State.INGESTED, 3, 1)
 
     home.land("activity", "beside.json", row(6))
     with monkeypatch.context() as patch:
@@ -201,6 +210,6 @@ def test_file_that_was_away_while_its_batch_ran(
         dies_between_rows_and_ledger(home, monkeypatch, lambda: None)
     home.fill("bronze")
     home.fill("bronze")
-    assert counts(home)["d.json", 1][:3] == (State.INGESTED, 5, 1)
+    assert ledger_counts(home)["d.json", 1][:3] == (State.INGESTED, 5, 1)
     assert indexes(home) == [1, 3, 5, 6]
     assert is_whole(home)

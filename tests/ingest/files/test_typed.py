@@ -16,8 +16,8 @@ import pytest
 from medallion.ingest.files.typed import unreadable_typed_reason
 from medallion.ingest.schema import registry
 from medallion.state.ledger import State
-from tests.support.byte_files import SCHEMA, found, land, recounted
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
 from tests.support.typed_files import INDEX, MAKE
 
 ONE = {"Index": "bigint", "Device": "string"}
@@ -32,7 +32,7 @@ LONG_AGO = datetime(1500, 3, 1, tzinfo=UTC)
 @pytest.mark.parametrize("kind", ["orc", "avro"])
 def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     make, schema = MAKE[kind], {**SCHEMA, "at": "timestamp"}
-    home = only(lakehouse, format=kind, schema=schema, schema_evolution="rescue")
+    home = only_activity(lakehouse, format=kind, schema=schema, schema_evolution="rescue")
     whole = make(INDEX, ({"Index": i} for i in range(1000)))
     good = {
         "one": make(ONE, [{"Index": 1, "Device": "phone"}, {"Index": 2}]),
@@ -69,9 +69,9 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
     if kind == "orc":
         kept["days"] = [(None, None, None)]
         kept["nanos"] = [(None, None, "2018-03-02 10:02:33.123457"), (None, None, None)]
-    rows = found(home, "Index", "Device", "at")
+    rows = rows_by_file(home, "Index", "Device", "at")
     assert rows == {f"{name}.{kind}": values for name, values in kept.items()}
-    rescued = {name: found(home, "_rescued_data")[f"{name}.{kind}"] for name in kept}
+    rescued = {name: rows_by_file(home, "_rescued_data")[f"{name}.{kind}"] for name in kept}
     assert {name: json.loads(text) for name, ((text,), *_) in rescued.items() if text} == {
         "nested": {"place": {"lat": 1.5}},
         "other": {"Index": "four"},
@@ -79,7 +79,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         "unnamed": {"_col0": 42},
         **(_RESCUED_OF_ORC if kind == "orc" else {}),
     }
-    taken = {name: entry for (name, _), entry in book(home).items()}
+    taken = {name: entry for (name, _), entry in ledger_entries(home).items()}
     assert {name.removesuffix(f".{kind}"): entry.rows for name, entry in taken.items()} == {
         **{name: len(values) for name, values in kept.items()},
         "nothing": 0,
@@ -91,7 +91,7 @@ def test_whole_files_and_torn_ones(lakehouse: Lakehouse, kind: str) -> None:
         **{f"{name}.{kind}": State.REJECTED for name in bad},
     }
     assert all(taken[f"{name}.{kind}"].why for name in bad)
-    assert recounted(home) == []
+    assert audit_findings(home) == []
 
 
 TYPES = {
@@ -136,7 +136,7 @@ FITTING = {**ROW, "price": Decimal("1.2500"), "tags": None, "n": 3.0, "place": {
 @pytest.mark.parametrize("kind", MAKE)
 def test_types_are_kept_and_what_does_not_fit_is_rescued(lakehouse: Lakehouse, kind: str) -> None:
     """Decimals once became doubles, and a map a struct of the first file's keys."""
-    home = only(lakehouse, format=kind, schema=None, hints={})
+    home = only_activity(lakehouse, format=kind, schema=None, hints={})
     land(home, {f"1.{kind}": MAKE[kind](TYPES, [ROW, {"n": 8}])})
     home.fill("bronze")
     later = [LATER, {**FITTING, "place": {"lat": 4.5, "lon": None}}]
@@ -154,7 +154,7 @@ def test_types_are_kept_and_what_does_not_fit_is_rescued(lakehouse: Lakehouse, k
         "place": "struct<lat:double,lon:double>",
         "tax": "decimal(20,10)",
     }
-    rows = found(home, *TYPES, "tax", "_rescued_data")
+    rows = rows_by_file(home, *TYPES, "tax", "_rescued_data")
     shown = "2018-03-02 10:02:33.123457"
     kept = {**ROW, "at": shown, "place": {"lat": 1.5, "lon": None}, "tax": None}
     nothing = dict.fromkeys(kept)
@@ -172,12 +172,12 @@ def test_types_are_kept_and_what_does_not_fit_is_rescued(lakehouse: Lakehouse, k
         "n": Decimal("2.5"),
     }
     assert two == (*{**fitting, "n": 3}.values(), None)
-    assert recounted(home) == []
+    assert audit_findings(home) == []
 
 
 def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
     """By Spark's own JSON both rows would be the same, and one of them a duplicate."""
-    home = only(lakehouse, format="parquet", schema=SCHEMA)
+    home = only_activity(lakehouse, format="parquet", schema=SCHEMA)
     texts = " union all ".join(
         f"select {n} as Index, cast(x'4b{byte}' as string) as Device"
         for n, byte in ((1, "e4"), (2, "f6"))
@@ -204,7 +204,7 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
         home.spark.conf.set("spark.sql.parquet.binaryAsString", setting)
         home.fill("bronze")
         home.spark.conf.unset("spark.sql.parquet.binaryAsString")
-    rows = found(home, "Index", "Device", "_rescued_data")
+    rows = rows_by_file(home, "Index", "Device", "_rescued_data")
     values = {
         name: [(*kept, rescued and json.loads(rescued)) for *kept, rescued in some]
         for name, some in rows.items()
@@ -216,7 +216,7 @@ def test_text_that_is_not_utf8_stays_what_it_is(lakehouse: Lakehouse) -> None:
         "text.parquet": [(3, "phone", None), (4, None, {"Device": "\xff"})],
         "letter.parquet": [(5, "caf\ufffd", None)],
     }
-    assert "checksum" in (book(home)["summed.parquet", 1].why or "")
+    assert "checksum" in (ledger_entries(home)["summed.parquet", 1].why or "")
 
 
 NOTED: dict[str, tuple[str, str, str | None]] = {
@@ -236,10 +236,10 @@ NOTED: dict[str, tuple[str, str, str | None]] = {
 
 def as_noted(text: str) -> Any:
     """Columns as Spark's note has them."""
-    if found := re.fullmatch(r"\{(.*)\}", text):
-        return as_noted(found[1])
-    if found := re.fullmatch(r"\[(.*)\]", text):
-        return {"type": "array", "elementType": found[1], "containsNull": True}
+    if rows_by_file := re.fullmatch(r"\{(.*)\}", text):
+        return as_noted(rows_by_file[1])
+    if rows_by_file := re.fullmatch(r"\[(.*)\]", text):
+        return {"type": "array", "elementType": rows_by_file[1], "containsNull": True}
     if " " not in text:
         return text
     fields = [column.split(" ", 1) for column in text.split(", ")]
@@ -284,7 +284,9 @@ def test_columns_that_spark_would_cut_or_has_no_type_for_are_told(lakehouse: Lak
     """Two rows whose INT96 is a nanosecond apart would be one to Spark, which has microseconds."""
     at, within = (f"timestamp'2018-03-02 10:02:33.00000{micros}Z'" for micros in (1, 2))
     last = "timestamp'9999-12-31 23:59:59.999999Z'"  # beyond 64 bits of nanoseconds
-    home = only(lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue")
+    home = only_activity(
+        lakehouse, format="parquet", schema={"Index": "long"}, schema_evolution="rescue"
+    )
     folder = home.root.parent / "written"
     written = home.spark.sql(
         f"select 1L as Index, {at} as at, array({last}, null, {within}) as days"
@@ -312,10 +314,10 @@ def test_columns_that_spark_would_cut_or_has_no_type_for_are_told(lakehouse: Lak
     for name, sql in NO_TYPES.items():
         duckdb.execute(f"copy ({sql}) to '{home.land('activity', name)}' (format parquet)")
     home.fill("bronze")
-    whys = {name: entry.why for (name, _), entry in book(home).items() if entry.why}
-    assert found(home, "Index") == {name: [(1,), (2,)] for name in (odd, "days.parquet")}
+    whys = {name: entry.why for (name, _), entry in ledger_entries(home).items() if entry.why}
+    assert rows_by_file(home, "Index") == {name: [(1,), (2,)] for name in (odd, "days.parquet")}
     assert whys["at.parquet"].startswith("its column at has")
     assert {
         name: why.partition(": write that")[0] for name, why in whys.items() if name in NO_TYPES
     } == {name: f"cannot be read: Spark has no type for its {name}" for name in NO_TYPES}
-    assert recounted(home) == []
+    assert audit_findings(home) == []

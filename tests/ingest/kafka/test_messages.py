@@ -13,7 +13,7 @@ from medallion.config.model import Kafka
 from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import PartitionProgress
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 KINDS = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -98,7 +98,7 @@ def taken(
     ],
 )
 def test_what_is_gone(before: PartitionProgress, now: Partition | None, told: str | None) -> None:
-    source = a_source(name="clicks", format="kafka", stream=kafka("json"))
+    source = activity_source(name="clicks", format="kafka", stream=kafka("json"))
     there = {("a", 0): now} if now else {}
     found = TopicState(source, {before.partition_key: before}, there).lost_topics()
     assert found.keys() == ({"a"} if told else set())
@@ -109,7 +109,7 @@ def test_what_is_gone(before: PartitionProgress, now: Partition | None, told: st
 
 
 def test_what_is_new_of_a_topic_begins_at_its_first_message() -> None:
-    source = a_source(name="clicks", format="kafka", stream=kafka("json", "a", "b"))
+    source = activity_source(name="clicks", format="kafka", stream=kafka("json", "a", "b"))
     known = {("a", 0): taken(5), ("c", 0): taken(9, topic="c")}  # c is not read any more
     there = {
         ("a", 0): Partition("one", 0, 8),

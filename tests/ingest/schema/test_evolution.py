@@ -20,8 +20,8 @@ from medallion.ingest.schema.evolution import Schema, collect_sample
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
-from tests.support.home import a_source
-from tests.support.lakehouse import Lakehouse, counts, only
+from tests.support.home import activity_source
+from tests.support.lakehouse import Lakehouse, ledger_counts, only_activity
 
 GOOD = {
     "Recorded_At": "2015-02-23T10:18:54Z",
@@ -83,7 +83,7 @@ OTHER = {"battery": "low", "place": {"lat": 2, "alt": 3}}
 
 
 def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, schema_evolution="addNewColumns")
+    home = only_activity(lakehouse, schema_evolution="addNewColumns")
     bad = {"Device": None}
     home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
     home.fill("bronze", "silver")
@@ -125,7 +125,7 @@ def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) 
     assert types(home)["late"] == "boolean"
     assert types(home)["cell"] == "struct<volts:array<double>>"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>,alt:long>"
-    assert counts(home) == {
+    assert ledger_counts(home) == {
         ("1.json", 1): (State.INGESTED, 0, 3, 0, 0),
         ("2.json", 1): (State.INGESTED, 1, 4, 0, 1),
     }
@@ -133,20 +133,20 @@ def test_new_fields_become_columns_with_their_first_batch(lakehouse: Lakehouse) 
 
 
 def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, schema_evolution="rescue")
+    home = only_activity(lakehouse, schema_evolution="rescue")
     home.land("activity", "1.json", recording(1, **NEW))
     home.fill("bronze")
-    only(home, schema_evolution="none")
+    only_activity(home, schema_evolution="none")
     home.land("activity", "2.json", recording(2, **NEW), recording(3))
     home.fill("bronze")
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
     assert len(registry.read_versions(home.config.layout.schemas("activity"))) == 1
-    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+    assert {batch for _, batch, *_ in ledger_counts(home).values()} == {0, 1}
 
 
 def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, schema_evolution="failOnNewColumns")
+    home = only_activity(lakehouse, schema_evolution="failOnNewColumns")
     home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
     for _ in range(2):  # and it is no different the next night
         with pytest.raises(StreamError) as stopped:
@@ -154,14 +154,14 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
         assert "(Alt, battery)" in str(stopped.value)
         assert "failOnNewColumns" in str(stopped.value)
     assert home.rows("bronze.activity") == []
-    assert counts(home) == {("1.json", 1): (State.PENDING, None, None, None, None)}
+    assert ledger_counts(home) == {("1.json", 1): (State.PENDING, None, None, None, None)}
     declare(home, battery="long", Alt="double")
     home.land("activity", "2.json", recording(3, battery=6))
     home.fill("bronze")
     rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
     assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
     assert rescued(home) == {2: {"x": "high"}}  # a value of another type is no new field
-    assert counts(home) == {
+    assert ledger_counts(home) == {
         ("1.json", 1): (State.INGESTED, 0, 2, 0, 1),
         ("2.json", 1): (State.INGESTED, 1, 1, 0, 0),
     }
@@ -178,7 +178,7 @@ def test_new_fields_stop_the_source_until_they_are_declared(lakehouse: Lakehouse
 
 
 def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, schema=None, hints={"code": "string", "late": "timestamp"})
+    home = only_activity(lakehouse, schema=None, hints={"code": "string", "late": "timestamp"})
     first = {"code": 7, "at": "2015-02-23T10:00:00Z", "n": 1, "f": 1, "ok": True, "mixed": 1}
     nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
     second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
@@ -204,7 +204,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
     home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
     home.fill("bronze")
     assert types(home)["empty"] == "long"
-    assert counts(home)["2.json", 1] == (State.INGESTED, 1, 1, 0, 0)
+    assert ledger_counts(home)["2.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     # Without its versions, or with older ones, bronze's own columns keep their types.
     before = types(home)
     shutil.rmtree(home.config.layout.schemas("activity"))
@@ -230,7 +230,7 @@ def test_a_schema_is_inferred_and_hints_win(lakehouse: Lakehouse) -> None:
 def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
     lakehouse: Lakehouse,
 ) -> None:
-    home = only(lakehouse, schema=None, hints={})
+    home = only_activity(lakehouse, schema=None, hints={})
     without = {"broken.json": ["{broken"], "none.json": ["[]", "1"], "empty.json": []}
     for name, lines in without.items():
         home.land("activity", name, *lines)
@@ -238,7 +238,7 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
     home.land("activity", "2.json", json.dumps({"n": 3}))
     home.fill("bronze")
     first = {(n, 1): (State.INGESTED, 0, len(lines), len(lines), 0) for n, lines in without.items()}
-    assert counts(home) == {**first, ("2.json", 1): (State.INGESTED, 1, 1, 0, 0)}
+    assert ledger_counts(home) == {**first, ("2.json", 1): (State.INGESTED, 1, 1, 0, 0)}
     assert inferred(home) == {"n": "long"}
     assert home.rows("bronze.activity", "n", "_corrupt_record") == [
         (3, None),
@@ -275,7 +275,7 @@ def test_a_schema_is_inferred_later_where_the_first_files_have_no_fields(
 def test_what_no_table_can_have_is_refused_by_name(
     lakehouse: Lakehouse, schema: dict[str, str], told: str
 ) -> None:
-    home = only(lakehouse, schema=schema)
+    home = only_activity(lakehouse, schema=schema)
     home.land("activity", "1.json", "{}")
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{told}")):
         home.fill("bronze")
@@ -285,18 +285,18 @@ def test_what_no_table_can_have_is_refused_by_name(
 def test_files_with_types_can_have_more_types(spark: SparkSession) -> None:
     """Their values do not pass through Spark's parser of JSON, which rounds decimals."""
     schema = {"price": "decimal(38,18)", "tags": "map<string,array<float>>", "body": "binary"}
-    source = a_source(format="parquet", schema=schema)
+    source = activity_source(format="parquet", schema=schema)
     declared, _ = declared_columns(source)
     assert declared is not None
     assert declared.columns == schema
     with pytest.raises(ConfigError, match=r"schema.at: varchar\(3\) is not possible here"):
-        declared_columns(a_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
+        declared_columns(activity_source(format="parquet", schema={"at": "map<string,varchar(3)>"}))
 
 
 def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
     lakehouse: Lakehouse,
 ) -> None:
-    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    home = only_activity(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
     home.land("activity", "1.json", recording(1, battery=5))
     home.land("activity", "2.json", recording(2, place="here"))
     notes = home.config.layout.schemas("activity") / "notes.json"
@@ -310,7 +310,7 @@ def test_fields_that_cannot_be_learned_are_told_and_their_batch_stands(
     replace(home.pipeline(), report=say).run("bronze")
     assert [text for text in told if "batch 1" in text and str(notes) in text]
     assert rescued(home) == {2: {"place": "here"}}
-    assert {batch for _, batch, *_ in counts(home).values()} == {0, 1}
+    assert {batch for _, batch, *_ in ledger_counts(home).values()} == {0, 1}
     assert home.rows("bronze.activity", "Index", "battery") == [(1, 5), (2, None)]
 
 
@@ -350,7 +350,7 @@ def test_a_field_that_was_null_can_be_learned_later(lakehouse: Lakehouse) -> Non
 
 def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None:
     """Beyond the sample of a batch, and within a struct that has other fields in each batch."""
-    home = only(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
+    home = only_activity(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
     unfit = [recording(n, **{"a\u200bb": "x" * 1_000_000}) for n in range(9)]
     home.land("activity", "1.json", *unfit, recording(9, place="here"))
     home.land("activity", "2.json", recording(10, at={"x": 1}))
@@ -367,7 +367,7 @@ def test_fields_of_each_batch_of_a_run_are_learned(lakehouse: Lakehouse) -> None
 
 def infer(home: Lakehouse, lines: list[str], named: set[str]) -> tuple[Schema, list[str]]:
     """The schema that lines of one file make, and what is reported of them."""
-    only(home, schema=None, hints={"code": "string"})
+    only_activity(home, schema=None, hints={"code": "string"})
     schema = Schema(home.config, home.config.sources["activity"], [(name,) for name in named])
     rows = [(line, "activity/1.json") for line in lines]
     frame = home.spark.createDataFrame(rows, "value string, _source_file string").coalesce(1)
@@ -408,7 +408,7 @@ def test_infer_columns_of_real_systems(lakehouse: Lakehouse) -> None:
 
 def test_fields_with_other_names_become_columns(lakehouse: Lakehouse) -> None:
     hints = {"sent at": "timestamp_millis", "customer_email": "string"}
-    home = only(lakehouse, schema=None, hints=hints)
+    home = only_activity(lakehouse, schema=None, hints=hints)
     home.land("activity", "1.json", '{"id.orig_h": "h", "sent at": 1777629600605}')
     home.fill("bronze")
     home.land("activity", "2.json", '{"id.orig_h": "i", "customer email": "a@x.org"}')

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.runtime.refresh import refresh_table
-from tests.support.lakehouse import Lakehouse, only
+from tests.support.lakehouse import Lakehouse, only_activity
 
 ORIGIN = {"_source_file": "string"}
 TECHNICAL_NAMES = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at"]
@@ -117,7 +117,7 @@ def sales(home: Lakehouse, **more: Any) -> Lakehouse:
         **dict.fromkeys(("user_id", "x", "y", "z"), "1"),
     }
     given = {"schema": None, "hints": {}, "silver": silver, "keys": ("device", "recorded_at")}
-    return only(home, **{**given, **more})
+    return only_activity(home, **{**given, **more})
 
 
 def revenue(home: Lakehouse) -> float:
@@ -159,10 +159,10 @@ def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
     )
     first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
     home.land("activity", "1.json", *first)
-    home.night()
+    home.run_without_gates()
     more = sale("o3", amount=12.5, ref=0.5), sale("o4", fixed=0.5, note={"a": 1.5, "b": 2})
     home.land("activity", "2.json", *more)
-    outcome = home.night()
+    outcome = home.run_without_gates()
     assert outcome.errors == []
     # No double is 2^53 + 1.
     refs = [ref for (ref,) in home.rows("bronze.activity", "ref")]

@@ -201,7 +201,7 @@ def test_invalid_windows_are_refused(keys: dict[str, Any], message: str) -> None
 def test_local_days_in_both_modes_pass_the_deep_audit(spark: SparkSession, tmp_path: Path) -> None:
     """The Sunday of 25 hours, which gets a row in each of two runs."""
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("event")
+    lakehouse.keep_only("event")
     modes = {mode: table(window="1 day", output_mode=mode, **BERLIN) for mode in OUTPUT_MODES}
     gold = {mode: replace(days, name=mode) for mode, days in modes.items()}
     lakehouse.config = replace(lakehouse.config, gold=gold)

@@ -16,7 +16,7 @@ from medallion.layers.gold.transform import gold_rows
 from medallion.layers.gold.writer import GroupMerge
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables, table_specs
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
 BATCHES = (
@@ -61,8 +61,8 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     lakehouse = Lakehouse(spark, tmp_path / "größe 50% #1")
     config = lakehouse.config
     windows = replace(config.gold["action_counts"], output_mode="update")
-    actions = otherwise(replace(windows, name="actions"), window=None)
-    everything = otherwise(replace(actions, name="everything"), group_by=())
+    actions = redefined(replace(windows, name="actions"), window=None)
+    everything = redefined(replace(actions, name="everything"), group_by=())
     gold = [windows, actions, everything]
     for table in gold:
         rows = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})

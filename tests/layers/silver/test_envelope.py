@@ -11,10 +11,12 @@ from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver.envelope import unwrapped
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
-SOURCE = a_source(silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC)
+SOURCE = activity_source(
+    silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC
+)
 SOURCE = replace(SOURCE, is_debezium=True)
 
 

@@ -19,7 +19,7 @@ from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.home import a_source
+from tests.support.home import activity_source
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -94,7 +94,7 @@ def test_time_digits_tell_rows_apart(lakehouse: Lakehouse, tmp_path: Path) -> No
     )
     late = [eighth[0], line("10:03:00.12345674"), line("10:03:00.123456740"), again[1]]
     lakehouse.land("docker", "3.json", *late)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     balance = report.balances["docker"]
     assert (balance.silver_rows, balance.late_rows, balance.duplicate_rows) == (15, 1, 6)
@@ -166,7 +166,7 @@ def test_time_digits_are_of_the_times_in_keys(
         [(None, None, "a", text) for text in full],
         "ts timestamp, time timestamp, id string, _full_times string",
     )
-    source = a_source(silver=keys, keys=tuple(keys), event_time="event_at")
+    source = activity_source(silver=keys, keys=tuple(keys), event_time="event_at")
     found, rule = with_time_digits(lakehouse.config, source, bronze)
     assert rule == {}
     if digits is None:

@@ -19,7 +19,7 @@ from medallion.runtime.recorder import record_flows
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event
 
 FIRST = (event("10:00:00"), event("15:00:00"))  # the watermark goes to 14:00
@@ -55,7 +55,7 @@ def only_events(lakehouse: Lakehouse, late: str) -> None:
 def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("late") / "lakehouse")
     only_events(lakehouse, "admit")
-    lakehouse.fill_with("event", FIRST)
+    lakehouse.run_each("event", FIRST)
     return lakehouse
 
 
@@ -79,7 +79,7 @@ def test_late_rows(after_first: Lakehouse, late: str) -> None:
     lakehouse = after_first
     only_events(lakehouse, late)
     lakehouse.land("event", "2.json", *LATE)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     admitted = 4 if late == "admit" else 0
     assert report.balances["event"] == Balance(
@@ -97,7 +97,7 @@ def test_late_rows(after_first: Lakehouse, late: str) -> None:
     else:
         assert {(time,) for time in LATE_TIMES} < set(lakehouse.rows("silver.event", "event_at"))
     # A run without new input finds nothing late a second time.
-    assert lakehouse.night().balances == report.balances
+    assert lakehouse.run_without_gates().balances == report.balances
 
 
 def test_late_rows_are_inserted_beside_a_stream_batch(
@@ -129,7 +129,7 @@ def test_rules_changed_during_a_query_apply_to_the_next(
     """Late rows are validated by the rules that the query started with."""
     lakehouse = after_first
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    started = start(pipeline, "silver")
+    started = start_flows(pipeline, "silver")
     only_q(lakehouse)
     Watch(print).await_all(flow.started_run for flow in started)
     assert record_flows(pipeline.config, pipeline.runs, started) == {}
@@ -152,7 +152,7 @@ def test_rules_changed_after_an_interruption_apply_later(
     only_events(lakehouse, late)
     pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
     # It is interrupted before it is recorded.
-    Watch(print).await_all(flow.started_run for flow in start(pipeline, "silver"))
+    Watch(print).await_all(flow.started_run for flow in start_flows(pipeline, "silver"))
     only_q(lakehouse)
     only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.

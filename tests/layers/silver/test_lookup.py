@@ -26,7 +26,7 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
 from tests.support import sql
-from tests.support.lakehouse import Lakehouse, otherwise, start
+from tests.support.lakehouse import Lakehouse, redefined, start_flows
 from tests.support.lines import recording
 
 DEVICES = LookupConfig("reference/devices.csv", "device", {"maker": "string", "released": "date"})
@@ -49,9 +49,9 @@ def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
     }
     document["expectations"].append(rule)
     suite.write_text(json.dumps(document), encoding="utf-8")
-    lakehouse.about("activity", "device_totals")
+    lakehouse.keep_only("activity", "device_totals")
     source = replace(lakehouse.config.sources["activity"], lookup=DEVICES)
-    table = otherwise(lakehouse.config.gold["device_totals"], group_by=("maker",))
+    table = redefined(lakehouse.config.gold["device_totals"], group_by=("maker",))
     lakehouse.config = replace(
         lakehouse.config, sources={"activity": source}, gold={"device_totals": table}
     )
@@ -94,7 +94,9 @@ def test_lookup_join_through_all_runs(
     away.rename(copies)
     (lakehouse.root / DEVICES.file).unlink()
     with pytest.raises(StreamError, match=r"reference/devices.csv: no such file"):
-        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+        Watch(print).await_all(
+            flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")
+        )
     first = [
         (at("10:00:00"), "ghost", None, None),
         (at("10:00:00"), "nexus", "LG", "2013-10-31"),

@@ -29,7 +29,7 @@ from tests.layers.silver.test_changes import (
     rows_of,
 )
 from tests.support import PROJECT
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
 
@@ -49,7 +49,7 @@ class Merged:
 
     def __init__(self, spark: SparkSession, root: Path, **changes: Any) -> None:
         self.spark = spark.newSession()  # a query has its own, with the settings of its batch
-        self.source = a_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
+        self.source = activity_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
         sources = {self.source.name: self.source}
         self.config: Config = replace(load({}, PROJECT), layout=Layout(root), sources=sources)
         self.table = self.config.layout.table(f"silver.{self.source.name}")

@@ -39,7 +39,7 @@ def test_batch_interrupted_between_its_tables_is_completed(
     """What silver has is left as it is, and what is broken is read again; then come rows of which
     silver takes none."""
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("event")
+    lakehouse.keep_only("event")
     lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
     lakehouse.fill("bronze")
 
