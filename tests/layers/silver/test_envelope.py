@@ -1,4 +1,4 @@
-"""Debezium's envelope, from the schema of bronze alone."""
+"""Debezium's envelope, unwrapped by the schema of bronze."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SOURCE = activity_source(
 SOURCE = replace(SOURCE, is_debezium=True)
 
 
-def struct(*plain: str, **nested: T.StructType) -> T.StructType:
-    fields = [T.StructField(name, T.StringType()) for name in plain]
+def struct(*strings: str, **nested: T.StructType) -> T.StructType:
+    fields = [T.StructField(name, T.StringType()) for name in strings]
     return T.StructType([*fields, *(T.StructField(n, type_) for n, type_ in nested.items())])
 
 
@@ -47,7 +47,7 @@ def test_unwrapped_without_payload() -> None:
     bronze = struct("before", "op", "ts_ms", after=struct("id"))
     source = unwrapped(SOURCE, bronze)
     assert source.silver["user_id"] == "if(op = 'd', null, after.`id`)"
-    assert source.silver["name"] == "lower(name)"  # no row has had it yet
+    assert source.silver["name"] == "lower(name)"  # no row has this field yet
     assert source.cdc is not None
     assert source.cdc.sequence_by == "coalesce(cast(null as bigint), coalesce(ts_ms))"
 
