@@ -35,7 +35,7 @@ def test_sample_lands_once(tmp_path: Path) -> None:
     assert sample.land(conf) == {}
 
 
-def test_an_interrupted_sample_is_completed(tmp_path: Path) -> None:
+def test_interrupted_sample_is_completed(tmp_path: Path) -> None:
     conf = config(tmp_path, "event")
     sample.land(conf)
     landing = conf.layout.landing("event")

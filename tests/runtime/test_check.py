@@ -226,9 +226,7 @@ def test_suites_are_refused_before_a_run(project: Project) -> None:
 
 
 def test_all_errors_are_refused_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configuration, suites, expressions, Spark's settings, Java and jars: each once, in one
-    error.
-    """
+    """Configuration, suites, expressions, Spark, Java and jars: each once, in one error."""
     project.document["sources"]["sales"]["schema"] = {"time": "timestamp", "stores": "string"}
     project.document["sources"]["typo"] = {**SOURCE, "watermrak": "1 hour"}
     project.suite("nothing")

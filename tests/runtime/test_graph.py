@@ -151,9 +151,7 @@ def test_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
 
 
 def check_changed_rows_are_refused(lakehouse: Lakehouse, line: str) -> None:
-    """The error names medallion's remedy; Spark's advice would name options that users cannot
-    set.
-    """
+    """The error names medallion's remedy instead of Spark's, which users cannot apply."""
     lakehouse.land("event", "4.json", line.replace("07", "14"))
     lakehouse.fill("bronze", "silver")
     silver = DeltaTable(lakehouse.config.layout.table("silver.event"))
@@ -174,9 +172,7 @@ CHANGED_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
 
 
 def test_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """A changed key order would let duplicates in; a late row must have all columns of the
-    table.
-    """
+    """A changed key order would let duplicates in; late rows need all columns of the table."""
     source = lakehouse.config.sources["event"]
     source = replace(source, silver={**source.silver, "kind": "'app'"})
     lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})

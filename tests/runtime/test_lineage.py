@@ -1,6 +1,4 @@
-"""OpenLineage events of a command, from records written by hand, sent by HTTP to a local
-server.
-"""
+"""OpenLineage events of a command, from records written by hand, sent to a local server."""
 
 from __future__ import annotations
 

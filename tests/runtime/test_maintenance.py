@@ -404,17 +404,13 @@ def test_blocked_rows_stay_readable(config: Config) -> None:
 
 
 def unread(home: Home, table: str) -> int | None:
-    """Return the first unread version of a table, by the queries of the project's
-    configuration.
-    """
+    """Return the first version of a table that a query of the project has not read."""
     config = replace(load({}, PROJECT), layout=home.layout)
     return unread_versions(config, Runs(config.layout).run_state).get(table)
 
 
 def test_unread_before_and_in_a_first_batch(home: Home) -> None:
-    """A query first reads the current version, and its first batch does not record where it
-    started.
-    """
+    """A query starts with the current version, which its first batch does not record."""
     record(home.config, BRONZE, table_version=3, last_batch=2)
     assert unread(home, BRONZE) == 4
     checkpoints.write_plan(home.layout, "silver.activity", 0, version=12)

@@ -145,9 +145,7 @@ def test_missing_staged_table_is_built_again(
 def test_swap_without_its_checkpoint_is_refused(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The refresh's notes were removed, so the old checkpoint would read rows of the new table
-    again.
-    """
+    """Without the refresh's notes the old checkpoint would read rows of the new table again."""
     filled.config = replace(filled.config, gold={})
     filled.land("event", "after.json", *AFTER)
     filled.fill("bronze")
@@ -205,9 +203,7 @@ def watch_tables(lakehouse: Lakehouse) -> Iterator[set[Any]]:
 
 
 def test_waiting_rows_are_ingested_once_after_a_refresh(filled: Lakehouse) -> None:
-    """Bronze is ahead of silver when it is rebuilt; the new checkpoint has read these rows as
-    well.
-    """
+    """Bronze is ahead of silver at its rebuild; the new checkpoint has read these rows too."""
     filled.keep_only("event")
     filled.land("event", "waits.json", event("17:00:00"))
     filled.fill("bronze")

@@ -332,16 +332,16 @@ def test_required_restart_is_no_failure(error: str | Failure) -> None:
 
 
 def test_pauses_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    time_, pauses = 0.0, list[float]()
-    monkeypatch.setattr("medallion.runtime.stream.time.monotonic", lambda: time_)
+    current_time, pauses = 0.0, list[float]()
+    monkeypatch.setattr("medallion.runtime.stream.time.monotonic", lambda: current_time)
     stream = new_stream(Ended("a full disk"), [], [])
     stream.start()
     (query,) = stream._queries
     for _ in range(7):
         query._delay_start()
-        pauses.append(query._next_start - time_)
+        pauses.append(query._next_start - current_time)
     assert pauses == [0, 5, 10, 20, 40, 60, 60]
     query._clear_failure()
-    assert (query.failure, query._next_start <= time_) == (None, True)
+    assert (query.failure, query._next_start <= current_time) == (None, True)
     query._delay_start()
-    assert query._next_start == time_  # at once, as at first
+    assert query._next_start == current_time  # at once, as at first
