@@ -131,9 +131,8 @@ def test_interrupted_batch_is_completed_as_planned(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed_replace)
-        if (
-            renames_before_kill < 18
-        ):  # two sources, four files, a state before each file and at the end
+        # Two sources, four files, a state before each file and at the end.
+        if renames_before_kill < 18:
             with pytest.raises(Killed):
                 factory(interrupted).land(files=4, rows=900)
         else:

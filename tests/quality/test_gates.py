@@ -304,8 +304,8 @@ assert Gates(Path({str(conf)!r}))._context
 
 
 def tree_of_copy(original: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    original = tree(CONF / "great_expectations")
+    project = tree(CONF / "great_expectations")
     return {
-        name: (modified_at, original[name.removeprefix("great_expectations/")][1])
+        name: (modified_at, project[name.removeprefix("great_expectations/")][1])
         for name, (modified_at, _) in original.items()
     }
