@@ -92,9 +92,7 @@ OWN_DEVICE = json.dumps(GOOD["Device"])
 
 @dataclass(frozen=True)
 class EmptyRun:
-    """The result of a run without files: its report, its audit, and the row count of each
-    table.
-    """
+    """The report, audit and row counts of a run without files."""
 
     lakehouse: Lakehouse
     report: Outcome
@@ -185,9 +183,7 @@ def test_invalid_lines_are_kept(lakehouse: Lakehouse) -> None:
 
 
 def test_first_run_without_files(empty_run: EmptyRun, lakehouse: Lakehouse) -> None:
-    """One source had an empty directory, the other none; later runs fill the tables created
-    then.
-    """
+    """One source had an empty directory, the other none; later runs fill the same tables."""
     assert empty_run.report.is_good, empty_run.report
     assert empty_run.audit.is_balanced
     created = [

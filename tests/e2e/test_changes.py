@@ -112,9 +112,7 @@ def test_changes_over_three_runs(shop: Lakehouse) -> None:
 
 
 def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Ten customers are created, updated twice and deleted; then follows a message without a
-    value.
-    """
+    """Ten customers are created, updated twice and deleted; the last message has no value."""
     source = {"format": "debezium", "silver": {"customer_id": "id", "name": "name"}}
     source |= {"keys": ["customer_id"]}
     history = source | {"cdc": {"stored_as_scd_type": 2}}

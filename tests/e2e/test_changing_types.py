@@ -182,9 +182,7 @@ def _is_hard_to_respell(record: Record) -> bool:
 
 
 def _has_nested_spellings(values: Iterable[Any]) -> bool:
-    """Return whether a nested field has its column's name in another case, so that it is
-    rescued.
-    """
+    """Return whether a nested field is rescued, because its name differs in case."""
     for value in values:
         if isinstance(value, list) and _has_nested_spellings(value):
             return True

@@ -172,8 +172,7 @@ OTHER_SETTINGS = {
 
 
 def test_settings_that_a_state_keeps(filled: Lakehouse) -> None:
-    """Partitions and type of the state are kept and logged; the watermark's delay applies at
-    once.
+    """The state keeps its partitions and type; the watermark's delay applies at once.
 
     Then gold's older checkpoint is restored, whose next batch Delta would skip as already written,
     and the last commit of bronze's intake table is removed.

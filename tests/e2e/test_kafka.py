@@ -85,9 +85,7 @@ def waiting(lakehouse: Lakehouse) -> int | None:
 def first(
     spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> Lakehouse:
-    """Return a lakehouse after a run without the topic, and one with eight messages in two
-    partitions.
-    """
+    """Return a lakehouse after a run without the topic, and one with eight messages."""
     lakehouse = new_lakehouse(spark, tmp_path_factory.mktemp("first"), broker.server)
     with pytest.raises(MedallionError, match=f"no topic clicks at {broker.server}: create"):
         lakehouse.fill("bronze")
@@ -322,9 +320,7 @@ def offset_numbers(lakehouse: Lakehouse) -> list[int]:
 
 
 def check_refused(lakehouse: Lakehouse, expected: str) -> None:
-    """Check that each run reports the message and ingests nothing, and that status reports it
-    too.
-    """
+    """Check that each run and status report the message, and that nothing is ingested."""
     before = offsets(lakehouse)
     for _ in range(2):
         with pytest.raises(MedallionError, match=re.escape(expected)):
@@ -406,9 +402,7 @@ def test_stream_reads_three_source_types(
 
 
 def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: int) -> list[str]:
-    """Run the stream until a message, two lines and some ticks have arrived; return the
-    messages.
-    """
+    """Run the stream until each source has new rows; return the stream's messages."""
     pipeline = lakehouse.pipeline()
     messages: list[str] = []
     pipeline.report = messages.append

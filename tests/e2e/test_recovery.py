@@ -54,9 +54,7 @@ def table_of(lakehouse: Lakehouse, name: str) -> str:
 
 
 def test_interrupted_runs_are_recorded_by_the_next(two_unrecorded_runs: Lakehouse) -> None:
-    """This includes a run interrupted while it recorded: silver has the late rows, the record
-    has not.
-    """
+    """One run is interrupted while it records: silver has the late rows, the record has not."""
     lakehouse = two_unrecorded_runs
     interrupted = run_audit(lakehouse.config)
     assert not interrupted.is_balanced

@@ -58,7 +58,7 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
 
 
 def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
-    report = lakehouse.run_without_gates()  # no landed file has a schema yet
+    report = lakehouse.run_without_gates()  # no file defines the schema yet
     assert report.is_good, report
     assert end_if_idle(lakehouse.config, "test", print), "waiting needs no Spark"
     landing = lakehouse.config.layout.landing("sensor")

@@ -44,9 +44,7 @@ class NewUser:
         }
 
     def _spark(self) -> Path:
-        """Return PySpark as installed, without the jars and settings that `medallion setup`
-        added.
-        """
+        """Return a PySpark without the jars and settings that `medallion setup` added."""
         installed, spark = spark_home(), self.home / "spark"
         (spark / "jars").mkdir(parents=True)
         for path in installed.iterdir():

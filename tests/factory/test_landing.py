@@ -114,9 +114,7 @@ def test_names_of_moved_files_are_not_reused(tmp_path: Path) -> None:
 def test_interrupted_batch_is_completed_as_planned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames_before_kill: int
 ) -> None:
-    """The process is killed at each rename of a state or data file; landed files may be moved
-    away.
-    """
+    """The process is killed at each rename of a file; landed files may be moved away."""
     uninterrupted, interrupted = tmp_path / "complete", tmp_path / "broken"
     for root in (uninterrupted, interrupted):
         factory(root).land(files=2, rows=400)

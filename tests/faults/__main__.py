@@ -1,5 +1,6 @@
-"""The long forms: `make faults` walks at random, and `make faults-sites` (`--aim`) kills a process
-before each write of the code.
+"""The long forms: `make faults` and, with `--aim`, `make faults-sites`.
+
+The first walks at random; the second kills a process before each write of the code.
 """
 
 from __future__ import annotations
@@ -84,9 +85,7 @@ def _options() -> argparse.Namespace:
 
 
 class _Slot:
-    """A directory, on a small disk if possible, and a worker process that walks one lakehouse at a
-    time.
-    """
+    """Walks one lakehouse at a time, with a worker process and, if possible, a small disk."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

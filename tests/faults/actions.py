@@ -31,9 +31,7 @@ _TIME = time.time
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended: `done`, `refused` (with a message), `crashed` (by any other error) or
-    `killed`.
-    """
+    """The end of a step: `done`, `refused` (with a message), `crashed` or `killed`."""
 
     how: str
     output: str = ""

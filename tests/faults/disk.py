@@ -1,4 +1,4 @@
-"""A small separate file system whose writes can be made to fail for a while."""
+"""A small separate file system whose writes can fail for a while."""
 
 from __future__ import annotations
 

@@ -20,8 +20,9 @@ Event = tuple[datetime, str | None, str]
 
 @dataclass
 class Events(World):
-    """Each line is a new event, a duplicate, an event without a device (never a duplicate), or a
-    line that breaks a rule.
+    """Lines are new events, duplicates, events without a device, or break a rule.
+
+    Events without a device are never duplicates.
     """
 
     broken: int = 0

@@ -1,6 +1,4 @@
-"""A short walk in the tests' Spark session: failing writes, corrupt checkpoints, changed
-settings.
-"""
+"""A short walk in the tests' Spark session, and tests of the walk itself."""
 
 from __future__ import annotations
 

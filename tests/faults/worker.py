@@ -1,6 +1,4 @@
-"""The process that a walk kills: an existing session, and steps as lines of JSON on standard
-input.
-"""
+"""The process that a walk kills: it reads steps as lines of JSON from standard input."""
 
 from __future__ import annotations
 

@@ -100,9 +100,7 @@ class World(ABC):
         return self._publish(folder, name, content)
 
     def land_name_collision(self) -> Path | None:
-        """Land a different file under an ingested file's name; it must be reported, and stay in
-        place.
-        """
+        """Land a different file under an ingested file's name; it must be reported and stay."""
         source = self.random.choice(self.sources)
         landing, archive = self.root / "landing" / source, self.root / "archive" / source
         landed = {file.name for file in landing.glob("*")}

@@ -304,7 +304,7 @@ def test_status_never_blocks_a_run(config: Config) -> None:
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            # The process polls the lock all the time; lock at least once per poll.
+            # The process polls the lock without a pause; lock several times per poll.
             for _ in range(200):
                 assert process.stdout.readline() == "asked\n"
                 for _ in range(5):

@@ -118,9 +118,7 @@ def failed_ids(frame: DataFrame, rules: tuple[Rule, ...]) -> dict[str, set[int]]
 
 @pytest.fixture(scope="module")
 def unexpected(frame: DataFrame) -> Callable[[str, dict[str, Any]], set[int]]:
-    """Return a function that lists the ids of the rows that Great Expectations finds
-    unexpected.
-    """
+    """Return a function that lists the ids of rows that Great Expectations finds unexpected."""
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 

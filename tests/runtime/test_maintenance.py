@@ -287,7 +287,7 @@ def test_nothing_is_removed_during_a_refresh(config: Config) -> None:
     assert result.tables == {}
     assert "refresh" in result.notes[0]
     assert delta_tables.table_version(StoragePath(path)) == MANY
-    # Gold's lock is free, so the directory was left by a failed refresh.
+    # With gold's lock held no refresh is running: a failed one left the directory.
     assert maintenance.maintain_unlocked_layers(config).tables[BRONZE].compacted_files == MANY
     assert not (config.layout.root / "_refresh").local.exists()
 

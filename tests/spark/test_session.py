@@ -118,8 +118,9 @@ def test_project_settings_are_utc_and_delta() -> None:
 
 
 def test_clock_jump_loses_no_executor(spark: SparkSession) -> None:
-    """Spark measures heartbeats by the clock: after a sleep of two minutes it would remove the
-    local executor, and end Java ten minutes later.
+    """Spark compares heartbeats with the clock, which may jump, as after a sleep.
+
+    After two minutes it would remove the local executor, and end Java ten minutes later.
     """
     conf = spark.sparkContext._jsc.sc().conf()
     timeout = conf.getTimeAsMs("spark.storage.blockManagerHeartbeatTimeoutMs")

@@ -204,8 +204,8 @@ def _read_json(lines: Sequence[str]) -> Iterator[Record]:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return {**found, TWICE: True} if len(found) < len(pairs) else found
+    fields = dict(pairs)
+    return {**fields, TWICE: True} if len(fields) < len(pairs) else fields
 
 
 def _flat(value: Any) -> str:

@@ -59,9 +59,7 @@ public class StrikingFileManager extends FileSystemBasedCheckpointFileManager {
 
 
 class Strikes:
-    """Sets the next failure: `create`, `rename` or `list`, a blank, and a regular expression of
-    the path.
-    """
+    """Sets the next failure: `create`, `rename` or `list`, and a pattern of the path."""
 
     def __init__(self, jvm: Any) -> None:
         self._system = jvm.java.lang.System

@@ -206,9 +206,7 @@ def check_renamed_rule(lakehouse: Lakehouse) -> None:
 
 
 def check_stream_recovery(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream retries failed queries; a rule that is edited meanwhile applies to the batch after
-    the interrupted one.
-    """
+    """A stream retries failed queries, and applies an edited rule after the interrupted batch."""
     lookup_file, messages = lakehouse.root / DEVICES.file, list[str]()
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     layers = ("bronze", "silver")

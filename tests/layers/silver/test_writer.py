@@ -36,8 +36,9 @@ def tables(lakehouse: Lakehouse) -> tuple[list[Any], list[Any]]:
 def test_batch_interrupted_between_its_tables_is_completed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows already in silver are not written again, broken rows are. The next batch then has no
-    row for silver.
+    """Silver's rows are not written again, quarantined rows are.
+
+    The next batch then has no row for silver.
     """
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
     lakehouse.keep_only("event")
