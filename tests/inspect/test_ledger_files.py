@@ -152,7 +152,7 @@ def archived_file(home: Home, name: str = "a.json") -> Path:
     home.poll()
     home.ingest(name)
     archive.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     return (home.layout.archive("activity") / name).local
 
@@ -193,7 +193,7 @@ def test_file_that_grew_before_archiving_is_rejected(home: Home) -> None:
     home.ingest("a.json")
     append(file)
     archive.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     assert file.is_file()
     home.poll()

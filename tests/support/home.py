@@ -27,11 +27,11 @@ def activity_source(**changes: Any) -> SourceConfig:
 
 
 class Home:
-    """A lakehouse with one source; `said` collects the messages of polls."""
+    """A lakehouse with one source; `messages` collects the messages of polls."""
 
     def __init__(self, root: Path, **changes: Any) -> None:
         self.layout, self.source = Layout(root), activity_source(**changes)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     @property
     def config(self) -> Config:
@@ -62,7 +62,7 @@ class Home:
 
     def poll(self) -> int:
         """Poll the directories with a new `Discovery`, as a new process does."""
-        return self.discovery().poll(self.said.append)
+        return self.discovery().poll(self.messages.append)
 
     def commits(self) -> list[list[tuple[str, int]]]:
         """Return names and versions of the files of each intake commit, the oldest first."""

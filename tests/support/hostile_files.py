@@ -29,7 +29,9 @@ MANY = b"".join(b'{"Device":"%032x"}\n' % _RANDOM.getrandbits(128) for _ in rang
 
 def named(file: str, **more: Any) -> HostileFile:
     """Return a one-line file with this name."""
-    return HostileFile(f"name {file!r:.40}", ONE, file=file, sees={"Device": ["d"]}, **more)
+    return HostileFile(
+        f"name {file!r:.40}", ONE, file=file, expected_values={"Device": ["d"]}, **more
+    )
 
 
 def rejected(
@@ -173,7 +175,7 @@ NO_FILES = [
 ]
 MOMENTS = [
     *(
-        HostileFile(f"of {label}", ONE, modified_at=modified_at, sees={"Device": ["d"]})
+        HostileFile(f"of {label}", ONE, modified_at=modified_at, expected_values={"Device": ["d"]})
         for label, modified_at in (
             ("1990", 631_152_000.0),
             ("2004 and a millisecond", 1_086_048_000.001),  # times 1,000, not exact as a float

@@ -21,7 +21,7 @@ from medallion.state.ledger import State
 class HostileFile:
     """One file, and the expected content of bronze and the ledger.
 
-    `sees` has the values of columns, `kept` the rescued data (as JSON), `raw` the corrupt lines.
+    `expected_values` has the values of columns, `rescued_data` is JSON, `raw` has corrupt lines.
     """
 
     name: str
@@ -33,8 +33,8 @@ class HostileFile:
     reason: str = ""
     file: str = ""
     source: str = "activity"
-    sees: Mapping[str, list[Any]] = field(default_factory=dict)
-    kept: list[str] | None = None
+    expected_values: Mapping[str, list[Any]] = field(default_factory=dict)
+    rescued_data: list[str] | None = None
     raw: list[str | None] | None = None
     modified_at: float | None = None
     make: Callable[[Path], object] | None = None
@@ -52,25 +52,32 @@ def text(written: str) -> bytes:
 def good(name: str, content: str | bytes, *devices: str, rows: int = 1, **more: Any) -> HostileFile:
     """Return lines that fit the schema."""
     content = text(content) if isinstance(content, str) else content
-    sees = {"Device": list(devices)} if devices else {}
-    return HostileFile(name, content, rows=len(devices) or rows, sees=sees, **more)
+    expected_values = {"Device": list(devices)} if devices else {}
+    return HostileFile(
+        name, content, rows=len(devices) or rows, expected_values=expected_values, **more
+    )
 
 
 def value(name: str, column: str, written: str, expected: Any) -> HostileFile:
     """Return a value that fits its column."""
-    return HostileFile(name, text(f'{{"{column}":{written}}}'), sees={column: [expected]}, kept=[])
+    return HostileFile(
+        name,
+        text(f'{{"{column}":{written}}}'),
+        expected_values={column: [expected]},
+        rescued_data=[],
+    )
 
 
 def rescued_line(name: str, line: str, **expected: Any) -> HostileFile:
     """Return a line of JSON whose only field, or all of whose fields, are rescued."""
-    sees = {column: [column_value] for column, column_value in expected.items()}
-    return HostileFile(name, text(line), rescued=1, kept=[line], sees=sees)
+    expected_values = {column: [column_value] for column, column_value in expected.items()}
+    return HostileFile(
+        name, text(line), rescued=1, rescued_data=[line], expected_values=expected_values
+    )
 
 
 def bad(name: str, line: str | bytes) -> HostileFile:
-    """Return a line that is not a JSON object: kept as it is, decoded as Latin-1 if it is not
-    UTF-8.
-    """
+    """Return a line that is no JSON object: kept, and decoded as Latin-1 if it is not UTF-8."""
     content = text(line) if isinstance(line, str) else line
     try:
         raw = content.decode()
@@ -152,7 +159,7 @@ LINE_ENDS = [
 SINGLE_VALUES = [
     *(bad(f"lone {one}", one) for one in ("42", '"text"', "null", "true", "[]", "{")),
     bad("array of an object", f"[{A}]"),
-    good("empty object", "{}", kept=[]),
+    good("empty object", "{}", rescued_data=[]),
 ]
 NOT_JSON = [
     *(

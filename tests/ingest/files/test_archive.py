@@ -18,7 +18,7 @@ from tests.support.home import Home
 
 def clean(home: Home, batch: int = 0) -> None:
     archive.archive_due_files(
-        home.config, home.source, home.discovery().ledger, batch, home.said.append
+        home.config, home.source, home.discovery().ledger, batch, home.messages.append
     )
 
 
@@ -178,7 +178,7 @@ def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "write", fails)
         with pytest.raises(RuntimeError):
-            archive.archive_due_files(home.config, home.source, book, 99, home.said.append)
+            archive.archive_due_files(home.config, home.source, book, 99, home.messages.append)
 
 
 @pytest.mark.parametrize("namesakes", [0, 1, 2])
@@ -226,9 +226,9 @@ def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.Monkey
     assert why
     assert "cannot be moved" in why
     said = f"  activity: 1 file whose rows are in bronze {why} (medallion files --state ingested)"
-    assert home.said == [said]
+    assert home.messages == [said]
     clean(home)
-    assert home.said == [said]
+    assert home.messages == [said]
     (home.layout.archive("activity") / "sub").local.unlink()
     clean(home)
     entry = home.ledger()["sub/a.json", 1]

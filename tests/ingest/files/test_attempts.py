@@ -29,7 +29,7 @@ def test_end_of_java_names_the_files(
     for name in ("b.json", "a.json", "c.json"):
         home.land(name)
     files = FileSource(
-        spark, home.config, home.source, Schema(home.config, home.source), home.said.append
+        spark, home.config, home.source, Schema(home.config, home.source), home.messages.append
     )
     files.poll()
     monkeypatch.setattr(jvm, "is_alive", lambda _: False)
@@ -39,7 +39,7 @@ def test_end_of_java_names_the_files(
 
     with pytest.raises(Py4JError):
         files.sample_batch().read(dies, "a test")
-    (said,) = home.said
+    (said,) = home.messages
     assert "Java ended while it read landing/activity/a.json and 2 more" in said
     assert set(home.states().values()) == {State.PENDING}
 
@@ -90,7 +90,7 @@ def test_no_file_is_to_blame_for_a_spark_that_stops(
 
     def read() -> None:
         schema = Schema(home.config, home.source)
-        files = FileSource(spark, home.config, home.source, schema, home.said.append)
+        files = FileSource(spark, home.config, home.source, schema, home.messages.append)
         files.poll()
         files.sample_batch().read(work, "a test")
 

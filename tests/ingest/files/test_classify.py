@@ -20,7 +20,7 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 
 def archive_files(home: Home) -> None:
     ledger = home.discovery().ledger
-    archive.archive_due_files(home.config, home.source, ledger, 0, home.said.append)
+    archive.archive_due_files(home.config, home.source, ledger, 0, home.messages.append)
 
 
 def land_archived(home: Home, name: str, text: str) -> tuple[Path, int]:
@@ -52,7 +52,7 @@ def test_same_file_as_an_archived_one(either: Home, later: int) -> None:
         assert [home.poll(), home.poll()] == [0, 0]
     assert home.queued() == [("a.json", 1)]
     assert (newest(home).state, newest(home).reason_code) == (State.REJECTED, ReasonCode.SAME_FILE)
-    (line,) = home.said
+    (line,) = home.messages
     assert home.path("a.json") in line
     assert file.is_file()  # so that no writer sends it once more
     assert not home.layout.rejected("activity").local.exists()
@@ -94,7 +94,7 @@ def test_file_that_grew_is_rejected_once(home: Home) -> None:
     assert [home.poll(), home.poll()] == [0, 0]
     assert file.is_file()
     assert home.states() == {("a.json", 1): State.INGESTED, ("a.json", 2): State.REJECTED}
-    (line,) = home.said
+    (line,) = home.messages
     assert "grew after it was read, from 3 to 6 bytes: bronze has the 1 row read before" in line
     home.land("a.json", "{}\n" * 3, age=5)
     assert home.poll() == 0
@@ -113,7 +113,7 @@ def test_copies_with_another_time_are_reported_together(home: Home) -> None:
         set_age(file, 10)
     assert [home.poll(), home.poll()] == [0, 0]
     assert {e.reason_code for e in home.ledger().values() if e.version == 2} == {"name_taken"}
-    *lines, more = home.said
+    *lines, more = home.messages
     assert [line.split()[1] for line in lines] == [f"{home.path(name)}:" for name in names[:20]]
     assert more.endswith(
         "and 5 more rejected for the same reason (medallion files --state rejected)"

@@ -85,14 +85,14 @@ def test_poll_reports_a_missing_folder_once(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(drop),))
     look = home.discovery()
     for _ in range(2):
-        assert [look.poll(home.said.append), look.poll(home.said.append)] == [0, 0]
-        (said,) = home.said
+        assert [look.poll(home.messages.append), look.poll(home.messages.append)] == [0, 0]
+        (said,) = home.messages
         assert f"  activity: {drop}: pending: the folder does not exist" in said
         drop.mkdir()
-        look.poll(home.said.append)
+        look.poll(home.messages.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
-        home.said.clear()
+        home.messages.clear()
     home.change(folders=())
     home.poll()
     assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
@@ -105,7 +105,7 @@ def test_poll_other_names_than_the_pattern(home: Home) -> None:
     assert home.poll() == 3
     assert sorted(home.names()) == ["a.json", "c.json.gz", "sub/d.json"]
     assert set(home.states().values()) == {State.PENDING}
-    assert home.said == []
+    assert home.messages == []
 
 
 def test_poll_quiet_period(home: Home) -> None:
@@ -114,7 +114,7 @@ def test_poll_quiet_period(home: Home) -> None:
     assert [home.poll(), home.poll()] == [0, 0]
     assert home.queued() == []
     assert "5 minutes" in (home.ledger()["a.json", 1].why or "")
-    assert len(home.said) == 1
+    assert len(home.messages) == 1
     file.write_text("{}\n{}\n")  # it has grown, and waits again
     set_age(file, 299)
     assert home.poll() == 0
@@ -295,7 +295,7 @@ def test_backlog(home: Home) -> None:
 def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> None:
     discovery.request_backfill(home.layout, "activity", tmp_path / "old")
     assert [home.poll(), home.poll()] == [0, 0]
-    (line,) = home.said
+    (line,) = home.messages
     assert str(tmp_path / "old") in line
 
 

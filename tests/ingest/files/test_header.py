@@ -145,7 +145,7 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     }
     assert "looks like data" in str(waiting["b.csv"].why)
     assert "1 semicolon in the header" in str(waiting["c.csv"].why)
-    assert [line for line in home.said if "b.csv: pending" in line] == home.said[:1]
+    assert [line for line in home.messages if "b.csv: pending" in line] == home.messages[:1]
     home.land("c.csv", "Order_Id,v\n5,2026\n6,2026\n")
     assert home.poll() == 1
     home.change(schema={"Order_Id": "long", "v": "string"}, options=ReaderOptions(header=False))

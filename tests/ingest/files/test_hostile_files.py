@@ -83,13 +83,13 @@ def test_kind(taken: Taken, kind: HostileFile) -> None:
     assert len(rows) == kind.rows
     assert sum(row["_corrupt_record"] is not None for row in rows) == kind.corrupt
     assert sum(row["_rescued_data"] is not None for row in rows) == kind.rescued
-    for column, values in kind.sees.items():
+    for column, values in kind.expected_values.items():
         assert Counter(row[column] for row in rows) == Counter(values), column
     if kind.raw is not None:
         assert Counter(row["_corrupt_record"] for row in rows) == Counter(kind.raw)
-    if kind.kept is not None:
+    if kind.rescued_data is not None:
         found = [row["_rescued_data"] for row in rows if row["_rescued_data"] is not None]
-        assert [pairs(text) for text in found] == [pairs(text) for text in kind.kept]
+        assert [pairs(text) for text in found] == [pairs(text) for text in kind.rescued_data]
     if entry is None:
         return
     assert kind.reason in (entry.why or "")

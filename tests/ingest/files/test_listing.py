@@ -75,7 +75,7 @@ def test_scan_ignores_names_silently(home: Home) -> None:
         home.land(name, age=90_000)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["b.json"]
-    assert home.said == []
+    assert home.messages == []
     (home.landing / "a.json.part").rename(home.landing / "a.json")
     assert home.poll() == 1
     assert home.names() == ["b.json", "a.json"]
@@ -107,7 +107,7 @@ def test_scan_reports_links_once(home: Home, old: Path, name: str, to: str) -> N
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["sub/a.json"]
     assert reasons(home)[name] == (State.PENDING, ReasonCode.LINK)
-    (line,) = home.said
+    (line,) = home.messages
     assert home.path(name) in line
     assert link.is_symlink()
     assert [Path(e.path).name for e in home.discovery().backlog()] == ["a.json"]
@@ -212,7 +212,7 @@ def test_scan_lists_directories_named_like_files(home: Home) -> None:
     before = tree(home.landing)
     assert [home.poll(), home.poll()] == [2, 0]
     assert home.queued() == [("a.json/part-0", 1), ("b.json", 1)]
-    assert home.said == []
+    assert home.messages == []
     assert tree(home.landing) == before
 
 
@@ -236,7 +236,7 @@ def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -
     odd = Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name))
     odd.write_text("{}\n")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     line.encode()  # a terminal can show it
     assert "\n" not in line
     (entry,) = (e for e in home.ledger().values() if e.why)
@@ -283,7 +283,7 @@ def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None
         "closed": unreadable,
         "closed/c.json": (State.PENDING, None),
     }
-    assert len(home.said) == 3
+    assert len(home.messages) == 3
     for name in ("no-x", "closed"):
         (home.landing / name).chmod(0o755)
     assert [home.poll(), home.poll()] == [2, 0]
@@ -298,7 +298,7 @@ def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
     assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.INACCESSIBLE)}
-    assert len(home.said) == 1
+    assert len(home.messages) == 1
     assert home.discovery().backlog() == []
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
@@ -307,7 +307,7 @@ def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
 
 def open_source(home: Home) -> FileSource:
     no_spark: Any = None
-    return FileSource(no_spark, home.config, home.source, no_spark, home.said.append)
+    return FileSource(no_spark, home.config, home.source, no_spark, home.messages.append)
 
 
 def test_scan_reports_a_landing_link_to_nowhere(home: Home, old: Path) -> None:
@@ -317,7 +317,7 @@ def test_scan_reports_a_landing_link_to_nowhere(home: Home, old: Path) -> None:
     home.ingest("a.json")
     old.rename(old.with_name("away"))
     open_source(home).poll()
-    (line,) = home.said
+    (line,) = home.messages
     assert "landing/activity: pending: the folder does not exist" in line
     assert losses(home)[0].startswith("1 file not ingested yet")
     old.with_name("away").rename(old)
@@ -330,7 +330,7 @@ def test_scan_reports_a_link_to_itself(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(tmp_path / "loop"),))
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     assert line.endswith("cannot be listed: Too many levels of symbolic links")
 
 

@@ -43,7 +43,7 @@ def fails(home: Home, monkeypatch: pytest.MonkeyPatch) -> Fails:
 def archive(home: Home, name: str = "a.json") -> Entry:
     home.change(clean_source="archive")
     cleaning.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     return home.ledger()[name, 1]
 
@@ -171,7 +171,7 @@ def test_move_of_a_file_replaced_before_the_move(
     file = landed(home)
     came = replaced_after_a_look(home, monkeypatch)
     cleaning.archive_due_files(
-        home.config, home.source, home.discovery().ledger, 0, home.said.append
+        home.config, home.source, home.discovery().ledger, 0, home.messages.append
     )
     assert came == [file]
     assert home.states() == {("a.json", 1): State.INGESTED}

@@ -105,7 +105,7 @@ def stuck(home: Home, name: str = "a.json", why: str = "torn") -> Path:
 
 def look_again(home: Home) -> Entry:
     """As a night does that finds nothing to do; the newest row of the ledger."""
-    SOURCE_TYPES["json"].scan(home.config, home.source).enqueue(-1, home.said.append)
+    SOURCE_TYPES["json"].scan(home.config, home.source).enqueue(-1, home.messages.append)
     return max(home.ledger().values(), key=lambda entry: entry.version)
 
 
@@ -113,7 +113,7 @@ def look_again(home: Home) -> Entry:
 def test_reject_moves_later_without_reading_again(home: Home, clean_source: str) -> None:
     home.change(clean_source=clean_source)
     file = stuck(home, "sub/a.json")
-    home.said.clear()
+    home.messages.clear()
     waits = [look_again(home) for _ in range(3)]
     assert {entry.state for entry in waits} == {State.UNREADABLE}
     assert file.is_file()
@@ -126,7 +126,7 @@ def test_reject_moves_later_without_reading_again(home: Home, clean_source: str)
     why = "torn; it could not be moved at once: Not a directory"
     assert (reason, entry.why) == (f"{home.path('sub/a.json')}: {why}\n", why)
     assert not file.exists()
-    assert [look_again(home), home.queued(), home.said] == [entry, [("sub/a.json", 1)], []]
+    assert [look_again(home), home.queued(), home.messages] == [entry, [("sub/a.json", 1)], []]
 
 
 @pytest.mark.parametrize("overwrites", [False, True])
