@@ -123,7 +123,7 @@ ENCODINGS = [
     bad("invalid UTF-8", b'{"Device":"\x80\xfe"}'),
     bad("overlong", b'{"Device":"\xc0\xaf"}'),
     bad("surrogate as UTF-8", b'{"Device":"\xed\xa0\x80"}'),
-    bad("UTF-8 cut within a character", b'{"Device":"\xf0\x9f\x98'),
+    bad("UTF-8 truncated within a character", b'{"Device":"\xf0\x9f\x98'),
     bad("one byte", b"\xf0"),
     good("beyond the BMP", '{"Device":"😀\\ud83d\\ude00"}', "😀😀"),
     good("replacement character", '{"Device":"\ufffd?"}', "\ufffd?"),
@@ -148,7 +148,7 @@ LINE_ENDS = [
     good("two objects in one line", A + B, "a", "b"),
     good("objects without line breaks", f"{A}{B} {C}\n{D}", "a", "b", "c", "d"),
     HostileFile(
-        "objects without line breaks, of which one is cut",
+        "objects without line breaks, one truncated",
         text(f'{A}{{"Device":{B}{C}'),
         rows=2,
         corrupt=1,
@@ -270,7 +270,7 @@ FIELDS = [
         rescued_line(f"field {n} within", json.dumps({f"in{n}": {f: n}}))
         for n, f in enumerate(UNUSUAL_FIELDS)
     ),
-    *(rescued_line(f"our {name}", json.dumps({name: 1})) for name in RESERVED),
+    *(rescued_line(f"reserved {name}", json.dumps({name: 1})) for name in RESERVED),
     rescued_line("5,000 fields", json.dumps({f"field_{n}": n for n in range(5000)})),
     rescued_line(
         "5,000 fields within", json.dumps({"wide": {f"field_{n}": n for n in range(5000)}})

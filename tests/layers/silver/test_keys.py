@@ -81,7 +81,7 @@ def test_time_digits_distinguish_rows(lakehouse: Lakehouse, tmp_path: Path) -> N
     bronze = lakehouse.rows("bronze.docker", "time", "_full_times", "_rescued_data")
     times = [json.loads(text)["time"] for text in (*DOCKER, *nanoseconds)]
     expected = [(f"{t[:10]} {t[11:26]}", json.dumps({"time": t}).replace(" ", "")) for t in times]
-    assert bronze == sorted(((*each, None) for each in expected), key=repr)
+    assert bronze == sorted(((*row, None) for row in expected), key=repr)
     silver = dict(lakehouse.rows("silver.docker", "_time_digits", "event_at"))
     assert sorted(silver) == sorted([*DIGITS, "71", "72"])
     assert silver["71"] == silver["72"] == "2024-05-01 10:03:00.123456"
