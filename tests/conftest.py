@@ -1,4 +1,4 @@
-"""One Spark session for the whole test run, and a lakehouse of its own for each test."""
+"""Shared fixtures: one Spark session for the test run, and a separate lakehouse for each test."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from tests.support.command import Cli
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse
 
-# The first compiler alone: most of what a test runs, it runs once, and the second never pays. And
-# one logger context a process: by default, each of Spark's many loggers walks up the stack to find
-# out whose it is. Memory that grows step by step is collected as a whole at each step.
+# Use only Java's first compiler: most code of a test runs once, so the second never pays off. Use
+# one logger context per process: by default, each of Spark's many loggers walks up the stack to
+# find its context. Fix the heap's sizes, because each step of growth costs a full collection.
 JAVA = (
     f"-XX:+UseSerialGC -Xms2g -Xmn600m -XX:MetaspaceSize=512m {FIRST_COMPILER}"
     " -Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector"
 )
-# Many small tables, plans and batches in one session, where production has few large ones. Tests
-# of the command line are processes of their own, with production's settings.
+# Tests run many small tables, plans and batches in one session; production runs few large ones.
+# Tests of the command line run separate processes with production settings.
 SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": JAVA,
     **INTERPRETED,
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
-    # A table of a few files is one task, and not one for each core.
+    # One task for a table of a few files, instead of one for each core.
     "spark.default.parallelism": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
@@ -44,20 +44,20 @@ SETTINGS = {
 
 NOBODY = 65534
 
-# PySpark takes a main module without a file for a doctest, and ends the process when it is imported
-# without PyArrow; pytest-xdist's workers have such a one.
+# PySpark takes a main module without `__file__` for a doctest, and exits if it is imported without
+# PyArrow; pytest-xdist's workers have no `__file__`.
 sys.modules["__main__"].__dict__.setdefault("__file__", __file__)
 
 
-# Always the same examples, and moderately many: what they find is found by everybody who runs the
-# suite. The long ones are others each time; their seed stands in the header of the run.
+# Moderately many and always the same examples, so that every run of the suite finds the same
+# failures. The "long" profile draws new ones; the header of the run reports the seed.
 settings.register_profile(
     "moderate",
-    max_examples=4,  # each of many lines or files
+    max_examples=4,  # each has many lines or files
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.explicit, Phase.generate],  # to shrink would be hundreds of Spark's jobs
+    phases=[Phase.explicit, Phase.generate],  # shrinking would run hundreds of Spark jobs
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
@@ -69,7 +69,7 @@ settings.load_profile("moderate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed here, where all workers get it."""
+    """Choose the seed here, so that all workers get it."""
     if config.getoption("--hypothesis-profile") == "long" and not seed(config):
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
 
@@ -79,17 +79,26 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def seed(config: pytest.Config) -> str | None:
-    found = config.getoption("--hypothesis-seed")
-    return None if found is None else str(found)
+    value = config.getoption("--hypothesis-seed")
+    return None if value is None else str(value)
 
 
-# Minutes each, so they come first: of two workers, neither is to be left with one at the end.
-LONG = ("processes", "refresh", "recovery", "recount", "nights", "late", "gold_kinds", "held_gold")
+# These take minutes each, so they start first: two workers then finish at about the same time.
+SLOW_FILES = (
+    "processes",
+    "refresh",
+    "recovery",
+    "recount",
+    "nights",
+    "late",
+    "gold_kinds",
+    "held_gold",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts Spark: `pytest -m "not spark"` is all the rest, in a minute."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
+    """Mark tests that start Spark: `pytest -m "not spark"` runs the rest in a minute."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in SLOW_FILES)
     for item in items:
         if {"spark", "cli"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
@@ -109,13 +118,13 @@ def lakehouse(spark: SparkSession, tmp_path: Path) -> Lakehouse:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
-    """A source's folders and ledger, without Spark."""
+    """Return the directories and ledger of one source, without Spark."""
     return Home(tmp_path / "lakehouse")
 
 
 @pytest.fixture
-def nobodys() -> Iterator[Home]:
-    """A lakehouse of a user for whom permissions count, as they do not for root."""
+def unprivileged_home() -> Iterator[Home]:
+    """Yield a lakehouse of an unprivileged user: permissions do not apply to root."""
     if os.geteuid() != 0:
         pytest.skip("takes root to become somebody else")
     root = Path(tempfile.mkdtemp())

@@ -1,4 +1,4 @@
-"""The packages in their order, and modules that a person can read in one go."""
+"""The order of the packages, and the size of modules and functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support import PROJECT
 
 SRC = PROJECT / "src/medallion"
-# Each package imports only those before it; two on one line know nothing of each other.
+# Each package imports only earlier ones; two packages on one line do not import each other.
 ORDER = (
     ("errors",),
     ("storage",),
@@ -27,8 +27,8 @@ ORDER = (
     ("cli",),
 )
 RANK = {package: rank for rank, packages in enumerate(ORDER) for package in packages}
-# Beside the others: what a notebook starts by hand, and test data, landed as any program would.
-BESIDE = {
+# Outside the order: a notebook starts `streams`, and `factory` lands test data like any program.
+INDEPENDENT = {
     "streams": {"errors", "storage", "config", "sql", "spark"},
     "factory": {"errors", "storage", "config", "streams"},
 }
@@ -44,37 +44,37 @@ def package(module: Path) -> str:
 
 
 def imported(module: Path) -> set[str]:
-    """The packages that a module imports at any place, within functions too."""
-    found = set()
+    """Return the packages that a module imports anywhere, also within functions."""
+    packages = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "medallion":
-            found |= {alias.name for alias in node.names} - {"__version__"}
+            packages |= {alias.name for alias in node.names} - {"__version__"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("medallion."):
-            found.add(str(node.module).split(".")[1])
+            packages.add(str(node.module).split(".")[1])
         elif isinstance(node, ast.Import):
             names = (alias.name for alias in node.names)
-            found |= {n.split(".")[1] for n in names if n.startswith("medallion.")}
-    return found
+            packages |= {n.split(".")[1] for n in names if n.startswith("medallion.")}
+    return packages
 
 
 def allowed(importer: str) -> set[str]:
-    if importer in BESIDE:
-        return {importer, *BESIDE[importer]}
-    before = {other for other, rank in RANK.items() if rank < RANK[importer]}
-    return {importer, *before, *(BESIDE if importer == "cli" else ())}
+    if importer in INDEPENDENT:
+        return {importer, *INDEPENDENT[importer]}
+    earlier = {other for other, rank in RANK.items() if rank < RANK[importer]}
+    return {importer, *earlier, *(INDEPENDENT if importer == "cli" else ())}
 
 
 def test_every_package_is_ordered() -> None:
-    there = {package(module) for module in MODULES}
-    assert there - {"__init__", "__main__"} == {*RANK, *BESIDE}
+    packages = {package(module) for module in MODULES}
+    assert packages - {"__init__", "__main__"} == {*RANK, *INDEPENDENT}
 
 
-@pytest.mark.parametrize("importer", [*RANK, *BESIDE])
-def test_a_package_imports_only_those_before_it(importer: str) -> None:
+@pytest.mark.parametrize("importer", [*RANK, *INDEPENDENT])
+def test_package_imports_only_earlier_ones(importer: str) -> None:
     upward = {
-        f"{name(module)} imports {', '.join(sorted(wrong))}"
+        f"{name(module)} imports {', '.join(sorted(forbidden))}"
         for module in MODULES
-        if package(module) == importer and (wrong := imported(module) - allowed(importer))
+        if package(module) == importer and (forbidden := imported(module) - allowed(importer))
     }
     assert upward == set()
 
@@ -92,7 +92,7 @@ def test_imported_sees_every_form(tmp_path: Path) -> None:
 
 
 def code_lines(module: Path) -> int:
-    """Count the lines of code: no blank lines, comments or docstrings."""
+    """Count the lines of code, without blank lines, comments and docstrings."""
     text = module.read_text(encoding="utf-8")
     documented: set[int] = set()
     for node in ast.walk(ast.parse(text)):
@@ -104,7 +104,7 @@ def code_lines(module: Path) -> int:
     return sum(1 for n, line in lines if line and not line.startswith("#") and n not in documented)
 
 
-def test_the_code_stays_small() -> None:
+def test_code_stays_small() -> None:
     assert sum(map(code_lines, MODULES)) < 22_100
 
 
@@ -132,27 +132,27 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
 
 def test_only_checkpoints_reads_spark_formats() -> None:
-    """Checkpoints are spelled by Spark: one module knows how."""
+    """Only one module knows the format of Spark's checkpoints."""
     spelled = {name(m) for m in MODULES if "batchWatermarkMs" in m.read_text(encoding="utf-8")}
     assert spelled == {"spark/checkpoints.py"}
 
 
-# The most calls that reach the file system directly, by package: lower a number when it falls.
-# None is on a path below the root, except those that read a landed file's content.
+# The maximum number of direct file-system calls by package: lower it when the number falls. None
+# uses a path below the root, except to read the content of landed files.
 FILE_SYSTEM_CALLS = {
     "config": 8,  # finds the project, outside the root
     "spark": 3,  # its own jars and settings
-    "install": 39,  # the cache of a user and new projects, outside the root
+    "install": 39,  # the user's cache and new projects, outside the root
     "quality": 5,  # the suites
     "state": 4,  # the configuration
     "ingest": 12,  # content: formats and codecs
-    "discover": 9,  # the files of a user, outside the root
+    "discover": 9,  # the user's files, outside the root
     "layers": 1,  # opens a source
-    "runtime": 3,  # the path that a user gives to backfill
-    "cli": 6,  # also the user's own files: a script of SQL, the history of the prompt
+    "runtime": 3,  # the path of a backfill
+    "cli": 6,  # also the user's files: SQL scripts, the history of the prompt
     "factory": 14,
 }
-# The most uses of `StoragePath.local`: for formats and codecs, and users' directories.
+# The maximum number of uses of `StoragePath.local`: for formats, codecs and users' directories.
 LOCAL_PATHS = {"config": 2, "state": 1, "ingest": 17, "layers": 2, "runtime": 2, "factory": 4}
 OS_CALLS = {
     *("access", "chmod", "fsync", "link", "listdir", "lstat", "makedirs", "mkdir", "open"),
@@ -168,7 +168,7 @@ PATH_METHODS = {
 
 
 def is_file_system_call(call: ast.Call) -> bool:
-    """Return True if a call looks as if it reached the file system; types are not known here."""
+    """Return whether a call seems to use the file system; types are unknown here."""
     function = call.func
     if isinstance(function, ast.Name):
         return function.id in ("open", "TemporaryDirectory", "NamedTemporaryFile")
@@ -229,30 +229,32 @@ def test_file_system_calls_are_recognized(code: str, expected: bool) -> None:
 
 
 # Modules that search the text of a library's errors, each in one function that returns a code.
-ADAPTERS = {"spark/errors.py"}  # `sql.engine._missing_table` is given a line, and not an error
+ADAPTERS = {"spark/errors.py"}  # `sql.engine._missing_table` gets a line, not an error
 TEXT_OF_ERROR = {"one_line", "describe_error", "str"}
 SEARCHES = {"startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch"}
 MESSAGE_FIELDS = {"why", "reason", "message"}
 
 
 def message_searches(module: Path, code: str | None = None) -> list[str]:
-    """The lines that compare or search the text of an error, or a reason."""
-    found = []
+    """Return the lines that compare or search the text of an error or a reason."""
+    searches = []
     for function in ast.walk(ast.parse(code or module.read_text(encoding="utf-8"))):
         if not isinstance(function, ast.FunctionDef):
             continue
         nodes = list(ast.walk(function))
         errors = {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
-        texts: set[str] = set()
+        text_names: set[str] = set()
 
-        def is_text(node: ast.AST, errors: set[str] = errors, texts: set[str] = texts) -> bool:
+        def is_text(
+            node: ast.AST, errors: set[str] = errors, text_names: set[str] = text_names
+        ) -> bool:
             if isinstance(node, ast.Name):
-                return node.id in texts
+                return node.id in text_names
             if isinstance(node, ast.Call):
                 names = {n.id for a in node.args for n in ast.walk(a) if isinstance(n, ast.Name)}
-                called = getattr(node.func, "id", "")
-                is_error = called in TEXT_OF_ERROR and bool(names & {*errors, "error"})
-                return is_error or (called != "bool" and any(map(is_text, node.args)))
+                function_name = getattr(node.func, "id", "")
+                is_error = function_name in TEXT_OF_ERROR and bool(names & {*errors, "error"})
+                return is_error or (function_name != "bool" and any(map(is_text, node.args)))
             if isinstance(node, ast.Attribute):
                 is_args = node.attr == "args" and getattr(node.value, "id", "") in errors
                 return is_args or node.attr in MESSAGE_FIELDS
@@ -260,28 +262,28 @@ def message_searches(module: Path, code: str | None = None) -> list[str]:
 
         for node in nodes:
             if isinstance(node, ast.Assign) and is_text(node.value):
-                texts |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+                text_names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
         for node in nodes:
             if isinstance(node, ast.Compare):
                 sides = (node.left, *node.comparators)
                 is_none = any(isinstance(s, ast.Constant) and s.value is None for s in sides)
-                is_found = any(map(is_text, sides)) and not is_none
+                is_search = any(map(is_text, sides)) and not is_none
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                is_found = node.func.attr in SEARCHES and any(
+                is_search = node.func.attr in SEARCHES and any(
                     map(is_text, (node.func.value, *node.args))
                 )
             else:
                 continue
-            if is_found:
-                found.append(f"{name(module)}:{node.lineno}: {ast.unparse(node)}")
-    return list(dict.fromkeys(found))
+            if is_search:
+                searches.append(f"{name(module)}:{node.lineno}: {ast.unparse(node)}")
+    return list(dict.fromkeys(searches))
 
 
 def test_no_code_compares_or_searches_a_message() -> None:
-    found = [
+    searches = [
         s for module in MODULES if name(module) not in ADAPTERS for s in message_searches(module)
     ]
-    assert found == []
+    assert searches == []
 
 
 def test_message_searches_are_found(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The functions that docs/life-of-a-batch.md names exist."""
+"""The functions named in docs/life-of-a-batch.md exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`import medallion` and what hangs on it."""
+"""`import medallion` is lazy, and offers the public names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of a private vocabulary stay out of the code and the documentation."""
+"""Words of the old private vocabulary do not return to the code and the documentation."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ALLOWED = re.compile(r"\bfirst_night\b")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".json", ".conf", ".properties"}
 
 
-def test_private_words_do_not_come_back() -> None:
-    folders = [PROJECT / name for name in ("src", "docs", "conf")]
+def test_private_words_do_not_return() -> None:
+    folders = [PROJECT / relative_name for relative_name in ("src", "docs", "conf")]
     files = [file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES]
     files += PROJECT.glob("*.md")
-    counts = Counter[str]({name(file): count_words(file) for file in files})
+    counts = Counter[str]({relative_name(file): count_words(file) for file in files})
     assert counts.total() <= MOST, f"{counts.total()} words: {counts.most_common(15)}"
 
 
-def name(file: Path) -> str:
+def relative_name(file: Path) -> str:
     return str(file.relative_to(PROJECT))
 
 

@@ -58,20 +58,20 @@ def test_gold_chart_of_windows_without_groups_is_one_line() -> None:
 
 
 def test_gold_chart_of_groups_is_bars_of_the_greatest() -> None:
-    many = [(f"d{at}", at, Decimal(at)) for at in range(30)]
-    chart = charts.gold_chart(rows(("device", "id", "total"), *many))
+    all_rows = [(f"d{n}", n, Decimal(n)) for n in range(30)]
+    chart = charts.gold_chart(rows(("device", "id", "total"), *all_rows))
     assert chart is not None
     assert chart["type"] == "bars"
     assert list(chart["measures"]) == ["total", "id"]
-    assert chart["measures"]["total"]["names"] == [f"d{at}" for at in range(29, 9, -1)]
+    assert chart["measures"]["total"]["names"] == [f"d{n}" for n in range(29, 9, -1)]
     assert chart["measures"]["total"]["values"][0] == 29.0
 
 
 def test_gold_chart_draws_eight_groups() -> None:
-    many = [(DAYS[0], f"d{at}", at) for at in range(20)]
-    chart = charts.gold_chart(rows(("at", "device", "n"), *many))
+    all_rows = [(DAYS[0], f"d{n}", n) for n in range(20)]
+    chart = charts.gold_chart(rows(("at", "device", "n"), *all_rows))
     assert chart is not None
-    assert list(chart["measures"]["n"]["series"]) == [f"d{at}" for at in range(19, 11, -1)]
+    assert list(chart["measures"]["n"]["series"]) == [f"d{n}" for n in range(19, 11, -1)]
 
 
 def test_gold_chart_needs_numbers_and_groups() -> None:
@@ -86,8 +86,8 @@ def test_run_charts_of_seconds_rates_and_batches() -> None:
         QueryRun("bronze.event", "failed", 1_000_000, None, None, None, 0, None, None, None, "x"),
     ]
     at = "1970-01-01T00:00:02Z"
-    found = {name: chart["series"] for name, chart in charts.run_charts(runs).items()}
-    assert found == {
+    series = {name: chart["series"] for name, chart in charts.run_charts(runs).items()}
+    assert series == {
         "seconds": {"bronze.event": [[at, 4.0]]},
         "rows_per_second": {"bronze.event": [[at, 25.0]]},
         "rows_per_batch": {"bronze.event": [[at, 50.0]]},

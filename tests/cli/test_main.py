@@ -57,7 +57,7 @@ COMMANDS = {
     "files": ["pattern", "--source", "--state"],
     "schema": ["source"],
 }
-SILENT = {"init", "setup", "run", "stream", "thrift", "refresh"}
+WITHOUT_JSON = {"init", "setup", "run", "stream", "thrift", "refresh"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -66,7 +66,7 @@ def test_help_of_each_command(command: str, capsys: pytest.CaptureFixture[str]) 
         main.main([command, "--help"])
     output = capsys.readouterr().out
     assert all(word in output for word in [*COMMANDS[command], "--debug", "--conf"])
-    assert ("--json" in output) == (command not in SILENT)
+    assert ("--json" in output) == (command not in WITHOUT_JSON)
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,9 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         *(["backfill", "event", ""], ["backfill", "event", " "], ["report", "--output", ""]),
     ],
 )
-def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_usage_error_exits_with_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         main.main(arguments)
     output = capsys.readouterr().err
@@ -102,7 +104,7 @@ def test_wrong_use_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]
         (ZeroDivisionError("by 0"), 70, "medallion crashed: ZeroDivisionError: by 0; --debug sho"),
     ],
 )
-def test_how_a_command_ends(
+def test_main_exit_status_of_each_error(
     error: BaseException,
     status: int,
     output: str,
@@ -115,22 +117,22 @@ def test_how_a_command_ends(
     monkeypatch.setattr(commands, "status", fail)
     monkeypatch.chdir(PROJECT)
     assert main.main(["status"]) == status
-    found = capsys.readouterr()
-    assert found.err.startswith(output)
-    assert len(found.err.splitlines()) == 1
-    assert found.out == ""
+    captured = capsys.readouterr()
+    assert captured.err.startswith(output)
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands of a test look for a lakehouse; there is none yet."""
+    """Set the lakehouse's root for commands of the test; it does not exist yet."""
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "lakehouse"))
     return tmp_path / "lakehouse"
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one sentence of a command that was wrongly used."""
+def refused_message(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one-line error of a command that is refused."""
     assert main.main(arguments) == 2
     output = capsys.readouterr().err
     assert len(output.splitlines()) == 1, output
@@ -138,24 +140,24 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output
 
 
-LOOKS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
-REBUILDS = ["refresh", "silver.event"]  # which has nothing to rebuild, and starts no Spark there
+READ_COMMANDS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
+REFRESH = ["refresh", "silver.event"]  # nothing to rebuild, so it starts no Spark
 
 
 def test_main_misspelled_root_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = f"there is no lakehouse at {root}: medallion nightly creates it, and "
-    for command in (*LOOKS, REBUILDS):
-        assert output in refused(capsys, *command)
+    for command in (*READ_COMMANDS, REFRESH):
+        assert output in refused_message(capsys, *command)
     root.write_text("a file")
-    for command in (*LOOKS, REBUILDS):
-        assert str(root) in refused(capsys, *command)
-    assert "Not a directory" in refused(capsys, "land")
+    for command in (*READ_COMMANDS, REFRESH):
+        assert str(root) in refused_message(capsys, *command)
+    assert "Not a directory" in refused_message(capsys, "land")
 
 
 def test_main_errors_come_before_spark(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which takes ten seconds."""
+    """Starting Spark takes ten seconds."""
 
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark would be started")
@@ -168,7 +170,7 @@ def test_main_errors_come_before_spark(
     ):
         layer = missing.partition(".")[0]
         output = f"{missing} does not exist yet: run medallion run {layer} first."
-        assert output in refused(capsys, "refresh", table)
+        assert output in refused_message(capsys, "refresh", table)
     gate = {"kind": "gate", "state": "held", "failed_expectations": "it"}
     Runs(Layout(root)).write([gate | {"query": "silver.event"}])
     assert main.main(["run", "gold"]) == 70, "tables of activity are not blocked"
@@ -184,25 +186,25 @@ def test_main_errors_come_before_spark(
 def test_nightly_reports_each_message_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether there is something to do is asked before its query starts, which looks again."""
+    """The check for work and the query both poll, but each message is printed once."""
 
     @contextmanager
-    def two_looks(
-        _: object, command: str, layers: object, say: Reporter, *__: object
+    def poll_twice(
+        _: object, command: str, layers: object, report: Reporter, *__: object
     ) -> Iterator[Any]:
         for line in ("no such folder", "another line", "no such folder"):
-            say(line)
-        yield SimpleNamespace(run=say)
+            report(line)
+        yield SimpleNamespace(run=report)
 
-    monkeypatch.setattr(graph, "open_pipeline", two_looks)
+    monkeypatch.setattr(graph, "open_pipeline", poll_twice)
     assert main.main(["run", "bronze"]) == 0
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
 
-def test_nightly_unreadable_tables_are_errors(
+def test_main_unwritable_output_is_an_error(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Standard output on a disk that is full."""
+    """Standard output is on a full disk."""
     root.mkdir()
     for command in (["status"], ["sql", "--csv", "select 1 as n"]):
         with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
@@ -215,9 +217,9 @@ def test_nightly_unreadable_tables_are_errors(
 def test_land_sample_needs_its_sources(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make nightly` continues with the run."""
+    """The command succeeds, because `make nightly` continues with the run."""
     output = "--sample lands the sample files as they are: leave --batches out."
-    assert output in refused(capsys, "land", "--sample", "--batches", "2", "--dirty")
+    assert output in refused_message(capsys, "land", "--sample", "--batches", "2", "--dirty")
     assert not root.exists()
     (tmp_path / "conf").mkdir()
     orders = {"event_time": "at", "keys": ["at"], "silver": {"at": "ts"}}
@@ -240,7 +242,7 @@ def test_land_without_a_reader(
     file.write_text(yaml.safe_dump({"sources": settings["sources"], "gold": {}}))
     monkeypatch.setenv("MEDALLION_CONF", str(conf))
     for command in (["land"], ["land", "--source", "activity"]):
-        output = refused(capsys, *command)
+        output = refused_message(capsys, *command)
         assert (
             "has no source activity of JSON lines that reads activity-000001-00001.json" in output
         )
@@ -255,7 +257,7 @@ def test_main_missing_configuration(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MEDALLION_CONF", str(root / "nowhere"))
-    assert str(root / "nowhere/pipeline.yaml") in refused(capsys, "audit")
+    assert str(root / "nowhere/pipeline.yaml") in refused_message(capsys, "audit")
 
 
 @pytest.mark.parametrize(
@@ -276,18 +278,18 @@ def test_sql_invalid_statement(
     assert pointer == (
         ["  select * from gold.nothing", f"  {' ' * 14}{'^' * 12}"] * ("gold.n" in output)
     )
-    assert "in quotes" in refused(capsys, "sql", *statement.split())
+    assert "in quotes" in refused_message(capsys, "sql", *statement.split())
 
 
 @pytest.mark.parametrize(("number", "form"), [(signal.SIGINT, "--json"), (signal.SIGTERM, "--csv")])
 def test_sql_ends_on_interrupt(tmp_path: Path, number: signal.Signals, form: str) -> None:
-    """To a shell a process that a signal ended has 128 and its number, here 130 and 143."""
+    """A shell shows the exit status 128 plus the signal's number: 130 and 143."""
     rows = ", ".join(f"generate_series(1, 100000) AS t{n}(v)" for n in range(4))
-    asked = f"SELECT sum(t0.v * t1.v + t2.v * t3.v) AS n FROM {rows}"
-    query = Cli(tmp_path).start("sql", form, asked)
-    until = time.monotonic() + 60
-    while len(list(Path(f"/proc/{query.pid}/task").iterdir())) < 2 and time.monotonic() < until:
-        time.sleep(0.05)  # the engine is at work once it has threads
+    statement = f"SELECT sum(t0.v * t1.v + t2.v * t3.v) AS n FROM {rows}"
+    query = Cli(tmp_path).start("sql", form, statement)
+    deadline = time.monotonic() + 60
+    while len(list(Path(f"/proc/{query.pid}/task").iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)  # the engine runs once it has threads
     query.send_signal(number)
     try:
         assert query.communicate(timeout=5)[1] == ""
@@ -306,13 +308,13 @@ def test_sql_ends_on_interrupt(tmp_path: Path, number: signal.Signals, form: str
 def test_backfill_missing_path(
     root: Path, capsys: pytest.CaptureFixture[str], source: str, path: str, output: str
 ) -> None:
-    assert output in refused(capsys, "backfill", source, path)
+    assert output in refused_message(capsys, "backfill", source, path)
     assert not root.exists()
 
 
 def test_land_json_has_the_documented_keys(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["land", "--rows", "50", "--files", "3", "--source", "event", "--json"]
-    assert main.main(asked) == 0
+    arguments = ["land", "--rows", "50", "--files", "3", "--source", "event", "--json"]
+    assert main.main(arguments) == 0
     landed = json.loads(capsys.readouterr().out)
     contract = {"files", "lines", "malformed", "invalid", "duplicates", "late", "unknown_fields"}
     assert set(landed) == {"event"}
@@ -324,7 +326,7 @@ def test_land_json_has_the_documented_keys(root: Path, capsys: pytest.CaptureFix
 def test_files_escapes_control_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the whole way: a file with an escape in its name lands, and the ledger is asked."""
+    """A file name with an escape sequence is shown by `files` and `sql`."""
     entry = Entry("event", "landing/event/\x1b[2J\n.json", 1, 5, 0, 0)
     Ledger(Layout(tmp_path), "event").write([entry])
     monkeypatch.chdir(PROJECT)
@@ -358,13 +360,13 @@ def test_nightly_reports_pending_files(
 
 
 @pytest.mark.parametrize("command", [["nightly"], ["run", "bronze"]])
-def test_nightly_first_run_after_rejection_fails(
+def test_nightly_fails_until_a_rejection_is_reported(
     command: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By the record: the run that rejected the file died before it ended."""
+    """Only recorded reports count: the run that rejected the file died before its end."""
     path = "landing/event/a.png"
     row = Entry("event", path, 1, 5, 0, 0, "rejected", "no text", reason_code="unreadable")
     Ledger(Layout(tmp_path), "event").write([row])
@@ -380,7 +382,7 @@ def test_nightly_first_run_after_rejection_fails(
     assert main.main(["status"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "NOT HEALTHY. rejected: event"
-    assert [each for each in lines if path in each] == [f"  rejected: event: {path}: no text"]
+    assert [line_ for line_ in lines if path in line_] == [f"  rejected: event: {path}: no text"]
     assert main.main(["status", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["code"], problem["subject"]) == ("rejected", "event")
@@ -388,9 +390,9 @@ def test_nightly_first_run_after_rejection_fails(
     assert "medallion files --dismiss PATTERN" in problem["remedy"]
 
     assert main.main(command) == 1
-    shown = capsys.readouterr()
-    assert f"medallion: {line}" in shown.err.splitlines()
-    assert "balanced" not in shown.out
+    captured = capsys.readouterr()
+    assert f"medallion: {line}" in captured.err.splitlines()
+    assert "balanced" not in captured.out
     assert main.main(command) == 0
     assert line in capsys.readouterr().out.splitlines()
     assert main.main(["audit"]) == 0
@@ -413,7 +415,7 @@ def test_nightly_first_run_after_rejection_fails(
 def test_nightly_idle_is_recorded_and_reports_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dead cron job does not look like a quiet one."""
+    """The record distinguishes a quiet run from a dead cron job."""
     conf = tmp_path / "conf"
     shutil.copytree(PROJECT / "conf", conf)
     monkeypatch.setenv("MEDALLION_CONF", str(conf))
@@ -443,7 +445,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
 def test_commands_report_a_damaged_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is output of the others is output all the same, and that it is not all by the exit."""
+    """Readable tables are shown, and the exit status reports the unreadable ones."""
     layout, output = Layout(tmp_path), {}
     for name in ("bronze.event", "quarantine.activity", "gold.device_totals", "ops.files"):
         spec = replace(table_specs.table_spec(name), columns={"n": "long"})
@@ -459,10 +461,10 @@ def test_commands_report_a_damaged_table(
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
 
     assert main.main(["nightly"]) == 1
-    shown = capsys.readouterr()
-    assert "gold.device_totals: cannot be read" in shown.out.splitlines()
-    assert "balanced" not in shown.out
-    assert [line.partition(" is corrupt")[0] for line in shown.err.splitlines()] == [
+    captured = capsys.readouterr()
+    assert "gold.device_totals: cannot be read" in captured.out.splitlines()
+    assert "balanced" not in captured.out
+    assert [line.partition(" is corrupt")[0] for line in captured.err.splitlines()] == [
         f"medallion: {output[name]}" for name in ("gold.device_totals", "ops.files")
     ]
     assert main.main(["nightly", "--json"]) == 1
@@ -489,14 +491,14 @@ def test_sql_csv_is_escaped_on_terminals_only(
 ) -> None:
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
-    asked = ["sql", "--csv", "SELECT '\x1b[2Jé' AS v"]
+    arguments = ["sql", "--csv", "SELECT '\x1b[2Jé' AS v"]
     for language in ("utf-8", "ascii"):
-        written = io.BytesIO()
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=language, newline=""))
-        assert main.main(asked) == 0
-        assert written.getvalue().decode() == "v\r\n\x1b[2Jé\r\n"
-    written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+        buffer = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding=language, newline=""))
+        assert main.main(arguments) == 0
+        assert buffer.getvalue().decode() == "v\r\n\x1b[2Jé\r\n"
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main.main(asked) == 0
-    assert written.getvalue() == b"v\n\\x1b[2J\\u00e9\n"
+    assert main.main(arguments) == 0
+    assert buffer.getvalue() == b"v\n\\x1b[2J\\u00e9\n"

@@ -51,10 +51,10 @@ def test_balance_tables_leave_out_columns_of_zeros() -> None:
 
 
 def test_nightly_failures_name_accept_command() -> None:
-    stops = (("silver.event", "a"), ("silver.activity", "b"), ("silver.activity", "a"))
+    failures = (("silver.event", "a"), ("silver.activity", "b"), ("silver.activity", "a"))
     gates = [
         GateResult(Verdict(table, 3, (Failure(table, name, "stop", 2, 3, (), ""),)), 1, (), 0.0)
-        for table, name in stops
+        for table, name in failures
     ]
     output = render_runs.nightly_failures(Outcome(gates=gates))
     assert output[-1].endswith("let the rows through: medallion nightly --accept a --accept b")
@@ -101,7 +101,7 @@ def test_nightly_text_not_balanced_beside_failure(outcome: Outcome, verdict: str
 
 
 def test_nightly_text_of_stale_table_is_balanced() -> None:
-    """Its rows add up: the verdict names it, and the status is 1."""
+    """The rows add up; the verdict names the stale table, and the exit status is 1."""
     stale = [StaleTable("a", Duration.parse("1 day"), None)]
     outcome = Outcome({"all": 0.0}, balances=LANDED, stale=stale)
     assert "balanced" in render_runs.nightly_text(outcome, []).splitlines()

@@ -1,4 +1,4 @@
-"""An answer on screen, as JSON and as CSV."""
+"""Query results as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 INFINITE = "[CAST('nan' AS double), CAST('inf' AS double), -CAST('inf' AS double), NULL]"
-EAST = "arrow_cast('2015-02-23T12:00:00', 'Timestamp(Second, Some(\"+02:00\"))')"
+OFFSET_TIME = "arrow_cast('2015-02-23T12:00:00', 'Timestamp(Second, Some(\"+02:00\"))')"
 EXPRESSIONS: list[tuple[str, Any]] = [
     ("CAST('2015-02-23T10:18:54.958Z' AS timestamp)", "2015-02-23T10:18:54.958000Z"),
     ("(SELECT max(window_start) FROM gold.device_counts)", "2015-02-23T10:10:00Z"),
-    (EAST, "2015-02-23T10:00:00Z"),
+    (OFFSET_TIME, "2015-02-23T10:00:00Z"),
     ("arrow_cast(300000000000000000, 'Timestamp(Microsecond, None)')", "+11476-08-15T05:20:00"),
     ("INTERVAL '10 minutes'", "10 mins"),
     ("CAST(0 AS decimal(30, 10))", "0.0000000000"),
@@ -43,11 +43,11 @@ EXPRESSIONS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
 def test_sql_json_every_value_is_strict_json(root: str, expression: str, expected: Any) -> None:
-    def refuse(word: str) -> None:
+    def fail(word: str) -> None:
         pytest.fail(f"{word} is not JSON")
 
     printed = to_json(sql_json(query(root, f"SELECT {expression} AS v")))
-    assert json.loads(printed, parse_constant=refuse) == {"columns": ["v"], "rows": [[expected]]}
+    assert json.loads(printed, parse_constant=fail) == {"columns": ["v"], "rows": [[expected]]}
 
 
 def test_sql_text_is_aligned() -> None:
@@ -99,5 +99,5 @@ def test_replay_reports_rows() -> None:
         "duplicate_rows": 1,
         "quarantined_rows": 4,
     }
-    nothing = ReplayCounts(validated=4, replayed=0, duplicate=0, quarantined=4)
-    assert replay_text(nothing).startswith("none of 4 rows passes the rules; ")
+    none_passed = ReplayCounts(validated=4, replayed=0, duplicate=0, quarantined=4)
+    assert replay_text(none_passed).startswith("none of 4 rows passes the rules; ")

@@ -1,4 +1,4 @@
-"""The page of a lakehouse: what is on it, and nothing of what others write into it."""
+"""The report page: its sections, and hostile values as harmless text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEALTHY = Overview("/some/where", 0, Audit({"event": Balance(10, 10, 10, 0, 0, 0
 
 
 class Elements(HTMLParser):
-    """Names of the elements, attributes that run scripts or load anything, and the text."""
+    """Element names, attributes that run scripts or load resources, and the text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -69,9 +69,10 @@ def test_report_html_sections() -> None:
 def test_report_html_hostile_values_are_text() -> None:
     page = report.report_html(OVERVIEW)
     elements = Elements(page)
-    assert elements.names.count("script") == 3  # the data, the library, and the page's own
+    # The data, the chart library, and the page's own script.
+    assert elements.names.count("script") == 3
     assert "img" not in elements.names
-    links = {each for each in elements.loaded if not each.startswith("a href=#")}
+    links = {attribute for attribute in elements.loaded if not attribute.startswith("a href=#")}
     assert links == {"link href=data:,"}
     assert "\x1b" not in page
 
@@ -125,10 +126,10 @@ def test_write_report_is_atomic_or_refused(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == report.report_html(OVERVIEW)
     with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
         report.write_report(OVERVIEW, tmp_path / "none" / "page.html")
-    os.mkfifo(pipe := tmp_path / "pipe")  # as a device is: it is left what it is
-    for place in (tmp_path, Path("/"), pipe):
-        with pytest.raises(UsageError, match=f"{place}: not a regular file; name a file"):
-            report.write_report(OVERVIEW, place)
+    os.mkfifo(pipe := tmp_path / "pipe")  # like a device: it is not replaced
+    for path in (tmp_path, Path("/"), pipe):
+        with pytest.raises(UsageError, match=f"{path}: not a regular file; name a file"):
+            report.write_report(OVERVIEW, path)
     assert pipe.is_fifo()
     (link := tmp_path / "link").symlink_to(page)
     page.write_text("older")

@@ -1,4 +1,4 @@
-"""The report in Chromium: nothing overflows, nothing fails, nothing is loaded, all is drawn."""
+"""The report in Chromium: nothing overflows, fails or is loaded, and all charts are drawn."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
-def opened(browser: Any, url: str, width: int, scheme: str) -> tuple[Any, list[str]]:
-    """Return the open page, and its errors and requests."""
+def open_page(browser: Any, url: str, width: int, scheme: str) -> tuple[Any, list[str]]:
+    """Return the opened page, and its errors and requests."""
     viewport, events = {"width": width, "height": 900}, list[str]()
     page = browser.new_page(viewport=viewport, color_scheme=scheme)
     page.on("console", lambda message: events.append(message.text))
@@ -56,7 +56,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_page_fits_and_loads_nothing(browser: Any, url: str, width: int, scheme: str) -> None:
-    page, events = opened(browser, url, width, scheme)
+    page, events = open_page(browser, url, width, scheme)
     root = "document.documentElement"
     assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
     assert page.evaluate(TOO_WIDE) == 0
@@ -69,7 +69,7 @@ def test_page_fits_and_loads_nothing(browser: Any, url: str, width: int, scheme:
 
 
 def test_tables_sort_and_filter(browser: Any, url: str) -> None:
-    page, _ = opened(browser, url, 1440, "light")
+    page, _ = open_page(browser, url, 1440, "light")
     box = page.locator('[data-table="gold.counts"]')
     assert page.evaluate(THIRD_CELLS) == ["0", "0", "1", "1", "2", "2", "3", "3"]
     header = box.get_by_role("button", name="n", exact=True)
@@ -83,7 +83,7 @@ def test_tables_sort_and_filter(browser: Any, url: str) -> None:
 
 
 def test_chart_of_another_measure(browser: Any, url: str) -> None:
-    page, events = opened(browser, url, 800, "dark")
+    page, events = open_page(browser, url, 800, "dark")
     figure = page.locator("figure", has=page.locator('[data-chart="gold:gold.counts"]'))
     before = figure.locator("svg").inner_html()
     figure.get_by_label("measure").select_option("mean")
@@ -95,14 +95,14 @@ def test_chart_of_another_measure(browser: Any, url: str) -> None:
 def test_served_page_refreshes_itself(
     browser: Any, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New content replaces the old one; the filter of a table stays."""
+    """New content replaces the old content; the filter of a table is kept."""
     monkeypatch.setattr(report_server, "REFRESH_SECONDS", 1)
     home.layout.root.local.mkdir(parents=True)
     for _ in range(7):
         record(home.config, "bronze.activity", rows_in=1)
     server = report_server.ReportServer(home.config, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    page, _ = opened(browser, f"http://127.0.0.1:{server.server_port}/", 800, "light")
+    page, _ = open_page(browser, f"http://127.0.0.1:{server.server_port}/", 800, "light")
     table = page.locator('[data-table="runs"]')
     table.get_by_placeholder("filter rows").fill("activity")
     table.get_by_placeholder("filter rows").blur()

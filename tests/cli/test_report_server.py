@@ -1,4 +1,4 @@
-"""The report on loopback."""
+"""The report served on the loopback address."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_server_serves_the_page(server: ReportServer) -> None:
 
 
 def test_server_refuses_other_hosts(server: ReportServer) -> None:
-    """The name of a website that resolves to 127.0.0.1 is not that of the server."""
+    """A website's name that resolves to 127.0.0.1 is not the server's."""
     assert get(server, host=f"evil.example:{server.server_port}")[0] == 403
     assert get(server, host=f"localhost:{server.server_port}")[0] == 200
 
@@ -52,7 +52,7 @@ def test_server_creates_the_page_again(
 ) -> None:
     assert "1234567" not in get(server)[1]
     record(home.config, "bronze.activity", rows_in=1234567)
-    assert "1234567" not in get(server)[1]  # within 5 seconds it is the same page
+    assert "1234567" not in get(server)[1]  # the page is cached for 5 seconds
     monkeypatch.setattr(report_server, "REFRESH_SECONDS", 0)
     assert "1234567" in get(server)[1]
 

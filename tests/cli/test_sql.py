@@ -1,4 +1,4 @@
-"""`medallion sql`: its input, its forms, and its prompt."""
+"""`medallion sql`: its input, output formats and prompt."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Terminal(io.StringIO):
 
 
 def run(database: Database, *statement: str, **options: Any) -> int:
-    given: dict[str, Any] = dict.fromkeys(("file", "as_of", "json", "csv", "parquet"))
-    given |= {"statement": list(statement), **options}
-    return command.run_sql(database.config, Namespace(**given))
+    arguments: dict[str, Any] = dict.fromkeys(("file", "as_of", "json", "csv", "parquet"))
+    arguments |= {"statement": list(statement), **options}
+    return command.run_sql(database.config, Namespace(**arguments))
 
 
 def test_sql_of_a_file_runs_each_statement(
@@ -89,7 +89,7 @@ def test_sql_to_parquet_is_complete_or_absent(database: Database, tmp_path: Path
     with pytest.raises(UsageError):
         run(database, "SELECT CAST(device AS int) FROM gold.totals", parquet=str(file))
     assert file.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["out.parquet"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]
     with pytest.raises(UsageError, match=r"--parquet .*No such file"):
         run(database, "SELECT 1", parquet=str(tmp_path / "none" / "out.parquet"))
 
@@ -112,7 +112,9 @@ def test_as_of_invalid() -> None:
         command._parse_as_of("yesterday")
 
 
-def test_a_form_needs_a_statement(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_format_needs_a_statement(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal())
     with pytest.raises(UsageError, match="--csv needs a statement"):
         run(database, csv=True)
@@ -147,8 +149,8 @@ def test_print_table_escapes_values(capsys: pytest.CaptureFixture[str]) -> None:
 
 def completions(database: Database, text: str) -> list[str]:
     completer = sql_prompt.NameCompleter(database)
-    found = completer.get_completions(Document(text), CompleteEvent())
-    return [completion.text for completion in found]
+    matches = completer.get_completions(Document(text), CompleteEvent())
+    return [completion.text for completion in matches]
 
 
 def test_prompt_completes_tables_views_and_columns(database: Database) -> None:

@@ -1,4 +1,4 @@
-"""What reaches a terminal: no value and no name of a file can make it do anything."""
+"""Output to a terminal: values and file names cannot run control sequences."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from medallion.state.ledger import Entry
 from medallion.storage.text import printable
 
 SOURCES = Path(__file__).parents[2] / "src/medallion"
-# A title, a colour in both spellings, text from right to left, half a letter, and a line of its own
-EVIL = "\x1b]0;title\x07\x9b31m\u202e\udcff\nbalanced"
-SEEN = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
+# A title, a color in two encodings, right-to-left text, a lone surrogate, and a line break.
+HOSTILE = "\x1b]0;title\x07\x9b31m\u202e\udcff\nbalanced"
+ESCAPED = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
 
-ENTRY = Entry("event", EVIL, 1, 5, 0, 0, EVIL, EVIL, moved_to=EVIL)
-STATUS = QueryStatus("bronze.event", EVIL, 1, EVIL, 1, 1, 1, EVIL, EVIL)
-FAILURE = Failure("silver.event", EVIL, "warn", 1, 1, (EVIL,), EVIL)
+ENTRY = Entry("event", HOSTILE, 1, 5, 0, 0, HOSTILE, HOSTILE, moved_to=HOSTILE)
+STATUS = QueryStatus("bronze.event", HOSTILE, 1, HOSTILE, 1, 1, 1, HOSTILE, HOSTILE)
+FAILURE = Failure("silver.event", HOSTILE, "warn", 1, 1, (HOSTILE,), HOSTILE)
 OUTCOME = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
-ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
+ROWS = Result((HOSTILE,), [(HOSTILE,), ([HOSTILE],), ({HOSTILE: HOSTILE},)])
 
 
 @pytest.mark.parametrize(
@@ -44,26 +44,28 @@ ROWS = Result((EVIL,), [(EVIL,), ([EVIL],), ({EVIL: EVIL},)])
         (render_tables.sql_text(ROWS), 5),
         (render_tables.files_text([ENTRY]), 4),
         (render_runs.status_text([STATUS]), 6),
-        (render_runs.audit_text(Audit({}, (EVIL,), (EVIL,))), 5),
+        (render_runs.audit_text(Audit({}, (HOSTILE,), (HOSTILE,))), 5),
         (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
-        (render_tables.schema_text([SchemaVersion(1, EVIL, EVIL, {EVIL: "string"})]), 2),
+        (render_tables.schema_text([SchemaVersion(1, HOSTILE, HOSTILE, {HOSTILE: "string"})]), 2),
         (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 13),
     ],
 )
 def test_visible_lines_escapes_control_characters(text: str, lines: int) -> None:
-    found = text.split("\n")
-    assert len(found) == lines
-    assert all(line.isprintable() for line in found)
+    text_lines = text.split("\n")
+    assert len(text_lines) == lines
+    assert all(line.isprintable() for line in text_lines)
     assert "x1b]0;title" in text
 
 
 def test_visible_lines_keeps_printable_text() -> None:
     for text in ("", "ü 日本 \U0001f600 a\\n", "~!@#$%^&*()"):
         assert printable(text) == text
-    assert printable(EVIL) == SEEN
+    assert printable(HOSTILE) == ESCAPED
 
 
-@pytest.mark.parametrize("value", [EVIL, [EVIL], {EVIL: EVIL}, "ü \U0001f600", "\U000e0001"])
+@pytest.mark.parametrize(
+    "value", [HOSTILE, [HOSTILE], {HOSTILE: HOSTILE}, "ü \U0001f600", "\U000e0001"]
+)
 def test_to_json_escapes_control_characters(value: Any) -> None:
     printed = to_json(value)
     assert printed.isprintable()
@@ -73,26 +75,26 @@ def test_to_json_escapes_control_characters(value: Any) -> None:
 def test_print_result_escapes_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_result(f"one\n{EVIL}\r")
-    assert capsys.readouterr().out == f"one\n{SEEN.replace(chr(92) + 'n', chr(10))}\\r\n"
+    print_result(f"one\n{HOSTILE}\r")
+    assert capsys.readouterr().out == f"one\n{ESCAPED.replace(chr(92) + 'n', chr(10))}\\r\n"
 
 
 @pytest.mark.parametrize(
-    ("encoding", "seen"),
+    ("encoding", "escaped"),
     [
         ("utf-8", "Łó \U0001f600"),
         ("latin-1", "\\u0141ó \\ud83d\\ude00"),
         ("ascii", r"\u0141\u00f3 \ud83d\ude00"),
     ],
 )
-def test_print_result_escapes_for_the_encoding(encoding: str, seen: str) -> None:
-    """And is JSON still, where it was."""
-    name, written = "Łó \U0001f600", io.BytesIO()
-    file = io.TextIOWrapper(written, encoding=encoding)
+def test_print_result_escapes_for_the_encoding(encoding: str, escaped: str) -> None:
+    """Escaped output is still valid JSON."""
+    name, buffer = "Łó \U0001f600", io.BytesIO()
+    file = io.TextIOWrapper(buffer, encoding=encoding)
     print_message(name, file)
     print_result(to_json([name]), file)
-    assert written.getvalue().decode(encoding) == f'{seen}\n["{seen}"]\n'
-    assert json.loads(f'"{seen}"') == name
+    assert buffer.getvalue().decode(encoding) == f'{escaped}\n["{escaped}"]\n'
+    assert json.loads(f'"{escaped}"') == name
 
 
 def test_print_message_ignores_write_errors() -> None:
@@ -109,31 +111,33 @@ def test_print_message_ignores_write_errors() -> None:
 def test_main_errors_are_one_escaped_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(_: object) -> None:
-        raise UsageError(f"there is no {EVIL}")
+    def fail(_: object) -> None:
+        raise UsageError(f"there is no {HOSTILE}")
 
-    monkeypatch.setattr(main, "load_with_errors", wrong)
+    monkeypatch.setattr(main, "load_with_errors", fail)
     assert main.main(["status"]) == 2
-    assert capsys.readouterr().err == f"medallion: there is no {SEEN}\n"
+    assert capsys.readouterr().err == f"medallion: there is no {ESCAPED}\n"
     assert main.main(["status", "--debug"]) == 2
     *trace, last = capsys.readouterr().err.splitlines()
-    assert last == f"medallion: there is no {SEEN}"
-    assert any("wrong" in line for line in trace)
+    assert last == f"medallion: there is no {ESCAPED}"
+    assert any("fail" in line for line in trace)
     assert all(line.isprintable() for line in trace)
 
 
 def test_only_terminal_prints() -> None:
-    """Nobody but `terminal` prints."""
+    """Only `terminal` and `install/java` print."""
     for file in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                is_door = file.name == "terminal.py" or file.parts[-2:] == ("install", "java.py")
-                assert called != "print" or is_door, f"{file} prints"
-                is_write = "sys.std" in called and ".write" in called
-                assert not is_write or is_door, f"{file} writes"
+                name = ast.unparse(node.func)
+                may_print = file.name == "terminal.py" or file.parts[-2:] == ("install", "java.py")
+                assert name != "print" or may_print, f"{file} prints"
+                is_write = "sys.std" in name and ".write" in name
+                assert not is_write or may_print, f"{file} writes"
 
 
-def test_status_text_of_every_value() -> None:
-    texts = [f.name for f in fields(QueryStatus) if "str" in str(f.type) and f.name != "query"]
-    assert all(getattr(STATUS, name) == EVIL for name in texts)
+def test_status_has_hostile_text_in_every_string() -> None:
+    string_fields = [
+        f.name for f in fields(QueryStatus) if "str" in str(f.type) and f.name != "query"
+    ]
+    assert all(getattr(STATUS, name) == HOSTILE for name in string_fields)

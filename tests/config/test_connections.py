@@ -1,4 +1,4 @@
-"""What is read in place of files, and the login that only the environment knows."""
+"""Kafka, rate and socket sources, and the Kafka login from the environment."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LOGIN = {
 }
 
 
-def loaded(folder: Path, source: dict[str, Any], environment: dict[str, str]) -> Config:
-    """A configuration with one source more."""
+def load_with_source(folder: Path, source: dict[str, Any], environment: dict[str, str]) -> Config:
+    """Load the project's configuration with one more source."""
     shutil.copytree(PROJECT / "conf", folder / "conf")
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     silver = {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"]}
@@ -37,13 +37,13 @@ def loaded(folder: Path, source: dict[str, Any], environment: dict[str, str]) ->
 
 def test_stream_formats_are_parsed(tmp_path: Path) -> None:
     earliest = Kafka(("one:9092", "two:9092"), ("clicks", "a.b_c-1"), "json", "earliest", 1_000_000)
-    found = loaded(tmp_path / "1", KAFKA, LOGIN)
-    assert found.sources["more"].stream == earliest
-    rate = loaded(tmp_path / "2", {"format": "rate", "rows_per_second": 3}, {})
+    kafka = load_with_source(tmp_path / "1", KAFKA, LOGIN)
+    assert kafka.sources["more"].stream == earliest
+    rate = load_with_source(tmp_path / "2", {"format": "rate", "rows_per_second": 3}, {})
     assert rate.sources["more"].stream == Rate(3)
-    socket = loaded(tmp_path / "3", {"format": "socket", "port": 9999}, {})
+    socket = load_with_source(tmp_path / "3", {"format": "socket", "port": 9999}, {})
     assert socket.sources["more"].stream == Socket(9999, "localhost")
-    assert [source.stream for name, source in found.sources.items() if name != "more"] == [None] * 2
+    assert [source.stream for name, source in kafka.sources.items() if name != "more"] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_stream_formats_are_parsed(tmp_path: Path) -> None:
         ({"format": "kafkaa"}, "format must be one of json, .*, kafka, rate, socket"),
     ],
 )
-def test_mistakes(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_invalid_kafka_source(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        loaded(tmp_path, {**KAFKA, **change}, {})
+        load_with_source(tmp_path, {**KAFKA, **change}, {})
 
 
 def test_stream_formats_required_keys(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_stream_formats_required_keys(tmp_path: Path) -> None:
         (("kafka", "servers is missing"), ("socket", "port is missing"))
     ):
         with pytest.raises(ConfigError, match=message):
-            loaded(tmp_path / str(number), {"format": format_}, {})
+            load_with_source(tmp_path / str(number), {"format": format_}, {})
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_stream_formats_required_keys(tmp_path: Path) -> None:
         ({"MEDALLION_KAFKA_CA": "/nowhere.pem"}, "/nowhere.pem: must be the absolute path"),
     ],
 )
-def test_mistakes_in_the_login(change: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refused:
+def test_invalid_kafka_login(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         kafka_login({**LOGIN, **change})
-    assert 'a "b' not in str(refused.value)
+    assert 'a "b' not in str(error.value)
 
 
 def test_password_is_not_in_repr(tmp_path: Path) -> None:
-    """In what the two clients are given, each in its own spelling, and nowhere else."""
-    config = loaded(tmp_path, KAFKA, LOGIN)
+    """Only the settings of the two clients have it, each with its own escaping."""
+    config = load_with_source(tmp_path, KAFKA, LOGIN)
     assert "reader" not in repr(config)
     assert 'a "b' not in repr(config)
     kafka = config.sources["more"].stream
@@ -115,20 +115,20 @@ def test_password_is_not_in_repr(tmp_path: Path) -> None:
 
 
 def test_login_from_dotenv(tmp_path: Path) -> None:
-    """As it is written there; a mistake is message without what may be a password."""
+    """The value is used as written; an error message does not show a possible password."""
     (tmp_path / ".env").write_text(
         "MEDALLION_KAFKA_PROTOCOL=SASL_SSL\n"
         "MEDALLION_KAFKA_USERNAME=reader\n"
         "MEDALLION_KAFKA_PASSWORD='a${HOME}b'\n"
     )
-    # An empty variable is none, and what others put there is theirs.
-    around = {"MEDALLION_KAFKA_USERNAME": "", "MEDALLION_KAFKA_SERVICE_PORT": "9092"}
-    found = loaded(tmp_path, KAFKA, around).login
-    assert (found.username, found.password) == ("reader", "a${HOME}b")
+    # An empty variable counts as unset, and other variables with the prefix are ignored.
+    environment = {"MEDALLION_KAFKA_USERNAME": "", "MEDALLION_KAFKA_SERVICE_PORT": "9092"}
+    login = load_with_source(tmp_path, KAFKA, environment).login
+    assert (login.username, login.password) == ("reader", "a${HOME}b")
     (tmp_path / ".env").write_text('MEDALLION_KAFKA_PASSWORD="my"secret"\n')
-    with pytest.raises(ConfigError, match="line 1: must be KEY=value") as refused:
+    with pytest.raises(ConfigError, match="line 1: must be KEY=value") as error:
         load({}, tmp_path)
-    assert "secret" not in str(refused.value)
+    assert "secret" not in str(error.value)
 
 
 def test_login_is_not_checked_without_kafka(tmp_path: Path) -> None:

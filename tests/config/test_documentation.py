@@ -1,4 +1,4 @@
-"""The examples of the documentation are valid, and the reference is that of the code."""
+"""Examples in the documentation are valid, and the reference matches the code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
 
     config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
     assert (list(config.sources), list(config.gold)) == (["sales"], ["sales_by_day"])
-    assert [(one.name, one.on_failure) for one in read_suite(tmp_path, "silver.sales")] == [
+    assert [
+        (expectation.name, expectation.on_failure)
+        for expectation in read_suite(tmp_path, "silver.sales")
+    ] == [
         ("missing_amount", "quarantine"),
     ]
     header = examples["csv"].splitlines()[0].split(",")
@@ -36,13 +39,15 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
     assert [field for field in header if not re.search(rf"\b{field}\b", sql)] == []
 
 
-def test_tables_that_change_is_a_valid_configuration(tmp_path: Path) -> None:
-    blocks_of_yaml = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
-    example, defaults, tables = blocks_of_yaml
+def test_changing_tables_page_is_a_valid_configuration(tmp_path: Path) -> None:
+    yaml_blocks = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
+    example, defaults, tables = yaml_blocks
     (tmp_path / "pipeline.yaml").write_text(example)
     sources = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources
-    kinds = {name: source.cdc and source.cdc.stored_as_scd_type for name, source in sources.items()}
-    assert kinds == {"orders": 1, "customers": 2}
+    scd_types = {
+        name: source.cdc and source.cdc.stored_as_scd_type for name, source in sources.items()
+    }
+    assert scd_types == {"orders": 1, "customers": 2}
     document = yaml.safe_load(example)
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document | yaml.safe_load(tables)))
     config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
@@ -58,7 +63,7 @@ def test_tables_that_change_is_a_valid_configuration(tmp_path: Path) -> None:
 
 
 def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
-    """The sources are those of the project."""
+    """They use the sources of the project."""
     gold = next(text for _, text in blocks("configuration.md") if text.startswith("gold:"))
     sources = (PROJECT / "conf/pipeline.yaml").read_text().split("\ngold:")[0]
     (tmp_path / "gold").mkdir()
@@ -72,7 +77,7 @@ def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
 
 
 def test_keys_of_examples_are_in_the_reference() -> None:
-    """Examples of sources are parts of an entry; their keys start the rows of the reference."""
+    """Examples of sources are parts of an entry; each key has a row in the reference."""
     known = set(re.findall(r"^\| `(\w+)` \|", reference.page(), re.MULTILINE))
     parts = [yaml.safe_load(text) for name, text in blocks("configuration.md") if name == "yaml"]
     names = {"sources", "gold", "maintain", "clicks"}
@@ -82,19 +87,19 @@ def test_keys_of_examples_are_in_the_reference() -> None:
         assert keys <= known
 
 
-def test_links_of_pages_lead_somewhere() -> None:
+def test_links_of_pages_are_valid() -> None:
     pages = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]
     broken = [
         f"{page.name}: {link}"
         for page in pages
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-        if not link.startswith("http") and not leads_somewhere(page, link)
+        if not link.startswith("http") and not is_valid_link(page, link)
     ]
     assert broken == []
 
 
-def leads_somewhere(page: Path, link: str) -> bool:
-    """Return whether a relative link names an existing file, and a heading of it."""
+def is_valid_link(page: Path, link: str) -> bool:
+    """Return whether a relative link names an existing file and heading."""
     name, _, anchor = link.partition("#")
     target = page.parent / name if name else page
     if not target.exists() or not anchor:
@@ -104,5 +109,5 @@ def leads_somewhere(page: Path, link: str) -> bool:
 
 
 def test_reference_is_up_to_date() -> None:
-    """Run `make reference` if this fails."""
+    """If this fails, run `make reference`."""
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page()

@@ -1,4 +1,4 @@
-"""Spark SQL of the configuration, read without Spark."""
+"""Spark SQL of the configuration, analyzed without Spark."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_strings_removes_quoted_text() -> None:
         ("_source_file", None),
     ],
 )
-def test_arrival_column_is_found(sql: str, column: str | None) -> None:
+def test_arrival_column(sql: str, column: str | None) -> None:
     assert arrival_column(sql) == column
 
 

@@ -1,4 +1,4 @@
-"""An invalid configuration is one sentence that names the key and a valid value."""
+"""Configuration errors: one sentence that names the key and a valid value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from medallion.errors import ConfigError
 from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 
-SLIDES = {
+SLIDING = {
     "source": "silver.event",
     "window": "1 hour",
     "slide": "3 seconds",
@@ -30,11 +30,11 @@ SLIDES = {
     "measure": {"n": "count(*)"},
 }
 
-LOOKED_UP = {"file": "reference/devices.csv", "on": "device", "columns": {"maker": "string"}}
+LOOKUP = {"file": "reference/devices.csv", "on": "device", "columns": {"maker": "string"}}
 
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:
-    """A copy of the project's pipeline.yaml with one value changed; `...` takes it away."""
+    """Copy the project's pipeline.yaml with one value changed, or removed if the value is `...`."""
     (tmp_path / "conf").mkdir(exist_ok=True)
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     node = document
@@ -130,7 +130,7 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         (("sources", "event", "clean_source"), False, ["clean_source", "archive, delete, off"]),
         (("sources", "event", "max_line_bytes"), 100, ["max_line_bytes", "'16 MiB'"]),
         (("sources", "event", "max_line_bytes"), "513 MiB", ["max_line_bytes", "512 MiB at most"]),
-        (("gold", "user_activity"), SLIDES, ["gold.user_activity.slide", "1,000 windows"]),
+        (("gold", "user_activity"), SLIDING, ["gold.user_activity.slide", "1,000 windows"]),
         (("sources", "event", "watermark"), f"{10**9} days", ["watermark", "'10 minutes'"]),
         (("maintain",), {"retain": "1 day"}, ["maintain.retain", "retention, every"]),
         (("maintain",), {"retention": "1 weak"}, ["maintain.retention", "'10 minutes'"]),
@@ -235,27 +235,27 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         (("sources", "event", "enrich"), {}, ["sources.event.enrich.file is missing", "CSV"]),
         (
             ("sources", "event", "enrich"),
-            {**LOOKED_UP, "key": "device"},
+            {**LOOKUP, "key": "device"},
             ["enrich.key", "file, on"],
         ),
         (
             ("sources", "event", "enrich"),
-            {**LOOKED_UP, "on": "id"},
+            {**LOOKUP, "on": "id"},
             ["enrich.on", "'id'", "silver"],
         ),
         (
             ("sources", "event", "enrich"),
-            {**LOOKED_UP, "columns": {"action": "string"}},
+            {**LOOKUP, "columns": {"action": "string"}},
             ["sources.event.enrich.columns", "'action'", "silver already has"],
         ),
         (
             ("sources", "event", "enrich"),
-            {**LOOKED_UP, "columns": {"maker": "text"}},
+            {**LOOKUP, "columns": {"maker": "text"}},
             ["sources.event.enrich.columns.maker", "string, timestamp", "'text'"],
         ),
         (
             ("sources", "event", "enrich"),
-            {**LOOKED_UP, "columns": {"Maker": "string"}},
+            {**LOOKUP, "columns": {"Maker": "string"}},
             ["sources.event.enrich.columns.Maker", "snake_case"],
         ),
         (
@@ -287,7 +287,9 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         ),
     ],
 )
-def test_mistakes(tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]) -> None:
+def test_invalid_configuration(
+    tmp_path: Path, path: tuple[str, ...], value: Any, words: list[str]
+) -> None:
     with pytest.raises(ConfigError) as error:
         load({}, edited(tmp_path, *path, value=value))
     message = str(error.value)
@@ -303,17 +305,19 @@ def test_cdc_defaults(tmp_path: Path) -> None:
     assert (source.event_time, source.rows_table) == ("", "silver.orders_changes")
 
 
-def test_alerts_take_a_secret_url_from_the_environment(tmp_path: Path) -> None:
+def test_alert_url_comes_from_the_environment(tmp_path: Path) -> None:
     value = {"post": "${HOOK}", "command": ["mail", "me"], "details": True}
     project, url = edited(tmp_path, "on_failure", value=value), "https://hooks.example.org/T0KEN"
-    found = load({"HOOK": url}, project).monitoring.on_failure
-    assert found == OnFailure(("mail", "me"), url, True, "HOOK")
-    assert "T0KEN" not in repr(found)
+    on_failure = load({"HOOK": url}, project).monitoring.on_failure
+    assert on_failure == OnFailure(("mail", "me"), url, True, "HOOK")
+    assert "T0KEN" not in repr(on_failure)
     (tmp_path / ".env").write_text(f"HOOK={url}\n")
     assert load({}, project).monitoring.on_failure.post == url
     (tmp_path / ".env").unlink()
     unset = load({}, project).monitoring.on_failure
-    assert (unset.post, unset.is_configured) == (None, True), "which each alert reports"
+    assert (unset.post, unset.is_configured) == (None, True), (
+        "each alert reports the unset variable"
+    )
     with pytest.raises(ConfigError, match=r"on_failure.post names HOOK, whose value") as error:
         load({"HOOK": "file:///T0KEN"}, project)
     assert "T0KEN" not in str(error.value)
@@ -343,10 +347,11 @@ def test_debezium_reads_files_or_a_topic(tmp_path: Path) -> None:
 
 
 def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:
-    """Any of a cluster's servers leads to all; another cluster may have a topic of that name."""
+    """Each server of a cluster leads to all others; another cluster may have a topic of that
+    name."""
     source = {"event_time": "at", "keys": ["at"], "silver": {"at": "at"}, "format": "kafka"}
 
-    def conf(*servers: str) -> Path:
+    def write_project(*servers: str) -> Path:
         read = source | {"servers": [*servers], "topics": ["s", "t"]}
         edited(tmp_path, "gold", value={"out": JOIN | {"publish": {"kafka": TOPIC}}})
         file = tmp_path / "conf/pipeline.yaml"
@@ -356,8 +361,8 @@ def test_topic_cannot_be_published_and_read(tmp_path: Path) -> None:
         return tmp_path
 
     with pytest.raises(ConfigError, match=r"publish\.kafka\.topic is t, as in sources\.doors: "):
-        load({}, conf("two:9092", "ONE:9092"))
-    assert load({}, conf("two:9092")).gold["out"].outputs
+        load({}, write_project("two:9092", "ONE:9092"))
+    assert load({}, write_project("two:9092")).gold["out"].outputs
 
 
 def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
@@ -385,7 +390,7 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
 
 
 def gold_of(tmp_path: Path, **queries: str) -> tuple[dict[str, GoldTable], list[str]]:
-    """Load gold tables with this SQL, and return them and the errors, without file and line."""
+    """Load gold tables with this SQL; return them and the errors without file and line."""
     for name, sql in queries.items():
         (tmp_path / f"{name}.sql").write_text(sql)
     event = {"silver": {"at": "ts", "device": "device"}, "event_time": "at", "keys": ["at"]}
@@ -398,7 +403,7 @@ def gold_of(tmp_path: Path, **queries: str) -> tuple[dict[str, GoldTable], list[
 
 
 def test_gold_sql_reads_gold_tables(tmp_path: Path) -> None:
-    """Each table comes after those that it reads, which have a change feed."""
+    """Each table comes after the tables that it reads, which have a change feed."""
     last = "select * from gold.first join silver.event using (device) -- gold.none"
     gold, errors = gold_of(tmp_path, last=last, first="select * from Gold.`counts` where n > 1")
     assert (errors, list(gold)) == ([], ["counts", "first", "last"])
@@ -414,7 +419,7 @@ def test_gold_sql_reads_gold_tables(tmp_path: Path) -> None:
     assert names == ["gold.first", "gold.last"]
 
 
-def test_gold_sql_reads_gold_mistakes(tmp_path: Path) -> None:
+def test_gold_sql_reads_gold_errors(tmp_path: Path) -> None:
     gold, errors = gold_of(
         tmp_path,
         a="select * from gold.b",
@@ -422,11 +427,11 @@ def test_gold_sql_reads_gold_mistakes(tmp_path: Path) -> None:
         c="select * from gold.a, gold.counts",
     )
     assert (gold, len(errors)) == ({}, 1)
-    circle = "gold.a.sql reads gold.b, which reads gold.c, which reads gold.a, in a circle"
-    assert errors == [f"{circle}: remove one of these."]
+    message = "gold.a.sql reads gold.b, which reads gold.c, which reads gold.a, in a circle"
+    assert errors == [f"{message}: remove one of these."]
     _, errors = gold_of(tmp_path, a="select * from gold.a")
     assert errors == ["gold.a.sql reads gold.a, in a circle: remove one of these."]
-    # What reads an invalid table has no error of its own.
+    # A reader of an invalid table has no additional error.
     gold, (error,) = gold_of(tmp_path, a="select * from gold.b", b="select * from gold.cunts")
     assert "which reads gold.cunts (did you mean gold.counts?)" in error
     assert list(gold) == ["counts"]
@@ -443,30 +448,30 @@ def test_group_by_cannot_be_a_window_column(tmp_path: Path) -> None:
 
 
 def test_event_time_may_be_ingestion_time(tmp_path: Path) -> None:
-    made = {"event_at": "_ingested_at", "device": "id", "action": "action"}
-    edited(tmp_path, "sources", "event", "silver", value=made)
+    silver = {"event_at": "_ingested_at", "device": "id", "action": "action"}
+    edited(tmp_path, "sources", "event", "silver", value=silver)
     assert load({}, tmp_path).sources["event"].keys == ("event_at", "device", "action")
 
 
 def test_lookup_columns_are_silver_columns(tmp_path: Path) -> None:
-    """Gold may count by them; keys and the event time are silver's own."""
+    """Gold may group by them; keys and the event time cannot use them."""
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
-    event = document["sources"]["event"] | {"enrich": LOOKED_UP}
+    event = document["sources"]["event"] | {"enrich": LOOKUP}
     document["sources"]["event"] = event
     document["gold"]["action_counts"]["group_by"] = ["maker"]
     file = edited(tmp_path, "maintain", value={}) / "conf/pipeline.yaml"
     file.write_text(yaml.safe_dump(document, sort_keys=False))
-    found = load({}, tmp_path)
-    assert found.sources["event"].columns == ("event_at", "device", "action", "maker")
-    counts = found.gold["action_counts"].definition
+    config = load({}, tmp_path)
+    assert config.sources["event"].columns == ("event_at", "device", "action", "maker")
+    counts = config.gold["action_counts"].definition
     assert isinstance(counts, Aggregate)
     assert counts.group_by == ("maker",)
-    named = event | {"lookup": LOOKED_UP}
+    with_alias = event | {"lookup": LOOKUP}
     with pytest.raises(ConfigError, match=r"event.enrich is another name of lookup"):
-        load({}, edited(tmp_path, "sources", "event", value=named))
-    del named["enrich"]
-    again = load({}, edited(tmp_path, "sources", "event", value=named))
-    assert again.sources["event"] == found.sources["event"]
+        load({}, edited(tmp_path, "sources", "event", value=with_alias))
+    del with_alias["enrich"]
+    by_alias = load({}, edited(tmp_path, "sources", "event", value=with_alias))
+    assert by_alias.sources["event"] == config.sources["event"]
     event["keys"] = ["event_at", "maker"]
     with pytest.raises(ConfigError, match=r"event.keys names 'maker', which is not a column of"):
         load({}, edited(tmp_path, "sources", "event", value=event))
@@ -482,20 +487,20 @@ def test_clean_after_needs_clean_source(tmp_path: Path) -> None:
 
 
 def test_off_and_no_are_strings(tmp_path: Path) -> None:
-    """As in YAML 1.2; in 1.1 they, and y, are booleans."""
+    """As in YAML 1.2; in YAML 1.1 these and y are booleans."""
     (tmp_path / "pipeline.yaml").write_text(
         "sources: {x: {clean_source: off, multi_line: true, event_time: at, keys: [at, no, y],"
         " silver: {at: ts, no: number, y: why}}}"
     )
-    found = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["x"]
-    assert (found.clean_source, found.multi_line, found.keys) == ("off", True, ("at", "no", "y"))
+    source = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["x"]
+    assert (source.clean_source, source.multi_line, source.keys) == ("off", True, ("at", "no", "y"))
 
 
 def test_defaults_of_sizes_and_durations(tmp_path: Path) -> None:
-    found = load({}, edited(tmp_path, "maintain", value={"retention": "2 days"}))
-    assert (found.maintain.retention.seconds, found.maintain.every.seconds) == (172_800, 3600)
-    assert found.sources["event"].max_line_bytes == 16 * 1024 * 1024
-    assert found.sources["event"].max_bytes_per_trigger == 1024**3
+    config = load({}, edited(tmp_path, "maintain", value={"retention": "2 days"}))
+    assert (config.maintain.retention.seconds, config.maintain.every.seconds) == (172_800, 3600)
+    assert config.sources["event"].max_line_bytes == 16 * 1024 * 1024
+    assert config.sources["event"].max_bytes_per_trigger == 1024**3
 
 
 def test_missing_folder(tmp_path: Path) -> None:
@@ -505,20 +510,20 @@ def test_missing_folder(tmp_path: Path) -> None:
         load({"MEDALLION_CONF": "nowhere"}, tmp_path)
 
 
-@pytest.mark.parametrize("given", ["", ".", "pipeline.yaml", "conf", "conf/pipeline.yaml"])
-def test_project_is_found(tmp_path: Path, given: str) -> None:
-    """With pipeline.yaml in the project's folder or in its conf/, which also has the suites."""
-    folder = tmp_path / "conf" if given.startswith("conf") else tmp_path
+@pytest.mark.parametrize("conf", ["", ".", "pipeline.yaml", "conf", "conf/pipeline.yaml"])
+def test_project_locations(tmp_path: Path, conf: str) -> None:
+    """pipeline.yaml may be in the project's folder or in conf/, which also has the suites."""
+    folder = tmp_path / "conf" if conf.startswith("conf") else tmp_path
     folder.mkdir(exist_ok=True)
     (folder / "pipeline.yaml").write_text("sources: {}\n")
     (tmp_path / ".env").write_text("MEDALLION_MASTER=local[3]\n")
-    config, _ = load_with_errors({"MEDALLION_CONF": given}, tmp_path)
+    config, _ = load_with_errors({"MEDALLION_CONF": conf}, tmp_path)
     assert config.pipeline_file == folder / "pipeline.yaml"
     assert config.conf_dir == tmp_path / "conf"
     assert (config.layout.root.local, config.master) == (tmp_path / "data/lakehouse", "local[3]")
 
 
-def test_folder_of_another_name_has_its_suites(tmp_path: Path) -> None:
+def test_renamed_conf_folder_has_its_suites(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "settings")
     config = load({"MEDALLION_CONF": "settings"}, tmp_path)
     assert config.conf_dir == tmp_path / "settings"
@@ -531,31 +536,31 @@ def test_no_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_not_yaml(tmp_path: Path) -> None:
-    for value, reported in (
+    for value, reason in (
         ("[\n", "expected the node content"),
         ("!!timestamp x", "failed to construct timestamp"),
         ("!!map x", "expected a mapping"),
         ("\x07", "special characters are not allowed"),
     ):
         (tmp_path / "pipeline.yaml").write_text(f"sources:\n  event: {value}")
-        words = rf"pipeline.yaml line [23]: not readable as YAML \(.*{reported}"
+        words = rf"pipeline.yaml line [23]: not readable as YAML \(.*{reason}"
         with pytest.raises(ConfigError, match=words):
             load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
-    # Python's own errors have no line; it reads numbers of 4300 digits.
+    # Python's own errors have no line; 5,000 digits exceed its limit.
     for value in ("!!int x", "!!bool x", "9" * 5000, '"\\UFFFFFFFF"', "[" * 1000, "2018-02-30"):
         (tmp_path / "pipeline.yaml").write_text(f"sources:\n  event: {value}")
         with pytest.raises(ConfigError, match=r"pipeline.yaml: not readable as YAML \("):
             load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
-def test_duplicate_key_is_refused(tmp_path: Path) -> None:
+def test_duplicate_key_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("sources:\n  event: {}\n  sensor: {}\n  event: {}\n")
     with pytest.raises(ConfigError, match=r'pipeline.yaml line 4: .* duplicate key "event"'):
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
 def test_merge_keys_of_yaml(tmp_path: Path) -> None:
-    """And is merged itself before its own mapping is made."""
+    """Also a merged mapping that has a merge key itself."""
     text = "b: {e: &base {x: 1, y: 1}}\na: {d: &own {<<: *base, x: 2}}\nc: {<<: *own, y: 3}\n"
     (tmp_path / "x.yaml").write_text(text)
     base, own = {"x": 1, "y": 1}, {"x": 2, "y": 1}
@@ -566,7 +571,7 @@ def test_merge_keys_of_yaml(tmp_path: Path) -> None:
     }
 
 
-def test_unreadable(tmp_path: Path) -> None:
+def test_pipeline_file_that_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
@@ -577,15 +582,18 @@ def test_home_cannot_be_an_address(tmp_path: Path) -> None:
         load({"MEDALLION_HOME": "s3a://bucket/key"}, PROJECT)
 
 
-def test_environment_wins_over_dotenv(tmp_path: Path) -> None:
+def test_environment_overrides_dotenv(tmp_path: Path) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "data/lakehouse")
-    (tmp_path / ".env").write_text("MEDALLION_HOME=\n")  # as .env.example may be left
+    (tmp_path / ".env").write_text("MEDALLION_HOME=\n")  # as in an unedited .env.example
     assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "data/lakehouse")
     (tmp_path / ".env").write_text("MEDALLION_HOME=from_env_file\nMEDALLION_MASTER=local[1]\n")
     assert load({}, tmp_path).layout.root == StoragePath(tmp_path / "from_env_file")
-    caller = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
-    assert (caller.layout.root.local, caller.master) == (tmp_path / "from_caller", "local[1]")
+    from_environment = load({"MEDALLION_HOME": "from_caller"}, tmp_path)
+    assert (from_environment.layout.root.local, from_environment.master) == (
+        tmp_path / "from_caller",
+        "local[1]",
+    )
     assert load({"MEDALLION_HOME": "conf/../there"}, tmp_path).layout.root == StoragePath(
         tmp_path / "there"
     )
@@ -607,7 +615,7 @@ def test_environment_wins_over_dotenv(tmp_path: Path) -> None:
         (b"MEDALLION_HOME=${HOME}/lake", "MEDALLION_HOME has a \\$"),
     ],
 )
-def test_mistakes_in_dotenv(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_dotenv(tmp_path: Path, content: bytes, message: str) -> None:
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     (tmp_path / ".env").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
@@ -661,7 +669,7 @@ def test_home_expands_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ({"quote": ""}, ReaderOptions(quote="")),
     ],
 )
-def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: ReaderOptions) -> None:
+def test_csv_options(tmp_path: Path, options: dict[str, Any], expected: ReaderOptions) -> None:
     source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, "options": options}
     edited(tmp_path, "sources", "more", value=source)
     assert load({}, tmp_path).sources["more"].options == expected
@@ -695,7 +703,7 @@ def test_options_of_csv(tmp_path: Path, options: dict[str, Any], expected: Reade
         ),
     ],
 )
-def test_options_of_csv_mistakes(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_invalid_csv_options(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     source = {**LINES, "format": "csv", "schema": {"value": "timestamp"}, **changes}
     edited(tmp_path, "sources", "more", value=source)
     with pytest.raises(ConfigError, match=words):
@@ -706,15 +714,15 @@ def test_durations() -> None:
     strings = ("1 second", "10 minutes", "2 hours", "3 days", "1 week")
     assert [Duration.parse(string).text for string in strings] == [*strings]
     assert [Duration.parse(string).seconds for string in strings] == [1, 600, 7200, 259200, 604800]
-    short = {"500 ms": "500 milliseconds", "4s": "4 seconds", "30 sec": "30 seconds"}
-    short |= {"15 min": "15 minutes", "1 h": "1 hour", "2 months": "62 days"}
-    assert {string: Duration.parse(string).text for string in short} == short
+    abbreviations = {"500 ms": "500 milliseconds", "4s": "4 seconds", "30 sec": "30 seconds"}
+    abbreviations |= {"15 min": "15 minutes", "1 h": "1 hour", "2 months": "62 days"}
+    assert {string: Duration.parse(string).text for string in abbreviations} == abbreviations
     assert Duration.parse("500 ms").micros == 500_000
     assert Duration.parse(" 2 hours ").micros == 7_200_000_000
     assert Duration.parse(" 2 hours ").text == str(Duration.parse(" 2 hours ")) == "2 hours"
     assert Duration.parse("36500 days").seconds == 36500 * 86400
     too_long = ("36501 days", f"{10**30} seconds")
-    for wrong in (
+    for invalid in (
         "",
         "10",
         "-1 hour",
@@ -726,11 +734,11 @@ def test_durations() -> None:
         *too_long,
     ):
         with pytest.raises(ValueError, match="is not a duration"):
-            Duration.parse(wrong)
+            Duration.parse(invalid)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "is_good"),
+    ("one", "other", "is_valid"),
     [
         ({}, {}, False),
         ({"pattern": "*.json"}, {}, False),
@@ -747,16 +755,20 @@ def test_durations() -> None:
     ],
 )
 def test_sources_cannot_read_the_same_files(
-    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], is_good: bool
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], is_valid: bool
 ) -> None:
-    """Where both take a file in, and one moves it away, the other may never have read it; and what
-    one cannot read it moves away whatever clean_source says."""
+    """If one source moves a file away, the other may not have read it.
+
+    Rejected files are moved for every clean_source.
+    """
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     for name, settings in (("activity", one), ("event", other)):
         document["sources"][name] |= {"folders": [str(tmp_path / "drop")], **settings}
     edited(tmp_path, "sources", value=document["sources"])
     with (
-        nullcontext() if is_good else pytest.raises(ConfigError, match="may read the same files as")
+        nullcontext()
+        if is_valid
+        else pytest.raises(ConfigError, match="may read the same files as")
     ):
         load({}, tmp_path)
 
@@ -764,26 +776,26 @@ def test_sources_cannot_read_the_same_files(
 def test_folders_are_normalized(
     tmp_path: Path,
 ) -> None:
-    """By two names, a file that stays in place would be ingested twice."""
+    """A file reachable by two paths would be ingested twice."""
     root, link = tmp_path / "lake", tmp_path / "link"
     inbox = root / "inbox"
     link.symlink_to(root)
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
-    named = [str(inbox), str(link / "in"), "drop", "../lake/up", str(tmp_path / "elsewhere")]
-    document["sources"]["event"]["folders"] = named
+    folders = [str(inbox), str(link / "in"), "drop", "../lake/up", str(tmp_path / "elsewhere")]
+    document["sources"]["event"]["folders"] = folders
     edited(tmp_path, "sources", value=document["sources"])
     for _ in ("before the first run", "afterwards"):
         for home in (root, link, "link", "lake/", "lake/../lake"):
             config = load({"MEDALLION_HOME": str(home)}, tmp_path)
-            places = [
+            paths = [
                 config.layout.relative(p) for p in config.sources["event"].folders_in(config.layout)
             ]
-            assert places[1:] == ["inbox", "in", "drop", "up", named[-1]]
+            assert paths[1:] == ["inbox", "in", "drop", "up", folders[-1]]
         inbox.mkdir(parents=True, exist_ok=True)
 
 
 def test_values_by_yaml_1_2(tmp_path: Path) -> None:
-    """To YAML 1.1, `off` is false, 010 is 8, and 1:30 is 90."""
+    """In YAML 1.1, `off` is false, 010 is 8, and 1:30 is 90."""
     file = tmp_path / "some.yaml"
     file.write_text("[off, no, on, yes, y, true, 'false', falsehood, 010, 1:30, +4, -3, ~]")
     strings = ["off", "no", "on", "yes", "y"]
@@ -825,8 +837,9 @@ def test_all_errors_are_collected(tmp_path: Path) -> None:
     ]
 
 
-def test_errors_of_a_table_beside_an_invalid_source_of_like_name(tmp_path: Path) -> None:
-    """Tables on silver.event are checked if the source `ev` is invalid, those on silver.ev not."""
+def test_table_errors_beside_an_invalid_source(tmp_path: Path) -> None:
+    """Tables on silver.event are checked if the source `ev` is invalid; tables on silver.ev are
+    not."""
     source = {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"]}
     table = {"measure": {"n": "count(*)"}, "windw": "1 hour"}
     document = {

@@ -20,14 +20,14 @@ GRANDCHILD = replace(CHILD, name="parts", parent="items")
 
 @pytest.fixture
 def config() -> Config:
-    """The project's configuration, with a child of silver.event and a child of that."""
+    """Add a child of silver.event, and a child of that, to the project's configuration."""
     config = load({}, PROJECT)
     counts = replace(config.gold["action_counts"], name="part_counts", tables=("silver.parts",))
     gold = {**config.gold, counts.name: counts}
     return replace(config, gold=gold, silver={"items": CHILD, "parts": GRANDCHILD})
 
 
-def test_queries_follow_those_they_read(config: Config) -> None:
+def test_queries_follow_their_upstream(config: Config) -> None:
     silver = [(q.name, q.sources, q.upstream) for q in queries(config, ["silver"])]
     assert silver == [
         ("silver.activity", ("activity",), ("bronze.activity",)),
@@ -39,7 +39,7 @@ def test_queries_follow_those_they_read(config: Config) -> None:
     assert (last.name, last.table, last.source) == ("gold.part_counts", "part_counts", "event")
 
 
-def test_readers_are_found_through_other_tables(config: Config) -> None:
+def test_readers_include_indirect_readers(config: Config) -> None:
     names = [query.name for query in readers(config, ["silver.items"])]
     assert names == ["silver.parts", "gold.part_counts"]
     names = [query.name for query in readers(config, ["bronze.event"])]

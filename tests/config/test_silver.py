@@ -1,4 +1,4 @@
-"""The entries of `silver` in pipeline.yaml: child tables, and gold over them."""
+"""Entries of `silver` in pipeline.yaml: child tables, and gold tables that read them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ITEMS: dict[str, Any] = {
 }
 
 
-def loaded(path: Path, entries: dict[str, Any]) -> tuple[Config, list[str]]:
+def load_silver(path: Path, entries: dict[str, Any]) -> tuple[Config, list[str]]:
     edited(path, "silver", value=entries)
     config, errors = load_with_errors({"MEDALLION_CONF": str(path / "conf")}, path)
     return config, [str(error).partition(": ")[2] for error in errors]
@@ -28,7 +28,7 @@ def loaded(path: Path, entries: dict[str, Any]) -> tuple[Config, list[str]]:
 
 def test_child_tables_follow_their_parents(tmp_path: Path) -> None:
     letters = {"source": "silver.words", "where": "word <> 'x'"}
-    config, errors = loaded(tmp_path, {"letters": letters, "words": ITEMS})
+    config, errors = load_silver(tmp_path, {"letters": letters, "words": ITEMS})
     assert (errors, [*config.silver]) == ([], ["words", "letters"])
     words, letters_table = config.silver.values()
     assert (words.event_time, words.watermark) == (
@@ -40,7 +40,7 @@ def test_child_tables_follow_their_parents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "message"),
     [
         ({"source": "silver.acivity"}, "source must be one of silver.activity, silver.event"),
         ({"source": "silver.words"}, "source must be one of silver.activity"),
@@ -51,18 +51,18 @@ def test_child_tables_follow_their_parents(tmp_path: Path) -> None:
         ({"key": ["word"]}, "key is not a known key"),
     ],
 )
-def test_invalid_child_tables_are_refused(
-    tmp_path: Path, change: dict[str, Any], problem: str
+def test_invalid_child_tables_are_rejected(
+    tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     entry = {key: value for key, value in (ITEMS | change).items() if value is not ...}
-    config, errors = loaded(tmp_path, {"words": entry})
+    config, errors = load_silver(tmp_path, {"words": entry})
     assert len(errors) == 1
-    assert f"silver.words.{problem}" in errors[0]
+    assert f"silver.words.{message}" in errors[0]
     assert config.silver == {}
 
 
-def test_child_tables_have_names_of_their_own(tmp_path: Path) -> None:
-    _, errors = loaded(tmp_path, {"event": ITEMS})
+def test_child_table_name_collision(tmp_path: Path) -> None:
+    _, errors = load_silver(tmp_path, {"event": ITEMS})
     assert errors == [
         "silver.event has the name of a source's silver table, or of its changes: rename it."
     ]
@@ -72,14 +72,14 @@ def test_gold_over_child_tables(tmp_path: Path) -> None:
     words = ITEMS | {"columns": {"word": "item"}, "keys": ["word"]}
     counts = {"source": "silver.words", "group_by": ["word"], "measure": {"n": "count(*)"}}
     edited(tmp_path, "gold", value={"words": counts})
-    config, errors = loaded_as_it_is(tmp_path, words)
+    config, errors = load_with_words(tmp_path, words)
     assert (errors, config.gold["words"].tables) == ([], ("silver.words",))
     edited(tmp_path, "gold", value={"words": counts | {"window": "1 hour"}})
-    _, errors = loaded_as_it_is(tmp_path, words)
+    _, errors = load_with_words(tmp_path, words)
     assert "gold.words.window needs an event time, which silver.words lacks" in errors[0]
 
 
-def loaded_as_it_is(path: Path, words: dict[str, Any]) -> tuple[Config, list[str]]:
+def load_with_words(path: Path, words: dict[str, Any]) -> tuple[Config, list[str]]:
     file = path / "conf/pipeline.yaml"
     document = yaml.safe_load(file.read_text()) | {"silver": {"words": words}}
     file.write_text(yaml.safe_dump(document))
@@ -92,7 +92,7 @@ CHANGES: dict[str, Any] = {
     "keys": ["id"],
     "cdc": {"sequence_by": "ts"},
 }
-OF_CHANGES = {
+CHILD_OF_CHANGES = {
     "source": "silver.people",
     "explode": "words",
     "columns": {"person": "id", "word": "item"},
@@ -101,7 +101,7 @@ OF_CHANGES = {
 WORDS = {"source": "silver.words", "group_by": ["word"], "measure": {"n": "count(*)"}}
 
 
-def loaded_with_changes(
+def load_with_changes(
     path: Path, child: dict[str, Any], gold: dict[str, Any]
 ) -> tuple[Config, list[str]]:
     (path / "conf").mkdir()
@@ -113,7 +113,7 @@ def loaded_with_changes(
 
 
 def test_child_tables_follow_changes(tmp_path: Path) -> None:
-    config, errors = loaded_with_changes(tmp_path, OF_CHANGES, {"sql": "words.sql"})
+    config, errors = load_with_changes(tmp_path, CHILD_OF_CHANGES, {"sql": "words.sql"})
     assert errors == []
     assert config.silver["words"].change_keys == {"id": "person"}
     assert config.changing_tables == {"silver.people", "silver.words"}
@@ -129,7 +129,7 @@ JOIN_OF_CHANGES = {
 
 
 @pytest.mark.parametrize(
-    ("child", "gold", "problem"),
+    ("child", "gold", "message"),
     [
         ({"columns": {"word": "item"}, "keys": ["word"]}, WORDS, "columns must have id"),
         ({"keys": ["word"]}, WORDS, "keys must have person"),
@@ -138,20 +138,20 @@ JOIN_OF_CHANGES = {
         ({}, JOIN_OF_CHANGES, "source needs an event time"),
     ],
 )
-def test_what_cannot_follow_changes_is_refused(
-    tmp_path: Path, child: dict[str, Any], gold: dict[str, Any], problem: str
+def test_invalid_readers_of_changing_tables(
+    tmp_path: Path, child: dict[str, Any], gold: dict[str, Any], message: str
 ) -> None:
-    _, errors = loaded_with_changes(tmp_path, OF_CHANGES | child, gold)
+    _, errors = load_with_changes(tmp_path, CHILD_OF_CHANGES | child, gold)
     assert len(errors) == 1
-    assert problem in errors[0]
+    assert message in errors[0]
 
 
-def test_joins_of_tables_that_change_are_refused(
+def test_joins_of_changing_tables_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CHANGES, "silver", {"id": "id", "words": "words", "at": "ts"})
     monkeypatch.setitem(CHANGES, "event_time", "at")
-    child = OF_CHANGES | {"columns": {"person": "id", "word": "item", "at": "at"}}
-    _, errors = loaded_with_changes(tmp_path, child, JOIN_OF_CHANGES)
+    child = CHILD_OF_CHANGES | {"columns": {"person": "id", "word": "item", "at": "at"}}
+    _, errors = load_with_changes(tmp_path, child, JOIN_OF_CHANGES)
     assert len(errors) == 1
     assert "gold.t joins silver.words, whose rows change" in errors[0]

@@ -1,4 +1,4 @@
-"""Patterns that may overlap: compared with fnmatch on every short name."""
+"""Overlap of file patterns, compared with fnmatch on every short name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PARTS = ("a", "b", "?", "*", "[ab]", "[!a]", "[]a]", "[!]]", "[", "[!]")
 
 def test_may_overlap_never_misses_an_overlap() -> None:
     patterns = ["".join(parts) for length in range(3) for parts in product(PARTS, repeat=length)]
-    fitting = {p: {name for name in NAMES if fnmatchcase(name, p)} for p in patterns}
-    overlapping = [(a, b) for a, b in product(patterns, repeat=2) if fitting[a] & fitting[b]]
+    matches = {p: {name for name in NAMES if fnmatchcase(name, p)} for p in patterns}
+    overlapping = [(a, b) for a, b in product(patterns, repeat=2) if matches[a] & matches[b]]
     assert [pair for pair in overlapping if not may_overlap(*pair)] == []
 
 

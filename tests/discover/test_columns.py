@@ -1,4 +1,4 @@
-"""Names, types, times and keys of columns."""
+"""Inferred names, types, times and keys of columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from medallion.discover.columns import Column
 from medallion.storage.table_specs import column_name
 
 
-def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:
+def infer(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Column]:
     return {column.name: column for column in columns.infer_columns(rows, has_types)[0]}
 
 
@@ -28,14 +28,14 @@ def found(rows: list[dict[str, Any]], has_types: bool = True) -> dict[str, Colum
         ("Größe", "`Größe`", "grosse"),
     ],
 )
-def test_names(field: str, bronze: str, silver: str) -> None:
-    (column,) = found([{field: 1}]).values()
+def test_column_names(field: str, bronze: str, silver: str) -> None:
+    (column,) = infer([{field: 1}]).values()
     assert (column.sql, column.name) == (bronze, silver)
     assert column.sql.strip("`") == column_name(field)
 
 
-def test_names_that_collide_are_numbered() -> None:
-    assert list(found([{"a b": 1, "a-b": 2, "window_start": 3}])) == [
+def test_name_collisions_are_numbered() -> None:
+    assert list(infer([{"a b": 1, "a-b": 2, "window_start": 3}])) == [
         "a_b",
         "a_b_2",
         "window_start_2",
@@ -51,15 +51,15 @@ def test_fields_of_small_structs_are_columns() -> None:
     assert (d.name, d.sql, d.type) == ("a_b_c_d", "a.b_c.d", "long")
     assert (e.name, e.type, empty) == ("a_e", "array", ["f"])
     wide = {"a": {f"x{n}": n for n in range(50)}}
-    assert found([wide])["a"].type == "struct"
+    assert infer([wide])["a"].type == "struct"
 
 
-def test_types() -> None:
+def test_column_types() -> None:
     rows: list[dict[str, Any]] = [{"i": "1", "d": "1.5", "b": "true", "t": "2026-05-01", "s": "x"}]
-    assert [c.type for c in found(rows, has_types=False).values()] == [
+    assert [c.type for c in infer(rows, has_types=False).values()] == [
         *("long", "double", "boolean", "timestamp", "string")
     ]
-    assert found(rows)["i"].type == "string"
+    assert infer(rows)["i"].type == "string"
 
 
 NOON = datetime(2026, 5, 1, 12)
@@ -86,37 +86,43 @@ NOON = datetime(2026, 5, 1, 12)
     ],
 )
 def test_time_formats(field: str, value: object, hint: str) -> None:
-    (column,) = found([{field: value}]).values()
-    how = columns.detect_time_format(column)
-    assert how
-    assert (how.hint, how.times) in ((hint, [NOON]), (hint, [NOON.replace(month=1, day=5)]))
+    (column,) = infer([{field: value}]).values()
+    time_format = columns.detect_time_format(column)
+    assert time_format
+    assert (time_format.hint, time_format.times) in (
+        (hint, [NOON]),
+        (hint, [NOON.replace(month=1, day=5)]),
+    )
 
 
 @pytest.mark.parametrize(
     "value", [5, 1777636800, "x", "2026-13-01", "32.01.2026", "20260501", "1.5.26", True]
 )
-def test_values_that_are_no_times(value: object) -> None:
-    (column,) = found([{"size": value}]).values()
+def test_values_that_are_not_times(value: object) -> None:
+    (column,) = infer([{"size": value}]).values()
     assert columns.detect_time_format(column) is None
 
 
-def test_day_and_month_in_doubt() -> None:
-    how = columns.detect_time_format(found([{"d": "01/05/2026"}])["d"])
-    assert how
-    assert (how.hint, how.other) == ("timestamp 'dd/MM/yyyy'", "timestamp 'MM/dd/yyyy'")
-    how = columns.detect_time_format(found([{"d": "01/05/2026"}, {"d": "01/13/2026"}])["d"])
-    assert how
-    assert (how.hint, how.other) == ("timestamp 'MM/dd/yyyy'", "")
+def test_ambiguous_day_and_month() -> None:
+    time_format = columns.detect_time_format(infer([{"d": "01/05/2026"}])["d"])
+    assert time_format
+    assert (time_format.hint, time_format.other) == (
+        "timestamp 'dd/MM/yyyy'",
+        "timestamp 'MM/dd/yyyy'",
+    )
+    time_format = columns.detect_time_format(infer([{"d": "01/05/2026"}, {"d": "01/13/2026"}])["d"])
+    assert time_format
+    assert (time_format.hint, time_format.other) == ("timestamp 'MM/dd/yyyy'", "")
 
 
 def test_one_odd_value_among_times() -> None:
     rows = [{"at": "2026-05-01"}] * 5 + [{"at": "n/a"}]
-    how = columns.detect_time_format(found(rows)["at"])
-    assert how
-    assert how.reason == "ISO 8601, except 1"
+    time_format = columns.detect_time_format(infer(rows)["at"])
+    assert time_format
+    assert time_format.reason == "ISO 8601, except 1"
 
 
-def test_order_of_event_times() -> None:
+def test_time_candidates_order() -> None:
     row: dict[str, Any] = {
         "updated_at": "2026-05-02 10:00:00",
         "day": "2026-05-01",
@@ -124,14 +130,14 @@ def test_order_of_event_times() -> None:
         "meta": {"time": "2026-05-01 10:00:00"},
         "created_at": "2026-05-01 10:00:00",
     }
-    names = [c.name for c, _ in columns.time_candidates([*found([row]).values()], 1)]
+    names = [c.name for c, _ in columns.time_candidates([*infer([row]).values()], 1)]
     assert names == ["created_at", "meta_time", "day", "updated_at", "x"]
-    assert columns.time_candidates([*found([row]).values()], 2) == []  # null in half of the rows
+    assert columns.time_candidates([*infer([row]).values()], 2) == []  # null in half of the rows
 
 
-def test_keys() -> None:
+def test_key_candidates() -> None:
     rows = [{"name": f"n{n}", "at_id": 1, "order_id": n, "x": {"id": n}} for n in range(4)]
-    keys = columns.key_candidates([*found(rows).values()], 4)
+    keys = columns.key_candidates([*infer(rows).values()], 4)
     assert [column.name for column in keys] == ["order_id", "x_id"]
     rows = [{"shop_id": n // 2, "item_no": n % 2, "id": None if n else 1} for n in range(4)]
-    assert columns.key_candidates([*found(rows).values()], 4) == []
+    assert columns.key_candidates([*infer(rows).values()], 4) == []

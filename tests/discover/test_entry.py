@@ -1,4 +1,4 @@
-"""Entries in pipeline.yaml."""
+"""Entries that `medallion add` writes to pipeline.yaml."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_add_entries_to_an_empty_mapping(text: str) -> None:
     assert added.count("sources:") == 1
 
 
-def test_a_mapping_in_braces_is_refused() -> None:
+def test_add_entries_rejects_a_mapping_in_braces() -> None:
     with pytest.raises(UsageError, match="is in braces"):
         entry.add_entries("sources: {a: {b: 1}}\n", {"sources": ["c:", "  d: 1"]})
 
 
 def test_rows_without_a_key(conf: Path) -> None:
-    """Only equal rows are duplicates: also those that differ in a null or a number are two."""
+    """The digest of all fields is the key, so only equal rows are duplicates."""
     csv, lines = conf.parents[1] / "b.csv", conf.parents[1] / "b.json"
     csv.write_text("shop,The amount,time\nnorth,1.5,2026-05-01T10:00:00Z\n")
     lines.write_text('{"shop": {"name": "north", "zip": 1}, "time": "2026-05-01T10:00:00Z"}\n')
@@ -72,7 +72,7 @@ def test_rows_without_a_key(conf: Path) -> None:
 
 
 def test_rows_without_a_key_and_a_time(conf: Path) -> None:
-    """The time of ingestion is the same for all rows of a batch, so it is no key."""
+    """Rows of a batch share the ingestion time, so it is not a key."""
     (conf.parents[1] / "a.log").write_text("GET /health\nGET /health\n")
     assert main.main(["add", "log", str(conf.parents[1] / "a.log")]) == 0
     source = load().sources["log"]
@@ -115,11 +115,11 @@ def test_add_exits_1_for_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
     assert source.schema == {
         "column_1": "long",
         "column_2": "timestamp",
-        "column_3": "string",  # a code: its zeros would be lost
+        "column_3": "string",  # a code, whose leading zeros a number would lose
     }
 
 
-def test_fields_with_names_of_medallion(conf: Path) -> None:
+def test_fields_named_like_technical_columns(conf: Path) -> None:
     file = conf.parents[1] / "a.json"
     file.write_text('{"id": 1, "at": "2026-05-01", "_source_file": "x", "_ingested_at": "y"}\n')
     assert main.main(["add", "new", str(file)]) == 0
@@ -141,7 +141,7 @@ def test_two_schemas_are_a_choice(conf: Path, capsys: pytest.CaptureFixture[str]
             entry.inspect_files("new", input_files([str(folder / "empty.csv")]))
 
 
-def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:
+def test_source_without_a_time_uses_the_ingestion_time(conf: Path) -> None:
     file = conf.parents[1] / "a.json"
     file.write_text('{"id": 1}\n{"id": 2}\n')
     assert main.main(["add", "new", str(file)]) == 0
@@ -150,7 +150,7 @@ def test_a_source_without_a_time_uses_that_of_ingestion(conf: Path) -> None:
     assert "# no event time found: the time of ingestion" in conf.read_text()
 
 
-def test_partitions_are_columns(conf: Path) -> None:
+def test_partitions_become_columns(conf: Path) -> None:
     folder = conf.parents[1] / "in"
     for day in (1, 2):
         file = folder / f"date=2026-05-0{day}/a.json"
@@ -174,14 +174,14 @@ def test_input_files(tmp_path: Path) -> None:
         input_files([str(tmp_path / "c.json")])
 
 
-def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
+def test_files_of_two_formats_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"a": 1}\n')
     (tmp_path / "b.csv").write_text("a;b\nx;y\n")
     with pytest.raises(UsageError, match="add them as two sources"):
         entry.inspect_files("new", files.input_files([str(tmp_path)]))
 
 
-def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
+def test_landed_copies_get_a_compression_suffix(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(gzip.compress(b"{}"))
     inputs = input_files([str(tmp_path / "a.json")])
     assert copy_to_landing(inputs, StoragePath(tmp_path / "lake")) == [
@@ -191,7 +191,7 @@ def test_copies_get_the_suffix_of_their_compression(tmp_path: Path) -> None:
         copy_to_landing(inputs, StoragePath(tmp_path / "lake"))
 
 
-def test_copies_of_two_files_of_one_name(tmp_path: Path) -> None:
+def test_landed_copies_name_collision(tmp_path: Path) -> None:
     paths = [tmp_path / "a/x.csv", tmp_path / "b/x.csv"]
     for path in paths:
         path.parent.mkdir()

@@ -1,4 +1,4 @@
-"""Formats, reader options and rows of files."""
+"""Detected formats, reader options and sampled rows of files."""
 
 from __future__ import annotations
 
@@ -100,34 +100,34 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
 def test_csv_options(name: str, tmp_path: Path) -> None:
     text, options = CSV[name]
     (tmp_path / "a.csv").write_text(text)
-    found = describe_file(tmp_path / "a.csv")
-    assert (found.format, len(found.rows)) == ("csv", 40)
-    assert found.settings.get("options", {}) == options
-    assert [row.get("at", row.get("column_2")) for row in found.rows] == NUMBERED
-    assert bool(found.choices) == (name == "no header")
+    description = describe_file(tmp_path / "a.csv")
+    assert (description.format, len(description.rows)) == ("csv", 40)
+    assert description.settings.get("options", {}) == options
+    assert [row.get("at", row.get("column_2")) for row in description.rows] == NUMBERED
+    assert bool(description.choices) == (name == "no header")
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-16-le", "utf-16-be"])
-def test_encodings(encoding: str, tmp_path: Path) -> None:
+def test_encoding_is_detected(encoding: str, tmp_path: Path) -> None:
     text = "Straße;Größe\n" + "".join(f"Käfer \u2013 {n};{n},5\n" for n in ROWS)
     (tmp_path / "a.csv").write_bytes(text.encode(encoding))
-    found = describe_file(tmp_path / "a.csv")
-    assert found.settings["options"] == {"delimiter": ";", "encoding": encoding}
-    assert found.rows[1] == {"Straße": "Käfer \u2013 1", "Größe": "1,5"}
+    description = describe_file(tmp_path / "a.csv")
+    assert description.settings["options"] == {"delimiter": ";", "encoding": encoding}
+    assert description.rows[1] == {"Straße": "Käfer \u2013 1", "Größe": "1,5"}
 
 
-def test_an_encoding_in_doubt(tmp_path: Path) -> None:
-    """By its letters alone, charset_normalizer takes this text for cp1257."""
+def test_ambiguous_encoding(tmp_path: Path) -> None:
+    """By its letters alone, charset_normalizer detects cp1257."""
     text = "".join(f"{n};Café déjà vu, naïve Müller;{n}\n" for n in ROWS)
     (tmp_path / "a.csv").write_bytes(text.encode("cp1252"))
-    found = describe_file(tmp_path / "a.csv")
-    assert found.rows[0]["column_2"] == "Café déjà vu, naïve Müller"
+    description = describe_file(tmp_path / "a.csv")
+    assert description.rows[0]["column_2"] == "Café déjà vu, naïve Müller"
     guess = "options.encoding: {} is a guess, by how the letters look"
-    assert found.choices[-1] == guess.format("windows-1252")
+    assert description.choices[-1] == guess.format("windows-1252")
     text = "".join(f"{n};Привет, мир, это обычный текст на русском;{n}\n" for n in ROWS)
     (tmp_path / "a.csv").write_bytes(text.encode("cp1251"))
-    found = describe_file(tmp_path / "a.csv")
-    assert found.choices[-1] == guess.format("cp1251")
+    description = describe_file(tmp_path / "a.csv")
+    assert description.choices[-1] == guess.format("cp1251")
 
 
 NOTES = st.text("ab \"';|,\\#é\n", max_size=5)
@@ -142,7 +142,7 @@ NOTES = st.text("ab \"';|,\\#é\n", max_size=5)
     start=st.sampled_from(["", "", "Report\n\n", "# by x\n"]),
     encoding=st.sampled_from(["utf-8", "windows-1252", "utf-16"]),
 )
-def test_sampled_rows_are_those_that_are_read(
+def test_sampled_rows_equal_decoded_rows(
     tmp_path_factory: pytest.TempPathFactory,
     notes: list[str],
     delimiter: str,
@@ -151,7 +151,7 @@ def test_sampled_rows_are_those_that_are_read(
     start: str,
     encoding: str,
 ) -> None:
-    """Whatever options are found, bronze reads with them what the user is shown."""
+    """With the detected options, bronze reads the rows that the user was shown."""
     text = io.StringIO()
     text.write(start)
     writer = csv.writer(
@@ -160,18 +160,18 @@ def test_sampled_rows_are_those_that_are_read(
     writer.writerows([("id", "at", "note"), *zip(ROWS, NUMBERED, notes, strict=False)])
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(text.getvalue().encode(encoding))
-    found = describe_file(path)
-    if found.format == "text":
+    description = describe_file(path)
+    if description.format == "text":
         return
     node = Node(
         {"silver": {"at": "at"}, "event_time": "at", "keys": ["at"], "format": "csv"}
-        | found.settings,
+        | description.settings,
         path,
     )
     source = parse_source("a", node, Layout(path.parent))
     batches = list(decode_file(path, source))
     rows = [json.loads(row) for batch in batches for row in batch.values]
-    assert rows == [{k: v for k, v in row.items() if v is not None} for row in found.rows]
+    assert rows == [{k: v for k, v in row.items() if v is not None} for row in description.rows]
 
 
 JSON: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -189,26 +189,30 @@ JSON: dict[str, tuple[str, dict[str, Any], int]] = {
 def test_json_shapes(name: str, tmp_path: Path) -> None:
     text, settings, rows = JSON[name]
     (tmp_path / "a").write_text(text)
-    found = describe_file(tmp_path / "a")
-    assert (found.format, found.settings, len(found.rows)) == ("json", settings, rows)
-    assert found.choices == []
+    description = describe_file(tmp_path / "a")
+    assert (description.format, description.settings, len(description.rows)) == (
+        "json",
+        settings,
+        rows,
+    )
+    assert description.choices == []
 
 
 def test_two_arrays_are_a_choice(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('{"x": [{"a": 1}], "y": [{"b": 1}, {"b": 2}]}')
-    found = describe_file(tmp_path / "a")
-    assert found.settings == {"record_path": "y"}
-    assert found.choices == ["record_path: y or x, both arrays of objects"]
+    description = describe_file(tmp_path / "a")
+    assert description.settings == {"record_path": "y"}
+    assert description.choices == ["record_path: y or x, both arrays of objects"]
 
 
 def test_lines_of_text(tmp_path: Path) -> None:
     line = '127.0.0.1 - - [01/May/2026:10:00:0{} +0000] "GET /, HTTP/1.1" 200 5\n'
     (tmp_path / "a.log").write_text("".join(line.format(n) for n in range(9)))
-    found = describe_file(tmp_path / "a.log")
-    assert (found.format, len(found.rows)) == ("text", 9)
+    description = describe_file(tmp_path / "a.log")
+    assert (description.format, len(description.rows)) == ("text", 9)
 
 
-def test_a_long_file_is_sampled(tmp_path: Path) -> None:
+def test_long_file_is_sampled(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("".join(f'{{"a": {n}}}\n' for n in range(200_000)))
     assert len(describe_file(tmp_path / "a.json").rows) == 2000
 
@@ -230,13 +234,13 @@ def _zip(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
-def test_compression(suffix: str, tmp_path: Path) -> None:
+def test_compressed_files(suffix: str, tmp_path: Path) -> None:
     data = COMPRESSED[suffix](b'{"a": 1}\n{"a": 2}\n')
     for name, choices in ((f"a.json{suffix}", 0), ("a.json", 1)):
         (tmp_path / name).write_bytes(data)
-        found = describe_file(tmp_path / name)
-        assert [row["a"] for row in found.rows] == [1, 2]
-        assert len(found.choices) == choices
+        description = describe_file(tmp_path / name)
+        assert [row["a"] for row in description.rows] == [1, 2]
+        assert len(description.choices) == choices
 
 
 def test_typed_formats(tmp_path: Path) -> None:
@@ -251,9 +255,9 @@ def test_typed_formats(tmp_path: Path) -> None:
         schema = {"type": "record", "name": "r", "fields": fields}
         fastavro.writer(file, schema, [{"id": 7, "at": at}])
     for name, expected in (("a", "parquet"), ("b", "orc"), ("c", "avro")):
-        found = describe_file(tmp_path / name)
-        assert found.format == expected
-        assert [{key: str(value) for key, value in row.items()} for row in found.rows] == [
+        description = describe_file(tmp_path / name)
+        assert description.format == expected
+        assert [{key: str(value) for key, value in row.items()} for row in description.rows] == [
             {"id": "7", "at": at}
         ]
 
@@ -273,7 +277,7 @@ def test_typed_formats(tmp_path: Path) -> None:
         (gzip.compress(b'{"a": 1}\n' * 99, mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_unreadable_files_are_refused(data: bytes, message: str, tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(data: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(UsageError, match=message):
         describe_file(tmp_path / "a")

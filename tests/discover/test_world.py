@@ -1,4 +1,4 @@
-"""Files as real systems write them: the entry that `medallion add` writes for each."""
+"""Samples of files written by real systems, and the entry that `medallion add` writes for each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sources:
 # Counts.
 gold: {}
 """
-# The file: settings, columns of silver, event time with its reason, keys.
+# By file: settings, columns of silver, event time with its reason, keys.
 EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
     "docker.json": (
         {},
@@ -98,7 +98,7 @@ def test_entry_of_a_sample(name: str, tmp_path: Path) -> None:
     assert loaded.gold["new_by_hour"].tables == ("silver.new",)
 
 
-def test_fields_without_values_are_named() -> None:
+def test_fields_without_values_are_listed() -> None:
     source = entry.inspect_files("t", files.input_files([str(SAMPLES / "cloudtrail.json.gz")]))
     assert source.empty == ["responseElements"]
     assert "    # null in the sample: responseElements" in entry.source_entry(source)

@@ -1,4 +1,4 @@
-"""A lakehouse after the first of three nights, made once and copied; and a broker of Kafka."""
+"""A lakehouse after the first of three runs, created once and copied; and a Kafka broker."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.support.three_nights import FIRST
 
 
 @pytest.fixture(scope="session")
-def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+def after_first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("first") / "lakehouse")
-    lakehouse.about("activity", "device_totals")
-    lakehouse.fill_with("activity", FIRST)
+    lakehouse.keep_only("activity", "device_totals")
+    lakehouse.run_each("activity", FIRST)
     return lakehouse
 
 
 @pytest.fixture
-def filled(first_night: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy of a lakehouse after its first night, to go on from."""
-    return first_night.copy(tmp_path / "filled")
+def filled(after_first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """Return a copy of a lakehouse after its first run."""
+    return after_first_run.copy(tmp_path / "filled")
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with running(tmp_path_factory.mktemp("broker")) as started:
-        yield started
+    with running(tmp_path_factory.mktemp("broker")) as started_broker:
+        yield started_broker

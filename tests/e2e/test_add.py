@@ -1,4 +1,4 @@
-"""Sources that `medallion add` wrote, and one nightly run."""
+"""Sources written by `medallion add`, and one nightly run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_added_files_reach_gold(
     monkeypatch.setenv("MEDALLION_HOME", str(lakehouse.root))
     for name, file in FILES.items():
         assert main.main(["add", name, str(SAMPLES / file), "--land"]) == 0
-    texts = {
+    contents = {
         "log.txt": "GET /health\n" * 20,
         "shops.csv": "at,shop,amount\n" + "2026-05-01,x,\n2026-05-01,x,1.5\n2026-05-01,x,1.5\n",
         "report.csv": 'Report, "x\n\n,id,at,at\n0,1,2026-05-01,a\n',
     }
-    for name, text in texts.items():
+    for name, text in contents.items():
         path = tmp_path / name
         path.write_text(text)
         assert main.main(["add", path.stem, str(path), "--land"]) == 0
@@ -51,7 +51,7 @@ def test_added_files_reach_gold(
     sales = lakehouse.rows("silver.sales", "order_id", "datum", "amount", "note")
     assert sales[0][2:] == ("1.234,00", 'line1\nline2 "q"')
     assert str(sales[0][1]).startswith("2026-05-01 10:00")
-    # Equal lines are no duplicates; equal rows of CSV are, but not those that differ in a null.
+    # Equal lines are no duplicates. Equal CSV rows are, unless they differ in a null.
     assert len(lakehouse.rows("silver.log")) == 20
     amounts = [amount for (amount,) in lakehouse.rows("silver.shops", "amount")]
     assert sorted(amounts, key=str) == [1.5, None]

@@ -1,4 +1,4 @@
-"""Files from anywhere, taken in once, where nothing is running; beside a stream: test_processes."""
+"""Backfills while nothing else runs; test_processes has one beside a stream."""
 
 from __future__ import annotations
 
@@ -17,48 +17,46 @@ from tests.support.lakehouse import Lakehouse
 from tests.support.old_files import old_files
 
 
-def test_a_backfill_with_nothing_running(
-    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a request that was cut off, which this run sees to as well."""
-    lakehouse.about("event", "action_counts")
+def test_backfill_while_nothing_runs(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This run also completes an earlier backfill that was interrupted."""
+    lakehouse.keep_only("event", "action_counts")
     monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
     layout = lakehouse.config.layout
-    cut_off, folder = lakehouse.root / "cut off", lakehouse.root / "elsewhere"
+    interrupted, folder = lakehouse.root / "cut off", lakehouse.root / "elsewhere"
     old_files(folder)
-    old_files(cut_off)
-    discovery.request_backfill(layout, "event", cut_off)
-    said: list[str] = []
-    found = backfill.run_backfill(lakehouse.config, "event", folder, said.append)
-    assert (found.files, found.new_files, found.rows) == (3, 2, 5)
-    (refused,) = found.refused
+    old_files(interrupted)
+    discovery.request_backfill(layout, "event", interrupted)
+    messages: list[str] = []
+    result = backfill.run_backfill(lakehouse.config, "event", folder, messages.append)
+    assert (result.files, result.new_files, result.rows) == (3, 2, 5)
+    (refused,) = result.refused
     assert layout.root / refused.path == StoragePath(folder / "c.json")
     assert "PNG" in (refused.why or "")
-    # They are their owner's: each lies where it lay.
+    # Files outside of landing stay in place.
     assert sorted(f.name for f in folder.rglob("*.json")) == ["a.json", "b.json", "c.json"]
     assert discovery.pending_backfills(layout, "event") == []
-    again = backfill.run_backfill(
-        lakehouse.config, "event", folder / ".." / "elsewhere", said.append
+    second = backfill.run_backfill(
+        lakehouse.config, "event", folder / ".." / "elsewhere", messages.append
     )
-    assert again.new_files == 0
-    found_by_audit = run_audit(lakehouse.config, everything=True)
-    assert found_by_audit.findings == ()
-    balance = found_by_audit.balances["event"]
-    # Four rows, which the other folder repeats.
+    assert second.new_files == 0
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.findings == ()
+    balance = audit.balances["event"]
+    # The other directory has the same four rows.
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (10, 4, 6)
-    counted = lakehouse.rows("gold.action_counts", "total_events")
-    assert sum(count for (count,) in counted) == 4
+    totals = lakehouse.rows("gold.action_counts", "total_events")
+    assert sum(count for (count,) in totals) == 4
 
 
 @pytest.mark.slow
-def test_the_command_of_a_backfill_with_nothing_running(cli: Cli, tmp_path: Path) -> None:
+def test_backfill_command_while_nothing_runs(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     old_files(folder)
-    done = cli("backfill", "event", str(folder), "--json")
-    assert done.returncode == 1, done.stderr  # one file was refused
-    found = json.loads(done.stdout)
-    assert (found["files"], found["new_files"], found["rows"]) == (3, 2, 5)
-    (refused,) = found["refused"]
+    process = cli("backfill", "event", str(folder), "--json")
+    assert process.returncode == 1, process.stderr  # one file was refused
+    result = json.loads(process.stdout)
+    assert (result["files"], result["new_files"], result["rows"]) == (3, 2, 5)
+    (refused,) = result["refused"]
     assert refused["path"] == str(folder / "c.json")
     balance = cli.json("audit", "--deep")["sources"]["event"]
     assert balance["bronze_rows"] == 5

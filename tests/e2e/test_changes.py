@@ -1,4 +1,4 @@
-"""Change records over three nights: latest state, history, and an account of every change."""
+"""Change records over three runs: the latest state, the history, and the count of every change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line(order: int | None, status: str, hour: str | None, op: str = "u") -> str
     return f'{{"id": {order or "null"}, "status": "{status}", "at": {at}, "op": "{op}"}}'
 
 
-NIGHTS = (
+RUNS = (
     [
         *(line(order, "new", "10:00") for order in (1, 2, 3)),
         line(1, "paid", "11:00"),
@@ -46,12 +46,12 @@ NIGHTS = (
         line(4, "new", "12:00"),
     ],
 )
-STATES = (
+EXPECTED_STATES = (
     [(1, "paid"), (2, "new"), (3, "new")],
     [(1, "paid"), (3, "new")],
     [(1, "paid"), (3, "paid"), (4, "new")],
 )
-SPANS = [
+EXPECTED_SPANS = [
     (1, "new", "10:00", "10:30"),
     (1, "packed", "10:30", "11:00"),
     (1, "paid", "11:00", None),
@@ -68,7 +68,7 @@ def states(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
 
 
 def spans(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
-    """Key, status, and the hours of the span; the current span is the one without an end."""
+    """Return key, status and the hours of each span; the current span has no end."""
     columns = ("order_id", "status", "valid_from", "valid_to", "is_current")
     rows = lakehouse.rows("silver.history", *columns)
     assert all((end is None) == is_current for *_, end, is_current in rows)
@@ -82,21 +82,21 @@ def shop(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
     return lakehouse
 
 
-def test_three_nights(shop: Lakehouse) -> None:
-    for number, (lines, state) in enumerate(zip(NIGHTS, STATES, strict=True)):
+def test_changes_over_three_runs(shop: Lakehouse) -> None:
+    for number, (lines, state) in enumerate(zip(RUNS, EXPECTED_STATES, strict=True)):
         for source in ("orders", "history"):
             shop.land(source, f"{number}.json", *lines)
-        outcome = shop.night()
+        outcome = shop.run_without_gates()
         assert outcome.is_good, outcome.errors
         assert states(shop) == state
-    assert spans(shop) == SPANS
+    assert spans(shop) == EXPECTED_SPANS
     quarantined = shop.rows("quarantine.orders", "status", "_failed_rules")
     assert quarantined == [("paid", ["null_key"]), ("paid", ["null_sequence"])]
 
     audit = run_audit(shop.config, everything=True)
     assert audit.is_balanced, audit.findings
-    one, two = audit.balances["orders"], audit.balances["history"]
-    for balance, silver, superseded in ((one, 3, 5), (two, 8, 0)):
+    latest_balance, history_balance = audit.balances["orders"], audit.balances["history"]
+    for balance, silver, superseded in ((latest_balance, 3, 5), (history_balance, 8, 0)):
         assert balance.bronze_rows == 12
         assert balance.quarantined_rows == 2
         assert (balance.silver_rows, balance.superseded_rows) == (silver, superseded)
@@ -112,7 +112,7 @@ def test_three_nights(shop: Lakehouse) -> None:
 
 
 def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Ten customers are created, updated twice and deleted; a message without a value follows."""
+    """Ten customers are created, updated twice and deleted; the last message has no value."""
     source = {"format": "debezium", "silver": {"customer_id": "id", "name": "name"}}
     source |= {"keys": ["customer_id"]}
     history = source | {"cdc": {"stored_as_scd_type": 2}}
@@ -121,7 +121,7 @@ def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
     lines = (SAMPLES / "debezium-customers.json").read_text().splitlines()
     for name in sources:
         lakehouse.land(name, "1.json", *lines, "null")
-    outcome = lakehouse.night()
+    outcome = lakehouse.run_without_gates()
     assert outcome.is_good, outcome.errors
     assert lakehouse.rows("silver.customers") == []
     columns = ("customer_id", "name", "valid_from", "valid_to", "is_current")
@@ -135,9 +135,17 @@ def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path) -> None:
     assert failed_rules == ["tombstone", "null_key", "null_sequence"]
     audit = run_audit(lakehouse.config, everything=True)
     assert audit.is_balanced, audit.findings
-    one, two = audit.balances["customers"], audit.balances["history"]
-    assert (one.silver_rows, one.superseded_rows, one.deleted_rows) == (0, 30, 10)
-    assert (two.silver_rows, two.superseded_rows, two.deleted_rows) == (30, 0, 10)
+    latest_balance, history_balance = audit.balances["customers"], audit.balances["history"]
+    assert (
+        latest_balance.silver_rows,
+        latest_balance.superseded_rows,
+        latest_balance.deleted_rows,
+    ) == (0, 30, 10)
+    assert (
+        history_balance.silver_rows,
+        history_balance.superseded_rows,
+        history_balance.deleted_rows,
+    ) == (30, 0, 10)
 
     result = erase_rows(
         lakehouse.pipeline(), Request("silver.history", "name = 'n1'", cascade=True)

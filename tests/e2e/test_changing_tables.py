@@ -1,4 +1,4 @@
-"""Child tables and gold over silver tables whose rows change: after updates and deletes."""
+"""Child tables and gold over silver tables with updates and deletes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from medallion.runtime.refresh import refresh_table
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
-from tests.support.strikes import striking
+from tests.support.strikes import failing_checkpoint_writes
 
 SCHEMA = {"id": "long", "city": "string", "tags": "array<string>", "at": "timestamp"}
 CUSTOMERS: dict[str, Any] = {
@@ -61,20 +61,20 @@ def change(customer: int, city: str, hour: int, *tags: str, op: str = "u") -> st
     return json.dumps(values | {"tags": tags, "op": op})
 
 
-NIGHTS = (
+RUNS = (
     (
         change(1, "Bonn", 10, "a", "bb", "a"),
         change(2, "Bonn", 10),
         change(3, "Ulm", 10, "cc"),
     ),
-    # 1 moves and loses a tag and its duplicate, 2 gets a tag, 3 goes and takes its group with it.
+    # 1 moves, and loses a tag and its duplicate; 2 gets a tag; 3 is deleted with its group.
     (
         change(1, "Jena", 11, "bb"),
         change(2, "Bonn", 12, "d"),
         change(3, "Ulm", 13, op="d"),
     ),
 )
-AFTER: tuple[dict[str, list[tuple[Any, ...]]], ...] = (
+EXPECTED: tuple[dict[str, list[tuple[Any, ...]]], ...] = (
     {
         "silver.tags": [(1, "a"), (1, "bb"), (3, "cc")],
         "quarantine.tags": [(1, "a")],
@@ -113,7 +113,7 @@ def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     return shop
 
 
-def has(shop: Lakehouse, expected: dict[str, list[tuple[Any, ...]]]) -> None:
+def check_tables(shop: Lakehouse, expected: dict[str, list[tuple[Any, ...]]]) -> None:
     for table, rows in expected.items():
         layer = table.partition(".")[0]
         columns = COLUMNS.get(layer, ("city", "n") if table == "gold.days" else ())
@@ -124,27 +124,27 @@ def has(shop: Lakehouse, expected: dict[str, list[tuple[Any, ...]]]) -> None:
 
 def test_tables_follow_updates_and_deletes(shop: Lakehouse, tmp_path: Path) -> None:
     shop.configure(tmp_path, SHOP)
-    for number, lines in enumerate(NIGHTS):
+    for number, lines in enumerate(RUNS):
         shop.land("customers", f"{number}.json", *lines)
-        assert shop.night().errors == []
-        has(shop, AFTER[number])
+        assert shop.run_without_gates().errors == []
+        check_tables(shop, EXPECTED[number])
     refresh_table(shop.pipeline(), "silver.customers")
-    has(shop, AFTER[-1])
-    # 1 lives in Jena: its older change in Bonn goes, too, and does not become its row.
+    check_tables(shop, EXPECTED[-1])
+    # The older change of 1 in Bonn is also erased, and does not become its row.
     for rows in (2, 0):
         request = Request("silver.customers", "city = 'Jena'", cascade=True)
         plan = erase_rows(shop.pipeline(), request).plan
         assert (plan.rows["bronze.customers"], plan.rows["silver.customers"]) == (rows, rows // 2)
-        has(shop, ERASED)
+        check_tables(shop, ERASED)
 
 
 def test_gold_follows_histories(shop: Lakehouse, tmp_path: Path) -> None:
     shop.configure(tmp_path, HISTORY)
-    for number, lines in enumerate(NIGHTS):
+    for number, lines in enumerate(RUNS):
         shop.land("customers", f"{number}.json", *lines)
-        assert shop.night().errors == []
+        assert shop.run_without_gates().errors == []
     ever = [("Bonn", 3), ("Jena", 1), ("Ulm", 1)]
-    has(shop, {"gold.now": [("Bonn", 1), ("Jena", 1)], "gold.ever": ever})
+    check_tables(shop, {"gold.now": [("Bonn", 1), ("Jena", 1)], "gold.ever": ever})
 
 
 ORDERS: dict[str, Any] = {
@@ -191,34 +191,34 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -
     shop.configure(tmp_path, REVENUE)
     shop.land("customers", "0.json", change(1, "Bonn", 10), change(2, "Ulm", 10))
     shop.land("orders", "0.json", order(1, 1, 10, 1), order(2, 1, 5, 1), order(3, 2, 20, 1))
-    assert shop.night().errors == []
-    has(shop, {"gold.by_city": [(FIRST, "Bonn", 10 + 5), (FIRST, "Ulm", 20)]})
-    has(shop, {"gold.best": [("Bonn", 15, 2), ("Ulm", 20, 1)]})
+    assert shop.run_without_gates().errors == []
+    check_tables(shop, {"gold.by_city": [(FIRST, "Bonn", 10 + 5), (FIRST, "Ulm", 20)]})
+    check_tables(shop, {"gold.best": [("Bonn", 15, 2), ("Ulm", 20, 1)]})
     assert planner.plan_run(shop.config, Runs(shop.config.layout)).is_idle
 
-    # Its batch is written, but does not end: then it must not be written a second time.
+    # The batch is written but not committed: it must not be written twice.
     shop.land("customers", "1.json", change(2, "Bonn", 11))
     shop.land("orders", "1.json", order(4, 1, 100, 1), order(5, 2, 7, 2))
-    with striking(spark) as strikes:
+    with failing_checkpoint_writes(spark) as strikes:
         strikes.ask(r"create .*/gold\.by_city/.*commits/1")
-        assert "injected" in str(shop.night().errors)
+        assert "injected" in str(shop.run_without_gates().errors)
         assert strikes.has_struck
     by_city = shop.config.layout.table("gold.by_city")
     version = delta_tables.table_version(by_city)
-    assert shop.night().errors == []
+    assert shop.run_without_gates().errors == []
     assert delta_tables.table_version(by_city) == version
     after: dict[str, list[tuple[Any, ...]]] = {
         "gold.by_city": [(FIRST, "Bonn", 10 + 5 + 100 + 20), (SECOND, "Bonn", 7)],
         "gold.best": [("Bonn", 7, 1)],
         "gold.cities": [("Bonn", 2)],
     }
-    has(shop, after)
+    check_tables(shop, after)
     refresh_table(shop.pipeline(), "gold.daily_revenue")
-    has(shop, after)
+    check_tables(shop, after)
 
-    # What a gate of gold blocks stays as it is, and the rest goes on.
-    kind = "expect_column_values_to_be_between"
-    shop.expect("gold.daily_revenue", "small", kind, "stop", column="revenue", max_value=1000)
+    # A blocked gold table stays as it is, and the other tables continue.
+    type_ = "expect_column_values_to_be_between"
+    shop.expect("gold.daily_revenue", "small", type_, "stop", column="revenue", max_value=1000)
     shop.land("customers", "2.json", change(3, "Jena", 10))
     shop.land("orders", "2.json", order(6, 3, 5000, 2))
     blocked = shop.nightly()
@@ -228,11 +228,11 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path) -
     for name in ("gold.by_city", "gold.best"):
         assert shop.rows(name) == after[name]
     assert shop.nightly("small").is_good
-    has(shop, {"gold.best": [("Bonn", 7, 2), ("Jena", 5000, 1)]})
+    check_tables(shop, {"gold.best": [("Bonn", 7, 2), ("Jena", 5000, 1)]})
 
     erasure = Request("silver.orders", "id = 6", cascade=True, purge=True)
     erase_rows(shop.pipeline(), erasure)
-    has_none = [("Bonn", 7, 1)]
-    assert shop.rows("gold.best") == has_none
-    assert shop.night().errors == []
-    has(shop, {"gold.best": has_none})
+    without_jena = [("Bonn", 7, 1)]
+    assert shop.rows("gold.best") == without_jena
+    assert shop.run_without_gates().errors == []
+    check_tables(shop, {"gold.best": without_jena})

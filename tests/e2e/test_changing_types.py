@@ -1,5 +1,8 @@
-"""Records whose types change from run to run: each value is in silver, or in quarantine under the
-rule of its field; what silver has, another reader of the same files has as well."""
+"""Records whose types change from run to run.
+
+Each value is in silver, or its row is in quarantine under the rule of its field. The values of
+silver equal those that another reader finds in the same files.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from medallion.inspect.balance import Balance
 from tests.support.changing_types import (
+    CSV_FIELDS,
     FIELDS,
-    OF_CSV,
     RUNS,
     Record,
     csv_file,
@@ -37,19 +40,19 @@ SOURCES: Mapping[str, dict[str, Any]] = {
     "table": {"format": "csv", "hints": {"amount": "long", "total": "double"}},
     "typed": {"format": "parquet"},
 }
-# The rule of a file that has 9 digits too late for its silver table.
+# The rule of rows that have nine digits, but whose silver table was created without them.
 LATE_DIGITS = "time_digits"
 
 
-# Nested values are read as JSON, for silver's columns keep their types when bronze's struct grows.
+# Read as JSON, because silver's columns keep their types when bronze's struct grows.
 _NESTED = ("account", "items")
 
 
 def _fields(source: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the fields that silver reads, by its columns."""
-    if source == "widening":  # an object may become a string there, which has no fields
+    """Return the fields that silver reads, by column."""
+    if source == "widening":  # an object may become a string, which has no fields
         return {name: path for name, path in FIELDS.items() if len(path) == 1}
-    return OF_CSV if source == "table" else FIELDS
+    return CSV_FIELDS if source == "table" else FIELDS
 
 
 def _silver(source: str) -> dict[str, str]:
@@ -59,7 +62,7 @@ def _silver(source: str) -> dict[str, str]:
 
 @dataclass
 class Fuzz:
-    """A lakehouse after all runs, and what landed in it.
+    """A lakehouse after all runs, and the landed records.
 
     Attributes:
         landed: the records by source.
@@ -100,18 +103,18 @@ class Fuzz:
             self.landed.setdefault(source, []).extend(records)
 
     def types(self, source: str) -> dict[str, Any]:
-        """Return the types of bronze's columns, as Delta's log spells them."""
+        """Return the types of bronze's columns, as in Delta's log."""
         table = DeltaTable(self.lakehouse.config.layout.table(f"bronze.{source}"))
         columns = json.loads(table.schema().to_json())["fields"]
         return {column["name"].lower(): column["type"] for column in columns}
 
 
-def _ran(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
+def _run_all(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
     fuzz = Fuzz(Lakehouse(spark, folder / "lakehouse"), seed)
     fuzz.configure(folder)
     for run in range(RUNS):
         fuzz.land(run)
-        outcome = fuzz.lakehouse.night()
+        outcome = fuzz.lakehouse.run_without_gates()
         assert not outcome.errors, outcome.errors
         assert all(balance.is_balanced for balance in outcome.balances.values()), outcome
         fuzz.balances = outcome.balances
@@ -120,57 +123,57 @@ def _ran(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
 
 @pytest.fixture(scope="module")
 def fuzz(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
-    return _ran(spark, tmp_path_factory.mktemp("changing"), seed=1)
+    return _run_all(spark, tmp_path_factory.mktemp("changing"), seed=1)
 
 
 def differences(fuzz: Fuzz, source: str) -> list[str]:
-    """Return a sentence for each landed record that is not where the documentation has it."""
+    """Return a message for each landed record that is not where the documentation says."""
     columns, lakehouse = _fields(source), fuzz.lakehouse
     model = Model(SOURCES[source]["format"], fuzz.types(source))
     rows = lakehouse.rows(f"silver.{source}", *columns)
     silver = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     quarantine = _quarantined(lakehouse, source)
-    found = []
+    messages = []
     for record in fuzz.landed[source]:
         row, rules = silver.get(record.id), quarantine.get(record.id, [])
         if record.is_broken or record.twice:
-            found += [] if rules else [f"{record}: lost"]
+            messages += [] if rules else [f"{record}: lost"]
             continue
         fits = {name: model.field(record, path) for name, path in columns.items()}
         if row is None:
-            found += _unjustified(record, rules, fits, columns)
+            messages += _unjustified(record, rules, fits, columns)
             continue
-        found += [
+        messages += [
             f"{record}: {name} is {row[name]!r}, not one of {fit.values}"
             for name, fit in fits.items()
             if not any(is_same(_value(name, row[name]), value) for value in fit.values)
         ]
-    return found
+    return messages
 
 
 def _value(name: str, value: Any) -> Any:
-    """Return what silver has, nested values from their JSON."""
+    """Return silver's value; nested values are parsed from JSON."""
     return json.loads(value, parse_float=Decimal).get(name) if name in _NESTED else value
 
 
 def _unjustified(
     record: Record, rules: list[str], fits: Mapping[str, Any], columns: Mapping[str, Any]
 ) -> list[str]:
-    """Return why a record that is not in silver should be there."""
+    """Return why a record should be in silver instead of quarantine."""
     if not rules:
         return [f"{record}: lost"]
-    may_be = {f"rescued_{'.'.join(columns[n])}" for n, fit in fits.items() if fit.may_be_rescued}
+    allowed = {f"rescued_{'.'.join(columns[n])}" for n, fit in fits.items() if fit.may_be_rescued}
     if _is_hard_to_respell(record) or _has_nested_spellings(record.fields.values()):
-        may_be |= {f"rescued_{'.'.join(path)}" for path in columns.values()}
+        allowed |= {f"rescued_{'.'.join(path)}" for path in columns.values()}
     return [
         f"{record}: in quarantine under {rule}"
         for rule in rules
-        if rule not in may_be and not (rule == LATE_DIGITS and len(record.fields["at"]) > 27)
+        if rule not in allowed and not (rule == LATE_DIGITS and len(record.fields["at"]) > 27)
     ]
 
 
 def _is_hard_to_respell(record: Record) -> bool:
-    """Return whether a line is rescued as it is: another case, and a number beyond VARIANT."""
+    """Return whether a line is rescued unchanged: renamed fields, and a number beyond VARIANT."""
     names_differ = any(name != name.lower() for name in record.fields)
     return names_differ and any(
         isinstance(value, int | Decimal) and abs(Decimal(value)) >= 10**38
@@ -179,7 +182,7 @@ def _is_hard_to_respell(record: Record) -> bool:
 
 
 def _has_nested_spellings(values: Iterable[Any]) -> bool:
-    """Return whether a nested field has its column's name in another case: it is rescued."""
+    """Return whether a nested field is rescued, because its name differs in case."""
     for value in values:
         if isinstance(value, list) and _has_nested_spellings(value):
             return True
@@ -192,23 +195,23 @@ def _has_nested_spellings(values: Iterable[Any]) -> bool:
 
 
 def _quarantined(lakehouse: Lakehouse, source: str) -> dict[str, list[str]]:
-    """Return the rules that the rows in quarantine broke, by the ids of the records."""
-    found: dict[str, list[str]] = {}
+    """Return the broken rules of the rows in quarantine, by record id."""
+    rules_by_id: dict[str, list[str]] = {}
     columns = ("id", "_rescued_data", "_corrupt_record", "_failed_rules")
     for name, rescued, corrupt, rules in lakehouse.rows(f"quarantine.{source}", *columns):
         name = name or re.findall(r"r[0-9]-[0-9]+", rescued or corrupt)[0]
-        found.setdefault(name, []).extend(rules)
-    return found
+        rules_by_id.setdefault(name, []).extend(rules)
+    return rules_by_id
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_each_record_is_in_silver_or_quarantined_with_a_reason(fuzz: Fuzz, source: str) -> None:
+def test_each_record_is_in_silver_or_quarantine(fuzz: Fuzz, source: str) -> None:
     assert differences(fuzz, source) == []
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_silver_quarantine_and_duplicates_make_what_landed(fuzz: Fuzz, source: str) -> None:
-    """Each record is as often in the tables as it landed; silver has one of several copies."""
+def test_record_counts_equal_the_landed_ones(fuzz: Fuzz, source: str) -> None:
+    """Each record is in the tables as often as it landed, except duplicates of silver's rows."""
     lakehouse, landed = fuzz.lakehouse, Counter(record.id for record in fuzz.landed[source])
     silver = Counter(id for (id,) in lakehouse.rows(f"silver.{source}", "id"))
     quarantine = Counter[str]()
@@ -225,15 +228,15 @@ def test_silver_quarantine_and_duplicates_make_what_landed(fuzz: Fuzz, source: s
 
 
 @pytest.mark.parametrize("source", ["lines", "widening", "table"])
-def test_sums_of_silver_and_quarantine_are_what_landed(fuzz: Fuzz, source: str) -> None:
-    """The sum of the amounts that are numbers to a reader of the files, as doubles."""
+def test_amounts_equal_the_landed_ones(fuzz: Fuzz, source: str) -> None:
+    """Compare the sums of the amounts that are numbers for a reader of the files, as doubles."""
     ids = {id for (id,) in fuzz.lakehouse.rows(f"silver.{source}", "id")}
     landed = {r.id: r for r in fuzz.landed[source] if not r.is_broken and not r.twice}
     rows = fuzz.lakehouse.rows(f"silver.{source}", "amount")
     in_silver = sum((_number(amount) for (amount,) in rows), Fraction())
-    aside = (_amount(record) for id, record in landed.items() if id not in ids)
-    every = (_amount(record) for record in landed.values())
-    assert in_silver + sum(aside, Fraction()) == sum(every, Fraction())
+    in_quarantine = (_amount(record) for id, record in landed.items() if id not in ids)
+    all_amounts = (_amount(record) for record in landed.values())
+    assert in_silver + sum(in_quarantine, Fraction()) == sum(all_amounts, Fraction())
 
 
 def _amount(record: Record) -> Fraction:
@@ -241,7 +244,7 @@ def _amount(record: Record) -> Fraction:
 
 
 def _number(value: Any) -> Fraction:
-    """Return a number; 0 of what is none, such as N/A."""
+    """Return a number; 0 if the value is no number, such as N/A."""
     if isinstance(value, bool):
         return Fraction()
     try:
@@ -253,6 +256,6 @@ def _number(value: Any) -> Fraction:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 22))
 def test_records_of_other_seeds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    fuzz = _ran(spark, tmp_path, seed)
+    fuzz = _run_all(spark, tmp_path, seed)
     for source in SOURCES:
         assert differences(fuzz, source) == []

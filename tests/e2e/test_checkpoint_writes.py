@@ -1,4 +1,4 @@
-"""Spark's own writes fail, one at a time: the run says so, and the next one goes on."""
+"""Spark's own writes fail, one at a time: the run reports it, and the next one continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
-from tests.support.strikes import striking
+from tests.support.strikes import failing_checkpoint_writes
 
 BRONZE, SILVER, GOLD = "bronze.event", "silver.event", "gold.action_counts"
 FEW = (f"rename .*{BRONZE}/commits/", f"rename .*{GOLD}/state/", f"list .*{GOLD}/offsets")
@@ -21,20 +21,19 @@ MANY = (
 
 
 @pytest.mark.parametrize("strikes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_a_write_of_a_checkpoint_that_fails_once(
-    lakehouse: Lakehouse, strikes: tuple[str, ...]
-) -> None:
-    lakehouse.about("event", "action_counts")
+def test_failed_checkpoint_write_is_retried(lakehouse: Lakehouse, strikes: tuple[str, ...]) -> None:
+    lakehouse.keep_only("event", "action_counts")
     lakehouse.land("event", "0.json", event("10:00:00"))
-    with striking(lakehouse.spark) as ask:
+    with failing_checkpoint_writes(lakehouse.spark) as failing_writes:
         lakehouse.fill()
         for number, strike in enumerate(strikes, 1):
             lakehouse.land("event", f"{number}.json", event(f"10:00:{number:02}"))
-            ask.ask(strike)
-            with pytest.raises(StreamError, match=r"^[^\n]*injected: [^\n]*$") as told:
+            failing_writes.ask(strike)
+            with pytest.raises(StreamError, match=r"^[^\n]*injected: [^\n]*$") as error:
                 lakehouse.fill()
-            assert "medallion refresh" not in str(told.value)  # the disk is to blame, no table
-            assert ask.has_struck
+            # The disk failed; no table needs a refresh.
+            assert "medallion refresh" not in str(error.value)
+            assert failing_writes.has_struck
         lakehouse.fill()
     total = len(strikes) + 1
     assert lakehouse.rows("gold.action_counts", "action", "total_events") == [("open", total)]

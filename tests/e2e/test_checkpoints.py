@@ -1,4 +1,4 @@
-"""Checkpoints that are gone, torn or damaged, and settings that they keep."""
+"""Checkpoints that are missing, truncated or damaged, and settings that they keep."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.lines import recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
 
-def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
-    """Bronze goes on by its ledger, silver is not written twice, and gold is counted anew; as it is
-    where its table is gone, with nothing else to do.
+def test_missing_checkpoints(filled: Lakehouse) -> None:
+    """Bronze continues from its ledger, silver is not written twice, and gold is recomputed.
 
-    An older ledger is repaired as long as bronze's log has the batches that it lacks. Without
-    bronze's table, or beside an older one, nothing is ingested.
+    Gold is also recomputed if its table is missing, without other work. An older ledger is
+    repaired while bronze's log has the missing batches. If bronze's table is missing or older,
+    nothing is ingested.
     """
     lakehouse = filled
     layout = lakehouse.config.layout
@@ -42,7 +42,7 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     for name in ("bronze.activity", "silver.activity", "gold.device_totals"):
         shutil.rmtree(layout.checkpoint(name))
     lakehouse.land("activity", "1.json", *SECOND)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert [error for error in report.errors if "medallion refresh silver.activity" in error]
     assert {name: lakehouse.rows(name) for name in before} == before
     assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST) + len(SECOND)
@@ -50,29 +50,31 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     shutil.rmtree(layout.table("ops.files"))
     (lakehouse.root / "copy").rename(layout.table("ops.files"))
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     balance = report.balances["activity"]
     assert balance.landed_lines == balance.bronze_rows == 17
-    taken = ledger.read_entries(layout, "activity")
-    assert [(Path(e.path).name, e.state, e.rows) for e in taken] == [
+    entries = ledger.read_entries(layout, "activity")
+    assert [(Path(e.path).name, e.state, e.rows) for e in entries] == [
         ("0.json", ledger.State.ARCHIVED, len(FIRST)),
         ("1.json", ledger.State.ARCHIVED, len(SECOND)),
         ("2.json", ledger.State.ARCHIVED, len(THIRD)),
     ]
     keys = Counter(lakehouse.rows("silver.activity", "device", "user_id", "recorded_at"))
     assert keys == Counter(dict.fromkeys(keys, 1))
-    assert len(keys) == 9  # as BY_HAND has them
+    assert len(keys) == 9  # as in BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
     shutil.rmtree(layout.table("gold.device_totals"))
     assert run_audit(lakehouse.config, everything=True).findings == (
         "gold.device_totals: the table is missing; `medallion run gold` reports what to do.",
     )
     assert end_if_idle(lakehouse.config, "nightly", print) is None
-    (layout.checkpoint("gold.device_totals") / "metadata").local.write_text("")  # a machine stopped
+    # The machine stopped.
+    (layout.checkpoint("gold.device_totals") / "metadata").local.write_text("")
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.device_totals") == DEVICES
-    # Killed as it wrote its first plan. Spark begins no query beside what is left then.
+    # The process was killed while it wrote its first plan; Spark starts no query beside the
+    # remnants.
     for part in ("offsets", "commits"):
         shutil.rmtree(layout.checkpoint("gold.device_totals") / part)
         (layout.checkpoint("gold.device_totals") / part).local.mkdir()
@@ -83,64 +85,64 @@ def test_a_checkpoint_that_is_gone(filled: Lakehouse) -> None:
     with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
         lakehouse.fill("bronze")
     assert not layout.table("bronze.activity").local.exists()
-    assert not lakehouse.night().is_counted
+    assert not lakehouse.run_without_gates().is_counted
     (lakehouse.root / "older").rename(layout.table("bronze.activity"))
     lakehouse.land("activity", "3.json", recording("13:30:02"))
-    told = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"
-    assert [each for each in lakehouse.night().errors if re.search(told, each)]
+    message = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"
+    assert [error for error in lakehouse.run_without_gates().errors if re.search(message, error)]
     assert delta_tables.row_count(layout.table("bronze.activity")) == len(FIRST)
     shutil.rmtree(layout.table("bronze.activity"))
     (lakehouse.root / "away").rename(layout.table("bronze.activity"))
-    balance = lakehouse.night().balances["activity"]
+    balance = lakehouse.run_without_gates().balances["activity"]
     assert balance.is_balanced
     assert balance.landed_lines == 18
 
 
-def test_the_last_files_of_checkpoints_are_torn(filled: Lakehouse) -> None:
-    """An end that is gone is written again; a plan that is torn is made again, or told.
+def test_corrupt_last_files_of_checkpoints(filled: Lakehouse) -> None:
+    """A missing commit is written again; a corrupt plan is created again or reported.
 
-    Then silver and the records are put back as they were the night before, and gold is not.
+    Then silver and the records are restored from the run before, but gold is not.
     """
     lakehouse = filled
     layout = lakehouse.config.layout
     names = ("bronze.activity", "silver.activity", "gold.device_totals")
     for name in names:
-        ends = layout.checkpoint(name) / "commits"
+        commits = layout.checkpoint(name) / "commits"
         max(
-            ends.local.iterdir(), key=lambda end: int(end.name) if end.name.isdigit() else -1
+            commits.local.iterdir(), key=lambda file: int(file.name) if file.name.isdigit() else -1
         ).unlink()
     lakehouse.land("activity", "1.json", *SECOND)
     lakehouse.fill()
     assert run_audit(lakehouse.config).is_balanced
-    tables_of_silver = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
-    night = [*map(layout.table, tables_of_silver), layout.checkpoint("silver.activity")]
-    for folder in night:
+    silver_tables = ("silver.activity", "quarantine.activity", "ops.runs", "ops.files")
+    backup = [*map(layout.table, silver_tables), layout.checkpoint("silver.activity")]
+    for folder in backup:
         shutil.copytree(folder, lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root))
     for name in ("bronze.activity", "gold.device_totals"):
         plan = layout.checkpoint(name) / "offsets" / str(last_planned(layout.checkpoint(name)))
         plan.local.write_text("v1\n{")
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.errors == []
     assert report.balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES
-    # Whose checkpoint is a new one, and has read as much.
+    # Its new checkpoint has read as much.
     refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
 
-    for folder in night:
+    for folder in backup:
         shutil.rmtree(folder)
         shutil.copytree(lakehouse.root / "copy" / folder.local.relative_to(lakehouse.root), folder)
     lakehouse.land("activity", "3.json", recording("13:30:02"))
-    told = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
-    errors = lakehouse.night().errors
-    assert [bool(re.search(told, error)) for error in errors] == [True, True]
+    message = r"(silver|gold)\.\w+ cannot start: silver.activity is older .* medallion refresh \1"
+    errors = lakehouse.run_without_gates().errors
+    assert [bool(re.search(message, error)) for error in errors] == [True, True]
     refresh.refresh_table(lakehouse.pipeline(), "gold.device_totals")
-    assert lakehouse.night().is_good
+    assert lakehouse.run_without_gates().is_good
     assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 9)]
 
 
-def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:
-    """Of silver, whose batches Python writes, and of gold, whose batches Spark writes."""
+def test_damaged_or_missing_state(filled: Lakehouse) -> None:
+    """Python writes silver's batches, and Spark writes gold's."""
     lakehouse = filled
     names = ("silver.activity", "gold.device_totals")
     silver, gold = (lakehouse.config.layout.checkpoint(name) / "state" for name in names)
@@ -150,18 +152,18 @@ def test_a_state_that_is_damaged_or_gone(filled: Lakehouse) -> None:
     lakehouse.land("activity", "2.json", *THIRD)
     lakehouse.fill("bronze")
     for state, layer, name in ((gold, "gold", names[1]), (silver, "silver", names[0])):
-        told = f"state cannot be read: medallion refresh {name} "
+        message = f"state cannot be read: medallion refresh {name} "
         for file in [*state.local.rglob("*.zip"), *state.local.rglob("*.sst")]:
             file.write_bytes(b"damaged")
-        with pytest.raises(StreamError, match=told):
+        with pytest.raises(StreamError, match=message):
             lakehouse.fill(layer)
         shutil.rmtree(state)
-        with pytest.raises(StreamError, match=told):
+        with pytest.raises(StreamError, match=message):
             lakehouse.fill(layer)
     assert [lakehouse.rows(name) for name in names] == before
 
 
-OTHERS = {
+OTHER_SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -169,38 +171,40 @@ OTHERS = {
 }
 
 
-def test_settings_that_a_state_keeps_and_one_that_it_does_not(filled: Lakehouse) -> None:
-    """Partitions and kind of the state are told and kept; the watermark's delay counts from now.
+def test_settings_that_a_state_keeps(filled: Lakehouse) -> None:
+    """The state keeps its partitions and type; the watermark's delay applies at once.
 
-    Gold's older checkpoint is put back then: Delta would pass over what its next batch writes. And
-    of what was handed over to bronze the last commit is lost.
+    Then gold's older checkpoint is restored, whose next batch Delta would skip as already written,
+    and the last commit of bronze's intake table is removed.
     """
     lakehouse = filled
     gold = lakehouse.config.layout.checkpoint("gold.device_totals")
     shutil.copytree(gold, lakehouse.root / "copy")
     lakehouse.land("activity", "1.json", *SECOND)
     source = lakehouse.config.sources["activity"]
-    sooner = replace(source, watermark=Duration.parse("30 minutes"))
-    lakehouse.config = replace(lakehouse.config, sources={"activity": sooner})
+    shorter = replace(source, watermark=Duration.parse("30 minutes"))
+    lakehouse.config = replace(lakehouse.config, sources={"activity": shorter})
     conf = lakehouse.spark.conf
-    then = {key: str(conf.get(key)) for key in OTHERS}
-    for key, value in OTHERS.items():
+    original = {key: str(conf.get(key)) for key in OTHER_SETTINGS}
+    for key, value in OTHER_SETTINGS.items():
         conf.set(key, value)
     try:
         for layer in ("bronze", "silver", "gold"):
             Pipeline(lakehouse.spark, lakehouse.config, "test", print).run(layer)
     finally:
-        for key, value in then.items():
+        for key, value in original.items():
             conf.set(key, value)
     silver = lakehouse.config.layout.checkpoint("silver.activity")
     minutes = (datetime(2015, 2, 23, hour, 0, tzinfo=UTC).timestamp() for hour in (12, 13))
-    # The first night leaves 13:00 less an hour; the second 13:30 less half an hour.
-    marks = {checkpoints.watermark(silver, n) for n in range(last_planned(silver) + 1)} - {None}
-    assert marks == {1000 * at for at in minutes}
+    # The first run leaves 13:00 less an hour; the second 13:30 less half an hour.
+    watermarks = {checkpoints.watermark(silver, n) for n in range(last_planned(silver) + 1)} - {
+        None
+    }
+    assert watermarks == {1000 * at for at in minutes}
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)
-    handed = lakehouse.config.layout.intake("activity")
-    (handed / f"_delta_log/{delta_tables.table_version(handed):020}.json").local.unlink()
+    intake = lakehouse.config.layout.intake("activity")
+    (intake / f"_delta_log/{delta_tables.table_version(intake):020}.json").local.unlink()
     lakehouse.land("activity", "2.json", *THIRD)
-    assert lakehouse.night().balances["activity"] == BY_HAND
+    assert lakehouse.run_without_gates().balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES

@@ -1,4 +1,4 @@
-"""Orders with items over two nights: child tables, their children, and gold over them."""
+"""Orders with items over two runs: child tables, their children, and gold over them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SHOP: dict[str, Any] = {
 
 
 def order(number: int, minute: int, *items: tuple[str | None, int, dict[str, str] | None]) -> str:
-    """A line of an order at 10:MM with these items."""
+    """Return a line of an order at 10:MM with these items."""
     values = []
     for sku, qty, tags in items:
         entries = None if tags is None else [{"tag": t, "value": v} for t, v in tags.items()]
@@ -67,7 +67,7 @@ def order(number: int, minute: int, *items: tuple[str | None, int, dict[str, str
 
 
 # Items: 3, 1 and 0; then 2 and 2, of which order 1 (at another time) repeats a sku.
-NIGHTS = (
+RUNS = (
     (
         order(1, 0, ("nut", 5, {"color": "red"}), ("bolt", 2, None), ("nut", 9, None)),
         order(2, 1, (None, 1, None)),
@@ -86,22 +86,22 @@ def shop(spark: SparkSession, tmp_path: Path) -> Lakehouse:
     shop = Lakehouse(spark, tmp_path / "lakehouse")
     shop.configure(tmp_path, SHOP)
     kwargs = {"column": "qty", "min_value": 1}
-    kind = "expect_column_values_to_be_between"
-    shop.expect("silver.order_items", "positive_qty", kind, "quarantine", **kwargs)
+    type_ = "expect_column_values_to_be_between"
+    shop.expect("silver.order_items", "positive_qty", type_, "quarantine", **kwargs)
     return shop
 
 
-def test_child_tables_over_two_nights(shop: Lakehouse) -> None:
-    for number, lines in enumerate(NIGHTS):
+def test_child_tables_over_two_runs(shop: Lakehouse) -> None:
+    for number, lines in enumerate(RUNS):
         shop.land("orders", f"{number}.json", *lines)
-        outcome = shop.night()
+        outcome = shop.run_without_gates()
         assert outcome.errors == []
-    has_what_the_nights_gave(shop)
+    check_tables(shop)
     refresh.refresh_table(shop.pipeline(), "silver.orders")
-    has_what_the_nights_gave(shop)
+    check_tables(shop)
 
 
-def has_what_the_nights_gave(shop: Lakehouse) -> None:
+def check_tables(shop: Lakehouse) -> None:
     assert shop.rows("silver.order_items", "order_id", "sku", "qty") == ITEMS
     quarantined = shop.rows("quarantine.order_items", "order_id", "pos", "_failed_rules")
     assert quarantined == [(2, 0, ["null_key"]), (4, 1, ["positive_qty"])]

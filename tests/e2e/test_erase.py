@@ -1,4 +1,4 @@
-"""`medallion erase`: one person leaves tables, states, aggregates, files and records."""
+"""`medallion erase`: a person is removed from tables, state, aggregates, files and records."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def two_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
     for suite in (lakehouse.config.expectations / "expectations").glob("*.json"):
         suite.unlink()
     lakehouse.land("orders", "a.json", *FIRST)
-    packed = lakehouse.land("orders", "b.json.gz")
-    packed.write_bytes(gzip.compress(f"{order('4', 'Bob', 3, '15:10')}\n".encode()))
+    compressed = lakehouse.land("orders", "b.json.gz")
+    compressed.write_bytes(gzip.compress(f"{order('4', 'Bob', 3, '15:10')}\n".encode()))
     lakehouse.land("people", "p.csv").write_text(CSV)
     run(lakehouse)
     lakehouse.land("orders", "c.json", *SECOND)
@@ -101,16 +101,21 @@ def filled(two_runs: Lakehouse, tmp_path: Path) -> Lakehouse:
     return two_runs.copy(tmp_path / "lakehouse")
 
 
-def audited(lakehouse: Lakehouse, everything: bool = False) -> Audit:
+def balanced_audit(lakehouse: Lakehouse, everything: bool = False) -> Audit:
     audit = run_audit(lakehouse.config, everything)
     assert audit.is_balanced, audit
     return audit
 
 
 def figures(lakehouse: Lakehouse) -> tuple[int, ...]:
-    one = audited(lakehouse).balances["orders"]
-    rows = (one.landed_lines, one.bronze_rows, one.silver_rows, one.quarantined_rows)
-    return (*rows, one.duplicate_rows, one.erased_rows)
+    balance = balanced_audit(lakehouse).balances["orders"]
+    rows = (
+        balance.landed_lines,
+        balance.bronze_rows,
+        balance.silver_rows,
+        balance.quarantined_rows,
+    )
+    return (*rows, balance.duplicate_rows, balance.erased_rows)
 
 
 def spent(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
@@ -118,8 +123,8 @@ def spent(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
 
 
 def files_with(root: Path, name: bytes) -> set[str]:
-    """Return the files that contain a name, as bytes, unpacked or in a column of Parquet."""
-    found = set()
+    """Return the files that contain a name: as bytes, compressed, or in a Parquet column."""
+    names = set()
     for file in filter(Path.is_file, root.rglob("*")):
         content = file.read_bytes()
         if file.suffix == ".gz":
@@ -127,8 +132,8 @@ def files_with(root: Path, name: bytes) -> set[str]:
         if content.startswith(b"PAR1"):
             content += repr(pq.read_table(file, partitioning=None).to_pylist()).encode()
         if name in content:
-            found.add(str(file.relative_to(root)))
-    return found
+            names.add(str(file.relative_to(root)))
+    return names
 
 
 ERASED = {"bronze.orders": 4, "silver.orders": 2, "quarantine.orders": 1}
@@ -145,8 +150,8 @@ def erased(two_runs: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Lak
 
 def test_erase_dry_run_counts(two_runs: Lakehouse) -> None:
     before = {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")}
-    asked = Request("silver.orders", ALICE, is_dry_run=True)
-    plan = erase.erase_rows(two_runs.pipeline(), asked).plan
+    request = Request("silver.orders", ALICE, is_dry_run=True)
+    plan = erase.erase_rows(two_runs.pipeline(), request).plan
     assert plan.rows == ERASED
     assert {(o.location, o.rows, o.action) for o in plan.origins} == {
         ("archive/orders/a.json", 3, "rewritten"),
@@ -156,14 +161,14 @@ def test_erase_dry_run_counts(two_runs: Lakehouse) -> None:
 
 
 def test_erase_one_person(erased: Lakehouse) -> None:
-    """The rows are gone from tables, files and aggregates; the record has their number."""
+    """The rows are removed from tables, files and aggregates; the record has their number."""
     archive = erased.root / "archive/orders"
     assert (archive / "a.json").read_text() == f"{BOB}\n{{broken\n"
     assert (archive / "c.json").read_text() == "".join(f"{line}\n" for line in SECOND[1:])
     assert figures(erased) == (9, 5, 3, 1, 1, 4)
     assert spent(erased) == [("Bob", 11.0, 3)]
     assert erased.rows("gold.cities") == [("Oslo", 1), ("Rome", 1)]
-    audited(erased, everything=True)
+    balanced_audit(erased, everything=True)
     runs = erased.rows("ops.runs", "query", "state", "rows_in", "duplicate_rows", "late_rows")
     assert ("silver.orders", "refreshed", 5, 1, 0) in runs
     assert not erased.config.layout.erasure_plan.local.exists()
@@ -175,7 +180,7 @@ def test_erase_one_person(erased: Lakehouse) -> None:
 
 
 def test_erased_rows_do_not_return(erased: Lakehouse, tmp_path: Path) -> None:
-    """Neither with the next run, nor with the same file again, nor with a refresh."""
+    """They do not return with the next run, with the same file, or with a refresh."""
     lakehouse = erased.copy(tmp_path / "lakehouse")
     lakehouse.land("orders", "d.json", order("7", "Carol", 2, "17:00"))
     lakehouse.land("orders", "a.json", *FIRST)  # the ledger refuses its name
@@ -183,7 +188,7 @@ def test_erased_rows_do_not_return(erased: Lakehouse, tmp_path: Path) -> None:
     refresh.refresh_table(lakehouse.pipeline(), "silver.orders")
     assert figures(lakehouse) == (10, 6, 4, 1, 1, 4)
     assert spent(lakehouse) == [("Bob", 11.0, 3), ("Carol", 2.0, 1)]
-    audited(lakehouse, everything=True)
+    balanced_audit(lakehouse, everything=True)
 
 
 def test_erase_purge_leaves_no_byte(filled: Lakehouse) -> None:
@@ -198,22 +203,22 @@ def test_erase_purge_leaves_no_byte(filled: Lakehouse) -> None:
     run(filled)
     assert spent(filled) == [("Bob", 11.0, 3), ("Carol", 2.0, 1)]
     assert filled.rows("gold.cities") == [("Oslo", 1)]
-    audited(filled, everything=True)
+    balanced_audit(filled, everything=True)
 
 
 def test_erase_interrupted_after_each_step(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step is repeated, because the process dies before it is marked as done."""
-    dead, write = set[Any](), erasures.write_plan
+    """Each step is repeated, because the process dies before it marks the step as done."""
+    interrupted, write = set[Any](), erasures.write_plan
 
-    def dying(layout: Any, plan: ErasurePlan) -> None:
-        if plan.done and plan.done not in dead:
-            dead.add(plan.done)
+    def interrupt_once(layout: Any, plan: ErasurePlan) -> None:
+        if plan.done and plan.done not in interrupted:
+            interrupted.add(plan.done)
             raise KeyboardInterrupt
         write(layout, plan)
 
-    monkeypatch.setattr(erasures, "write_plan", dying)
+    monkeypatch.setattr(erasures, "write_plan", interrupt_once)
     request = Request("silver.orders", ALICE, cascade=True, purge=True)
     while True:
         try:
@@ -227,11 +232,11 @@ def test_erase_interrupted_after_each_step(
                 pass
             assert not run_audit(filled.config).is_balanced
             request = Request()
-    assert len(dead) == 6
+    assert len(interrupted) == 6
     assert figures(filled) == (9, 5, 3, 1, 1, 4)
     assert spent(filled) == [("Bob", 11.0, 3)]
     run(filled)
-    audited(filled, everything=True)
+    balanced_audit(filled, everything=True)
 
 
 def test_erase_refuses(filled: Lakehouse) -> None:
@@ -256,4 +261,4 @@ def test_erase_refuses(filled: Lakehouse) -> None:
     assert not archived.exists()
     assert (filled.root / "archive/orders/b.json.gz").exists()
     assert figures(filled) == (10, 6, 4, 1, 1, 4)
-    audited(filled, everything=True)
+    balanced_audit(filled, everything=True)

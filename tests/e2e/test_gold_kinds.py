@@ -1,7 +1,7 @@
-"""Tables of gold that are no plain windows, over three nights: sessions, SQL, and joins.
+"""Gold tables other than plain windows, over three runs: sessions, SQL, and joins.
 
-The last night brings rows of long before: they join two sessions into one, and come too late for
-the state of a join.
+The last run has much older rows: they merge two sessions, and are too late for the state of a
+join.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from medallion.state.runs import Runs
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
-NIGHTS = (
+RUNS = (
     (
         ("02T23:56:00", "a", "open"),
         ("02T23:59:00", "a", "close"),
@@ -34,7 +34,7 @@ NIGHTS = (
     (("03T00:07:00", "a", "open"), ("03T00:11:00", "a", "close"), ("03T00:15:30", "a", "close")),
 )
 RECORDINGS = ((("02T23:58:00", "a"),), (("02T23:30:00", "b"), ("03T02:00:00", "z")), ())
-# A phone whose clock was never set; Spark's watermark begins there, and no join can hold the row.
+# A phone whose clock was never set: Spark's watermark starts at this time, so no join has the row.
 OLDEST = (('{"id": "e", "action": "open", "ts": "1970-01-01T00:00:00Z"}',), (), ())
 OPENS = "SELECT device, count(*) AS opens FROM silver.event -- silver.nothing\n"
 TABLES = {
@@ -48,13 +48,13 @@ TABLES = {
     "closes": {"sql": "closes.sql", "output_mode": "append"},
     "after_opens": {
         "source": "silver.event",
-        "where": "action = 'open' OR event_at < timestamp'1969-01-01'",  # about the time as well
+        "where": "action = 'open' OR event_at < timestamp'1969-01-01'",  # reads the event time
         "join": {
             "with": "silver.activity",
             "on": {"device": "device"},
             "within": "1 hour",
             "kind": "left",
-            "condition": "event.device <> 'c'",  # who fails it waits, as all without a partner
+            "condition": "event.device <> 'c'",  # rows that fail it wait like all unmatched rows
         },
         "columns": {
             "device": "event.device",
@@ -78,9 +78,9 @@ def configure(lakehouse: Lakehouse) -> None:
     lakehouse.config = replace(lakehouse.config, gold=gold)
 
 
-def night(lakehouse: Lakehouse, number: int) -> None:
+def land_and_run(lakehouse: Lakehouse, number: int) -> None:
     events = (
-        lines.event("", device, action).replace("02T", t) for t, device, action in NIGHTS[number]
+        lines.event("", device, action).replace("02T", t) for t, device, action in RUNS[number]
     )
     lakehouse.land("event", f"{number}.json", *events, *OLDEST[number])
     for time, device in RECORDINGS[number]:
@@ -90,17 +90,17 @@ def night(lakehouse: Lakehouse, number: int) -> None:
 
 
 def has_to_run(lakehouse: Lakehouse) -> bool:
-    """Whether a night starts the query of the join."""
+    """Return whether a nightly run would start the query of the join."""
     plan = planner.plan_run(lakehouse.config, Runs(lakehouse.config.layout))
     return {query.query: query.should_run for query in plan.queries}["gold.after_opens"]
 
 
-def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
+def test_sessions_sql_and_joins_over_three_runs(lakehouse: Lakehouse) -> None:
     configure(lakehouse)
-    every = lakehouse.config
-    lakehouse.about("activity", "event", "sessions", "after_opens")
-    night(lakehouse, 0)
-    lakehouse.config = every  # the others take two nights in one batch
+    full_config = lakehouse.config
+    lakehouse.keep_only("activity", "event", "sessions", "after_opens")
+    land_and_run(lakehouse, 0)
+    lakehouse.config = full_config  # the other tables process two runs in one batch
     b, c, d, e = (
         (f"{D}23:00:00", f"{D}23:05:00", "b", 1),
         (f"{E}02:00:00", f"{E}02:05:00", "c", 1),
@@ -110,33 +110,33 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     first = (f"{D}23:56:00", f"{E}00:04:00", "a", 2)
     assert lakehouse.rows("gold.sessions") == sorted([first, b, d, e])
     pair = ("a", f"{D}23:56:00", f"{D}23:58:00")
-    # Whoever opened at 23:00 or 23:10 may still be followed by a recording.
+    # A recording may still follow the events at 23:00 and 23:10.
     assert lakehouse.rows("gold.after_opens") == [pair]
-    # An hour behind the last open, at 23:56: the close of 23:59 is left out by `where`.
+    # An hour before the last open at 23:56; `where` excludes the close of 23:59.
     checkpoint = lakehouse.config.layout.checkpoint("gold.after_opens")
-    mark = checkpoints.watermark(checkpoint, checkpoints.last_planned(checkpoint))
-    assert mark == 1000 * datetime(2018, 3, 2, 22, 56, tzinfo=UTC).timestamp()
+    watermark = checkpoints.watermark(checkpoint, checkpoints.last_planned(checkpoint))
+    assert watermark == 1000 * datetime(2018, 3, 2, 22, 56, tzinfo=UTC).timestamp()
 
-    night(lakehouse, 1)
-    grown = (f"{D}23:56:00", f"{E}00:08:00", "a", 3)  # over midnight
-    alone = (f"{E}00:20:00", f"{E}00:25:00", "a", 1)
-    assert lakehouse.rows("gold.sessions") == sorted([grown, alone, b, c, d, e])
-    partner = ("b", f"{D}23:00:00", f"{D}23:30:00")  # it came a night later
-    nobody = ("d", f"{D}23:10:00", None)
-    assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
+    land_and_run(lakehouse, 1)
+    extended = (f"{D}23:56:00", f"{E}00:08:00", "a", 3)  # across midnight
+    single = (f"{E}00:20:00", f"{E}00:25:00", "a", 1)
+    assert lakehouse.rows("gold.sessions") == sorted([extended, single, b, c, d, e])
+    match = ("b", f"{D}23:00:00", f"{D}23:30:00")  # it arrived a run later
+    unmatched = ("d", f"{D}23:10:00", None)
+    assert lakehouse.rows("gold.after_opens") == [pair, match, unmatched]
     others = [("b", 1), ("c", 1), ("d", 1), ("e", 1)]
     assert lakehouse.rows("gold.opens") == [("a", 1), *others]
     assert run_audit(lakehouse.config, everything=True).findings == ()
     assert not has_to_run(lakehouse)
 
-    night(lakehouse, 2)
+    land_and_run(lakehouse, 2)
     assert run_audit(lakehouse.config).balances["event"].late_rows == 1 + 3
     merged = (f"{D}23:56:00", f"{E}00:25:00", "a", 7)
     assert lakehouse.rows("gold.sessions") == sorted([merged, b, c, d, e])
     assert lakehouse.rows("gold.opens") == [("a", 2), *others]
     assert len(lakehouse.rows("gold.closes")) == 5
-    # One of the late rows opens, and the recording nine minutes before it had left the state.
-    assert lakehouse.rows("gold.after_opens") == [pair, partner, nobody]
+    # One late row is an open; the recording nine minutes before it had left the state.
+    assert lakehouse.rows("gold.after_opens") == [pair, match, unmatched]
     assert Runs(lakehouse.config.layout).run_state.sums["gold.after_opens"].late_rows == 1
     join = {"after_opens": lakehouse.config.gold["after_opens"]}
     (note,) = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
@@ -146,17 +146,17 @@ def test_sessions_sql_and_joins_over_three_nights(lakehouse: Lakehouse) -> None:
     assert has_to_run(lakehouse)
     assert refresh.rebuild_late(lakehouse.pipeline()) == []
     late = ("a", f"{E}00:07:00", f"{D}23:58:00")
-    assert lakehouse.rows("gold.after_opens") == [pair, late, partner, nobody]
-    deep = run_audit(lakehouse.config, everything=True)
-    waits = "unmatched rows of a left join wait for the watermark"
-    assert (deep.findings, deep.notes) == ((), (f"gold.after_opens: not verified: {waits}.",))
+    assert lakehouse.rows("gold.after_opens") == [pair, late, match, unmatched]
+    audit = run_audit(lakehouse.config, everything=True)
+    reason = "unmatched rows of a left join wait for the watermark"
+    assert (audit.findings, audit.notes) == ((), (f"gold.after_opens: not verified: {reason}.",))
 
-    # What a refresh has put there is known by its batch, whose end is torn here.
-    ends = lakehouse.config.layout.checkpoint("gold.after_opens") / "commits"
-    max(ends.local.glob("[0-9]*"), key=lambda end: int(end.name)).write_text("")
-    # A new checkpoint would append all of it a second time.
+    # A refresh's rows are identified by its batch, whose commit is corrupt here.
+    commits = lakehouse.config.layout.checkpoint("gold.after_opens") / "commits"
+    max(commits.local.glob("[0-9]*"), key=lambda file: int(file.name)).write_text("")
+    # A new checkpoint would append all rows again.
     shutil.rmtree(lakehouse.config.layout.checkpoint("gold.closes"))
     with pytest.raises(UsageError, match=r"medallion refresh gold\.closes"):
         lakehouse.fill("gold")
     assert len(lakehouse.rows("gold.closes")) == 5
-    assert lakehouse.rows("gold.after_opens") == [pair, late, partner, nobody]
+    assert lakehouse.rows("gold.after_opens") == [pair, late, match, unmatched]

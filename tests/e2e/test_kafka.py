@@ -1,4 +1,4 @@
-"""Topics of a real broker: from a message to gold, and what a broker can do to a reader."""
+"""Topics of a real broker: from a message to gold, and faults of a broker."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ def message(user: str, second: int, page: str = "home") -> str:
     return json.dumps({"at": at, "user": user, "page": page})
 
 
-def reading(
-    spark: SparkSession, folder: Path, server: str, others: Any = None, **more: Any
+def new_lakehouse(
+    spark: SparkSession, folder: Path, server: str, other_sources: Any = None, **more: Any
 ) -> Lakehouse:
-    """A lakehouse whose source `clicks` reads topics of a broker, beside others."""
+    """Return a lakehouse whose source `clicks` reads topics of a broker, beside other sources."""
     lakehouse = Lakehouse(spark, folder / "lakehouse")
     source = {**SOURCE, "servers": [server], "topics": ["clicks"], **more}
     gold = {"source": "silver.clicks", "group_by": ["page"], "measure": {"total": "count(*)"}}
-    sources = {"clicks": source, **(others or {})}
+    sources = {"clicks": source, **(other_sources or {})}
     lakehouse.configure(folder, {"sources": sources, "gold": {"pages": gold}})
     return lakehouse
 
 
 def offsets(lakehouse: Lakehouse) -> list[tuple[str, int, int]]:
-    """The place of each row of bronze."""
+    """Return topic, partition and offset of each row of bronze."""
     return sorted(lakehouse.rows("bronze.clicks", "_topic", "_partition", "_offset"))
 
 
 def ledger(lakehouse: Lakehouse, topic: str = "") -> dict[int, tuple[int, int, int, int]]:
-    """Of each partition the next offset, the rows, and those that are corrupt and lost."""
-    every = topics.read_progress(lakehouse.config.layout, "clicks").values()
-    found = [taken for taken in every if topic in (taken.topic, "")]
-    return {t.partition: (t.next_offset, t.rows, t.corrupt_rows, t.lost) for t in found}
+    """Return next offset, rows, corrupt rows and lost messages of each partition."""
+    progress = topics.read_progress(lakehouse.config.layout, "clicks").values()
+    partitions = [part for part in progress if topic in (part.topic, "")]
+    return {t.partition: (t.next_offset, t.rows, t.corrupt_rows, t.lost) for t in partitions}
 
 
 def waiting(lakehouse: Lakehouse) -> int | None:
@@ -85,21 +85,21 @@ def waiting(lakehouse: Lakehouse) -> int | None:
 def first(
     spark: SparkSession, broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> Lakehouse:
-    """After a night in which there was no topic, and one with eight messages in two partitions."""
-    made = reading(spark, tmp_path_factory.mktemp("first"), broker.server)
+    """Return a lakehouse after a run without the topic, and one with eight messages."""
+    lakehouse = new_lakehouse(spark, tmp_path_factory.mktemp("first"), broker.server)
     with pytest.raises(MedallionError, match=f"no topic clicks at {broker.server}: create"):
-        made.fill("bronze")
+        lakehouse.fill("bronze")
     broker.create("clicks", 2)
-    known = message("ann", 0)
-    broker.send("clicks", known, key="k1", headers=[("from", "web"), ("raw", b"\xff")])
-    broker.send("clicks", message("bob", 1, "shop"), known, "{oops", None, "")
+    repeated = message("ann", 0)
+    broker.send("clicks", repeated, key="k1", headers=[("from", "web"), ("raw", b"\xff")])
+    broker.send("clicks", message("bob", 1, "shop"), repeated, "{oops", None, "")
     broker.send("clicks", message("eve", 2), message("eve", 3), partition=1, key=b"\xfe")
-    assert waiting(made) == 8
-    made.fill()
-    return made
+    assert waiting(lakehouse) == 8
+    lakehouse.fill()
+    return lakehouse
 
 
-def test_a_message_is_a_row(first: Lakehouse) -> None:
+def test_messages_are_rows(first: Lakehouse) -> None:
     assert offsets(first) == [
         *(("clicks", 0, n) for n in range(6)),
         *(("clicks", 1, n) for n in range(2)),
@@ -109,13 +109,13 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
     headers = [{"key": "from", "value": "web"}, {"key": "raw", "value": "ÿ"}]
     assert rows[0, 0] == ("ann", "k1", headers, None)
     assert rows[0, 1][:2] == ("bob", None)
-    # What is no object is kept: text that is no JSON, nothing at all, and an empty text.
+    # Anything but an object is kept: text that is no JSON, a null value, and an empty string.
     assert [rows[0, n][3] for n in (3, 4, 5)] == ["{oops", "null", ""]
     assert [rows[1, n][1] for n in (0, 1)] == ["þ", "þ"]
     assert ledger(first) == {0: (6, 6, 3, 0), 1: (2, 2, 0, 0)}
     assert first.rows("gold.pages", "page", "total") == [("home", 3), ("shop", 1)]
-    carried = first.rows("silver.clicks", "person", "_topic", "_partition", "_offset")
-    assert carried == [
+    silver = first.rows("silver.clicks", "person", "_topic", "_partition", "_offset")
+    assert silver == [
         ("ann", "clicks", 0, 0),
         ("bob", "clicks", 0, 1),
         ("eve", "clicks", 1, 0),
@@ -130,8 +130,8 @@ def test_a_message_is_a_row(first: Lakehouse) -> None:
 def test_erased_messages_stay_in_the_topic(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """The stream continues behind them, and the audit does not miss them."""
-    lakehouse = reading(spark, tmp_path, broker.server, topics=["erased"])
+    """The stream continues after them, and the audit does not miss them."""
+    lakehouse = new_lakehouse(spark, tmp_path, broker.server, topics=["erased"])
     broker.create("erased")
     broker.send("erased", message("ann", 0), message("bob", 1), message("ann", 2))
     lakehouse.fill()
@@ -147,7 +147,7 @@ def test_erased_messages_stay_in_the_topic(
 
 
 def envelope(customer: int, city: str, position: int, operation: str = "u") -> str:
-    """Return a message of Debezium whose order is its position in the database's log."""
+    """Return a Debezium message; its position in the database's log is its order."""
     row = {"id": customer, "city": city}
     before, after = (row, None) if operation == "d" else (None, row)
     values = {"before": before, "after": after, "op": operation, "source": {"lsn": position}}
@@ -163,16 +163,16 @@ def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) 
     lakehouse.configure(tmp_path, {"sources": {"customers": source}, "gold": {}})
     broker.create("customers")
     ulm = (2, "Ulm", 11, "c")
-    nights = (
+    runs = (
         [(1, "Bonn", 10, "c"), ulm, (1, "Jena", 14, "u"), ulm],
         [(1, "Bern", 12, "u"), (2, "Ulm", 15, "d"), None, (3, "Trier", 16, "c")],
         [(2, "Köln", 13, "u"), (3, "Mainz", 17, "u")],
     )
     latest: dict[int, tuple[int, str, str]] = {}
-    for night in nights:
-        broker.send("customers", *(change and envelope(*change) for change in night))
+    for changes in runs:
+        broker.send("customers", *(change and envelope(*change) for change in changes))
         lakehouse.fill("bronze", "silver")
-        for customer, city, position, operation in filter(None, night):
+        for customer, city, position, operation in filter(None, changes):
             latest[customer] = max(latest.get(customer, (0, "", "")), (position, city, operation))
         expected = [(key, city) for key, (_, city, last) in latest.items() if last != "d"]
         assert lakehouse.rows("silver.customers", "customer_id", "city") == sorted(expected)
@@ -188,15 +188,15 @@ def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) 
 def test_no_message_is_read_twice_or_skipped(
     spark: SparkSession, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lakehouse = reading(spark, tmp_path, broker.server, topics=["shop"])
+    lakehouse = new_lakehouse(spark, tmp_path, broker.server, topics=["shop"])
     lakehouse.config = replace(lakehouse.config, gold={})
     checkpoint = lakehouse.config.layout.checkpoint("bronze.clicks")
     broker.create("shop")
     broker.send("shop", *(message("ann", n) for n in range(3)))
-    # Cut off between bronze and the ledger.
+    # Interrupt between bronze and the ledger.
     with monkeypatch.context() as patched:
-        patched.setattr(MessageBatch, "record_in_ledger", _cut_off)
-        with pytest.raises(MedallionError, match="cut off"):
+        patched.setattr(MessageBatch, "record_in_ledger", _interrupt)
+        with pytest.raises(MedallionError, match="injected"):
             lakehouse.fill("bronze")
     assert ledger(lakehouse) == {0: (0, 0, 0, 0)}
     lakehouse.fill()
@@ -204,61 +204,61 @@ def test_no_message_is_read_twice_or_skipped(
     copy = tmp_path / "checkpoint"
     shutil.copytree(checkpoint, copy)
 
-    # What a transaction has taken back never landed; its ends are offsets, and no messages.
+    # Aborted messages never landed; transaction markers use offsets, but are no messages.
     broker.send_in_transactions("shop", message("eve", 3), message("bob", 4))
     lakehouse.fill("bronze")
-    assert of_shop(lakehouse) == [0, 1, 2, 5]
+    assert offset_numbers(lakehouse) == [0, 1, 2, 5]
     assert waiting(lakehouse) == 0
 
-    # Of a checkpoint that is gone, or that is older than bronze, the ledger knows more.
+    # The ledger knows the offsets if the checkpoint is missing or older than bronze.
     broker.send("shop", message("bob", 5))
     shutil.rmtree(checkpoint)
     lakehouse.fill("bronze")
-    assert of_shop(lakehouse) == [0, 1, 2, 5, 7]
+    assert offset_numbers(lakehouse) == [0, 1, 2, 5, 7]
     shutil.rmtree(checkpoint)
     copy.rename(checkpoint)
     broker.send("shop", message("bob", 6))
     lakehouse.fill("bronze")
-    assert of_shop(lakehouse) == [0, 1, 2, 5, 7, 8]
+    assert offset_numbers(lakehouse) == [0, 1, 2, 5, 7, 8]
     assert ledger(lakehouse) == {0: (9, 6, 0, 0)}
     lakehouse.fill()
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.is_balanced, audit.findings, audit.notes) == (True, (), ())
 
-    # What the ledger said last is gone; then all of it, which bronze's log tells, until that does
-    # not know any more which batch added which rows.
-    book = lakehouse.config.layout.table("ops.topics")
-    max(book.local.glob("_delta_log/0*.json")).unlink()
+    # The ledger loses its last entry, then all of it. Bronze's log repairs it, unless the log no
+    # longer records which batch added which rows.
+    progress_table = lakehouse.config.layout.table("ops.topics")
+    max(progress_table.local.glob("_delta_log/0*.json")).unlink()
     lakehouse.fill("bronze")
     assert run_audit(lakehouse.config, everything=True).findings == ()
-    for folder in (book, checkpoint):
+    for folder in (progress_table, checkpoint):
         shutil.rmtree(folder)
     older = lakehouse.copy(tmp_path / "older")
     for commit in older.config.layout.table("bronze.clicks").local.glob("_delta_log/0*.json"):
-        kept = [line for line in commit.read_text().splitlines() if not line.startswith('{"txn"')]
-        commit.write_text("".join(f"{line}\n" for line in kept))
+        remaining = [
+            line for line in commit.read_text().splitlines() if not line.startswith('{"txn"')
+        ]
+        commit.write_text("".join(f"{line}\n" for line in remaining))
         commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
     with pytest.raises(UsageError, match=r"older than the table.* whole root from one backup"):
         older.fill("bronze")
     lakehouse.fill("bronze")
-    assert of_shop(lakehouse) == [0, 1, 2, 5, 7, 8]
+    assert offset_numbers(lakehouse) == [0, 1, 2, 5, 7, 8]
     assert ledger(lakehouse) == {0: (9, 6, 0, 0)}
     assert run_audit(lakehouse.config, everything=True).findings == ()
 
-    # Whatever is gone of bronze, the broker still has.
-    spoilt = lakehouse.copy(tmp_path / "spoilt")
-    DeltaTable(spoilt.config.layout.table("bronze.clicks")).delete("_offset = 2")
-    told = run_audit(spoilt.config, everything=True).findings
-    lacking = "bronze lacks 1 message of topic shop, partition 0; the first is offset 2"
-    assert f"clicks: {lacking}." in told
+    # The broker still has the messages that bronze lost.
+    incomplete = lakehouse.copy(tmp_path / "spoilt")
+    DeltaTable(incomplete.config.layout.table("bronze.clicks")).delete("_offset = 2")
+    findings = run_audit(incomplete.config, everything=True).findings
+    missing = "bronze lacks 1 message of topic shop, partition 0; the first is offset 2"
+    assert f"clicks: {missing}." in findings
 
 
-def test_messages_that_are_gone_are_told(
-    spark: SparkSession, broker: Broker, tmp_path: Path
-) -> None:
-    lakehouse = reading(spark, tmp_path, broker.server, topics=["attic"])
+def test_lost_messages_are_reported(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    lakehouse = new_lakehouse(spark, tmp_path, broker.server, topics=["attic"])
     broker.create("attic")
-    lakehouse.fill("bronze")  # nothing is there, and another topic is asked for then
+    lakehouse.fill("bronze")  # nothing is there; then the source reads another topic
     lakehouse = with_topics(lakehouse, "shelf")
     broker.create("shelf")
     broker.send("shelf", *(message("ann", n) for n in range(8)))
@@ -267,27 +267,27 @@ def test_messages_that_are_gone_are_told(
     broker.remove_before("shelf", 10)
     lost = "topic shelf lost messages before they were ingested: partition 0, offsets 8 to 9"
     remedy = "To continue without them: medallion backfill clicks shelf."
-    assert_told(lakehouse, f"{lost}. {remedy}")
-    assert go_on(lakehouse) == BackfillResult(0, 0, 1, (), topic="shelf", lost=2)
-    assert of_shop(lakehouse)[-1] == 10
+    check_refused(lakehouse, f"{lost}. {remedy}")
+    assert resume_topic(lakehouse) == BackfillResult(0, 0, 1, (), topic="shelf", lost=2)
+    assert offset_numbers(lakehouse)[-1] == 10
     assert ledger(lakehouse, "shelf") == {0: (11, 9, 0, 2)}
     assert run_audit(lakehouse.config, everything=True).findings == ()
 
-    # Another topic takes the name, with fewer messages than the first one had.
+    # A new topic has the name, with fewer messages than the first one.
     broker.delete("shelf")
     broker.create("shelf")
     broker.send("shelf", message("joe", 1), message("joe", 2))
-    assert_told(lakehouse, "topic shelf was recreated after 9 messages of its partition 0 were")
-    gone_on = go_on(lakehouse)
-    assert (gone_on.rows, gone_on.lost) == (2, None)
+    check_refused(lakehouse, "topic shelf was recreated after 9 messages of its partition 0 were")
+    result = resume_topic(lakehouse)
+    assert (result.rows, result.lost) == (2, None)
     with pytest.raises(UsageError, match="topic shelf has lost no messages"):
-        go_on(lakehouse)
-    assert (len(of_shop(lakehouse)), waiting(lakehouse)) == (11, 0)
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.findings, found.is_balanced) == ((), True)
-    assert "topic shelf was recreated" in str(found.notes)
+        resume_topic(lakehouse)
+    assert (len(offset_numbers(lakehouse)), waiting(lakehouse)) == (11, 0)
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.is_balanced) == ((), True)
+    assert "topic shelf was recreated" in str(audit.notes)
 
-    # A topic more, which began long ago; and one less.
+    # One topic is added, which started long ago; and one is removed.
     broker.create("cellar")
     broker.send("cellar", *(message("sue", n) for n in range(5)))
     broker.remove_before("cellar", 3)
@@ -300,9 +300,9 @@ def test_messages_that_are_gone_are_told(
     lakehouse.fill("bronze")
     assert offsets(lakehouse)[:3] == [("cellar", 0, n) for n in (3, 4, 5)]
     assert len(offsets(lakehouse)) == 14
-    found = run_audit(lakehouse.config, everything=True)
-    assert found.findings == ()
-    assert "topic shelf is no longer read, or does not exist" in str(found.notes)
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.findings == ()
+    assert "topic shelf is no longer read, or does not exist" in str(audit.notes)
 
     clicks = lakehouse.config.sources["clicks"]
     rate = replace(clicks, format="rate", stream=Rate(1))
@@ -311,26 +311,26 @@ def test_messages_that_are_gone_are_told(
         lakehouse.fill("bronze")
 
 
-def _cut_off(*_: Any) -> None:
-    raise OSError("cut off")
+def _interrupt(*_: Any) -> None:
+    raise OSError("injected")
 
 
-def of_shop(lakehouse: Lakehouse) -> list[int]:
+def offset_numbers(lakehouse: Lakehouse) -> list[int]:
     return [offset for _, _, offset in offsets(lakehouse)]
 
 
-def assert_told(lakehouse: Lakehouse, what: str) -> None:
-    """A run tells it, twice as well as once, and takes nothing in; status tells it as well."""
+def check_refused(lakehouse: Lakehouse, expected: str) -> None:
+    """Check that each run and status report the message, and that nothing is ingested."""
     before = offsets(lakehouse)
     for _ in range(2):
-        with pytest.raises(MedallionError, match=re.escape(what)):
+        with pytest.raises(MedallionError, match=re.escape(expected)):
             lakehouse.fill("bronze")
     assert offsets(lakehouse) == before
-    assert what in str(query_statuses(lakehouse.config)[0].error)
+    assert expected in str(query_statuses(lakehouse.config)[0].error)
 
 
-def go_on(lakehouse: Lakehouse) -> BackfillResult:
-    """`medallion backfill clicks TOPIC`, in the session that is on."""
+def resume_topic(lakehouse: Lakehouse) -> BackfillResult:
+    """Run `medallion backfill clicks TOPIC` in the existing session."""
     source = lakehouse.config.sources["clicks"]
     assert isinstance(source.stream, Kafka)
     (topic,) = source.stream.topics
@@ -349,61 +349,63 @@ def with_topics(lakehouse: Lakehouse, *names: str) -> Lakehouse:
     return lakehouse
 
 
-def test_who_cannot_be_asked_is_told_without_a_password(
+def test_broker_errors_contain_no_password(
     first: Lakehouse, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks = first.config.sources["clicks"]
     monkeypatch.setattr(brokers, "TIMEOUT", 2.0)
 
-    def at(server: str) -> SourceConfig:
+    def at_server(server: str) -> SourceConfig:
         assert isinstance(clicks.stream, Kafka)
         return replace(clicks, stream=replace(clicks.stream, servers=(server,)))
 
-    there = at(broker.server_with_login)
+    with_login = at_server(broker.server_with_login)
     environment = {
         "MEDALLION_KAFKA_PROTOCOL": "SASL_PLAINTEXT",
         "MEDALLION_KAFKA_USERNAME": USER,
         "MEDALLION_KAFKA_PASSWORD": PASSWORD,
     }
-    assert len(brokers.list_partitions(there, kafka_login(environment))) == 2
-    wrong = kafka_login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"})
-    with pytest.raises(MedallionError, match="refuses the login") as refused:
-        brokers.list_partitions(there, wrong)
-    assert "my secret" not in str(refused.value)
+    assert len(brokers.list_partitions(with_login, kafka_login(environment))) == 2
+    wrong_login = kafka_login({**environment, "MEDALLION_KAFKA_PASSWORD": "my secret"})
+    with pytest.raises(MedallionError, match="refuses the login") as error:
+        brokers.list_partitions(with_login, wrong_login)
+    assert "my secret" not in str(error.value)
     with pytest.raises(MedallionError, match="no Kafka broker answers at"):
-        brokers.list_partitions(at("127.0.0.1:9"), kafka_login({}))
-    off = replace(first.config, sources={"clicks": at("127.0.0.1:9")})
-    told = query_statuses(off)[0].error or ""
-    assert told.startswith(
+        brokers.list_partitions(at_server("127.0.0.1:9"), kafka_login({}))
+    unreachable = replace(first.config, sources={"clicks": at_server("127.0.0.1:9")})
+    status_error = query_statuses(unreachable)[0].error or ""
+    assert status_error.startswith(
         "backlog unknown: no Kafka broker answers at 127.0.0.1:9 (Connection refused)"
     )
 
 
-def test_a_stream_reads_what_comes(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """Messages, rows that are made up, and lines of a port, side by side; and a second time."""
+def test_stream_reads_three_source_types(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    """Kafka messages, generated rows and lines of a socket, side by side; twice."""
     broker.create("live")
     with socket.create_server(("127.0.0.1", 0)) as port:
         demos: dict[str, dict[str, Any]] = {
             "ticks": {**DEMO, "format": "rate", "rows_per_second": 5},
             "chat": {**DEMO, "format": "socket", "port": port.getsockname()[1]},
         }
-        lakehouse = reading(spark, tmp_path, broker.server, demos, topics=["live"])
+        lakehouse = new_lakehouse(spark, tmp_path, broker.server, demos, topics=["live"])
         for run in (1, 2):
-            told = _stream_on(lakehouse, broker, port, run)
-            assert any("sent between runs are lost" in line for line in told)
+            messages = _stream_on(lakehouse, broker, port, run)
+            assert any("sent between runs are lost" in line for line in messages)
         with pytest.raises(UsageError, match=r"bronze.chat: a socket source keeps no input"):
             lakehouse.pipeline().run("bronze")
     chat = lakehouse.rows("bronze.chat", "value", "_corrupt_record")
     assert sorted(chat, key=str) == [(1, None), (2, None), (None, "no json"), (None, "no json")]
-    found = run_audit(lakehouse.config)
-    assert found.is_balanced, found
+    audit = run_audit(lakehouse.config)
+    assert audit.is_balanced, audit
 
 
 def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: int) -> list[str]:
-    """Stay on until a message, two lines and some ticks have come; what is told."""
+    """Run the stream until each source has new rows; return the stream's messages."""
     pipeline = lakehouse.pipeline()
-    said: list[str] = []
-    pipeline.report = said.append
+    messages: list[str] = []
+    pipeline.report = messages.append
     stream = Stream(pipeline, ["bronze"], "1 second")
     stream.start()
     port.settimeout(30)
@@ -411,19 +413,19 @@ def _stream_on(lakehouse: Lakehouse, broker: Broker, port: socket.socket, run: i
         line, _ = port.accept()
     except TimeoutError:
         stream.step()
-        pytest.fail(f"{said} {stream.failures}")
+        pytest.fail(f"{messages} {stream.failures}")
     broker.send("live", message("ann", run))
     line.sendall(b'{"timestamp": "2024-01-01T10:00:00Z", "value": %d}\nno json\n' % run)
-    wanted = {"clicks": run, "chat": 2 * run, "ticks": 5 * run}
+    expected = {"clicks": run, "chat": 2 * run, "ticks": 5 * run}
     deadline = time.monotonic() + 120
-    while any(_rows_of(lakehouse, source) < rows for source, rows in wanted.items()):
+    while any(_rows_of(lakehouse, source) < rows for source, rows in expected.items()):
         assert time.monotonic() < deadline, stream.failures
         stream.step()
         time.sleep(0.2)
     stream.stop()
     line.close()
     assert not stream.failures
-    return said
+    return messages
 
 
 def _rows_of(lakehouse: Lakehouse, source: str) -> int:

@@ -1,4 +1,4 @@
-"""Keys without the event time: silver never has a key twice, whenever the duplicate comes."""
+"""Keys without the event time: silver never has a key twice, whenever the duplicate arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 
 SOURCE: dict[str, Any] = {
     "schema": {"order_id": "string", "ts": "timestamp", "status": "string"},
@@ -34,25 +34,25 @@ def order(order_id: str | None, time: str, status: str = "new") -> str:
 
 FIRST = (
     order("o1", "10:00"),
-    order("o1", "10:05"),  # a duplicate in the batch
-    order("o2", "12:00"),  # the watermark goes to 11:00
+    order("o1", "10:05"),  # a duplicate within the batch
+    order("o2", "12:00"),  # moves the watermark to 11:00
     order(None, "10:00"),
-    order(None, "10:00"),  # without a key nothing is a duplicate
+    order(None, "10:00"),  # rows without a key are never duplicates
     "{broken",
 )
 SECOND = (
-    order("o1", "10:00"),  # late, and silver has it
+    order("o1", "10:00"),  # late, and already in silver
     order("o3", "09:00"),  # late
-    order("o2", "12:00"),  # on time, and silver has it
+    order("o2", "12:00"),  # on time, and already in silver
     order("o4", "15:00"),
     order("o1", "15:30"),  # on time, hours after the watermark has passed the first one
     "{broken",
 )
 THIRD = (
-    order("o3", "09:00"),  # silver has it as a late row
-    order("o4", "16:00"),  # silver has it
+    order("o3", "09:00"),  # already in silver as a late row
+    order("o4", "16:00"),  # already in silver
     order("o5", "14:00"),  # late: the watermark is 14:30
-    order("o5", "14:10"),  # late, and a duplicate in the batch
+    order("o5", "14:10"),  # late, and a duplicate within the batch
     order("o6", "16:00"),
     order(None, "09:00"),
 )
@@ -74,7 +74,7 @@ BY_HAND = Balance(
     late_rows=2,
     waiting_rows=0,
 )
-# A row's time is that of the first row that arrived with its key.
+# A row has the time of the first row that arrived with its key.
 ROWS = [
     ("o1", "2026-05-01 10:00:00"),
     ("o2", "2026-05-01 12:00:00"),
@@ -128,23 +128,23 @@ def test_no_key_is_twice_in_silver(after_first: Lakehouse, tmp_path: Path) -> No
 def test_interrupted_batches_are_exact(
     after_first: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One dies between its two tables, and its repetition before it is recorded."""
+    """The batch is interrupted between its two tables, and its repetition before its record."""
     lakehouse = after_first.copy(tmp_path / "lakehouse")
     lakehouse.land("orders", "2.json", *SECOND)
     lakehouse.fill("bronze")
     append = writer.append_rows
 
-    def silver_alone(rows: Any, table: StoragePath, options: Any) -> None:
+    def append_silver_only(rows: Any, table: StoragePath, options: Any) -> None:
         if table.parent.name == "quarantine":
             raise MedallionError("interrupted")
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "append_rows", silver_alone)
+        patch.setattr(writer, "append_rows", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6
-    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config, everything=True)
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
@@ -155,8 +155,8 @@ def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_pa
     configure(lakehouse, tmp_path, late="quarantine")
     lakehouse.land("orders", "2.json", *SECOND)
     lakehouse.fill("bronze")
-    Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
-    lakehouse.fill("silver")  # which counts the rows of the unrecorded batch again
+    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
+    lakehouse.fill("silver")  # counts the rows of the unrecorded batch again
     balance = run_audit(lakehouse.config).balances["orders"]
     assert (balance.silver_rows, balance.quarantined_rows) == (5, 3)
     assert (balance.duplicate_rows, balance.late_rows) == (4, 0)

@@ -19,7 +19,7 @@ from tests.support.lakehouse import rows_of
 
 
 def land(root: Path) -> list[str]:
-    """A file of 400 rows; their devices."""
+    """Land a file of 400 rows; return their devices."""
     devices = [f"phone{number}" for number in range(400)]
     lines = [{"id": id_, "action": "open", "ts": "2018-03-02T10:00:00"} for id_ in devices]
     landing = root / "landing/event"
@@ -28,27 +28,27 @@ def land(root: Path) -> list[str]:
     return sorted(devices)
 
 
-def kill_when(cli: Cli, is_time: Callable[[str], bool], log: Path) -> None:
-    """Start a nightly run, and kill its process group once it is time by what it has printed."""
+def kill_when(cli: Cli, condition: Callable[[str], bool], log: Path) -> None:
+    """Start a nightly run, and kill its process group once its output meets a condition."""
     with log.open("w") as file:
-        night = cli.start("nightly", stdout=file, stderr=file, start_new_session=True)
+        process = cli.start("nightly", stdout=file, stderr=file, start_new_session=True)
     deadline = time.monotonic() + 300
-    while not is_time(log.read_text()):
-        assert night.poll() is None, log.read_text()
+    while not condition(log.read_text()):
+        assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    os.killpg(night.pid, signal.SIGKILL)
-    night.wait()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> None:
     root, log = tmp_path / "lakehouse", tmp_path / "log"
-    cli.about(tmp_path / "conf", "event", small=True)
+    cli.keep_only(tmp_path / "conf", "event", small=True)
     devices = land(root)
     checkpoint = Layout(root).checkpoint("bronze.event")
     kill_when(cli, lambda _: checkpoints.last_planned(checkpoint) == 0, log)
-    done = cli("nightly")
-    assert done.returncode == 0, done.stderr
+    result = cli("nightly")
+    assert result.returncode == 0, result.stderr
     assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
     assert not (root / "rejected").exists()
 
@@ -57,20 +57,20 @@ def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> Non
 def test_file_that_ends_java_is_named(cli: Cli, tmp_path: Path) -> None:
     """A line of 150 MB in a heap of 600 MB; without it, the next run reads the other file."""
     root, conf = tmp_path / "lakehouse", tmp_path / "conf"
-    cli.about(conf, "event", small=True)
+    cli.keep_only(conf, "event", small=True)
     with (conf / "spark/spark-defaults.conf").open("a") as settings:
         settings.write("spark.driver.memory 600m\n")
     pipeline = conf / "pipeline.yaml"
     text = pipeline.read_text().replace("event_time:", "max_line_bytes: 256 MiB\n    event_time:")
     pipeline.write_text(text)
     devices = land(root)
-    vast = root / "landing/event/vast.json.gz"
-    with gzip.open(vast, "wt") as file:
+    huge = root / "landing/event/vast.json.gz"
+    with gzip.open(huge, "wt") as file:
         file.write(f'{{"id": "{"a" * 150_000_000}"}}\n')
     run = cli("nightly")
     assert run.returncode != 0
     assert "Java ended while it read landing/event/a.json and 1 more" in run.stdout
-    vast.unlink()
+    huge.unlink()
     run = cli("nightly")
     assert "gone" in run.stdout
     assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices

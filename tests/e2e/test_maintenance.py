@@ -1,4 +1,4 @@
-"""Streams go on over tables that were compacted and rid of their old files and commits."""
+"""Streams continue over tables whose old files and commits were compacted and removed."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 
 TABLES = ("bronze.event", "silver.event")
-FIRST = range(4)  # that which makes the table, and those of three nights
+FIRST = range(4)  # the commit that creates the table, and those of three runs
 
 
 def land(lakehouse: Lakehouse, minute: int, *actions: str) -> None:
-    times = (f"10:{minute:02}:{at:02}" for at in range(len(actions)))
+    times = (f"10:{minute:02}:{second:02}" for second in range(len(actions)))
     lines = [event(time, action=action) for time, action in zip(times, actions, strict=True)]
     lakehouse.land("event", f"{minute}.json", *lines)
 
 
 def maintain(lakehouse: Lakehouse) -> None:
-    """Maintenance after an hour in which only the first commits were made."""
+    """Run maintenance an hour after the first commits."""
     layout = lakehouse.config.layout
     hour_ago = time.time() - 3600
     for table in (*map(layout.table, TABLES), layout.intake("event")):
-        # Commits before the last checkpoint may go, and there are but a few.
+        # Commits before the last checkpoint may be removed, and there are only a few.
         DeltaTable(table).create_checkpoint()
         for version in FIRST:
             commit = table / "_delta_log" / f"{version:020}.json"
             if commit.local.exists():
                 os.utime(commit, (hour_ago, hour_ago))
-    found = maintenance.maintain(
+    result = maintenance.maintain(
         lakehouse.config, Runs(lakehouse.config.layout), ("bronze", "silver", "gold")
     )
-    assert found.notes == ()
+    assert result.notes == ()
 
 
-def test_everything_goes_on_after_old_files_and_commits_are_gone(
+def test_streams_continue_after_maintenance(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_HOUR", 0.0)  # what compaction replaces now may go at once
-    lakehouse.about("event", "action_counts")
+    monkeypatch.setattr(maintenance, "_HOUR", 0.0)  # compacted files may be removed at once
+    lakehouse.keep_only("event", "action_counts")
     policy = replace(
         lakehouse.config.maintain, retention=Duration.parse("10 minutes"), compact_from=2
     )
@@ -59,29 +59,30 @@ def test_everything_goes_on_after_old_files_and_commits_are_gone(
         lakehouse.fill("bronze", "silver")
     lakehouse.fill("gold")
     before = {name: set(layout.table(name).local.glob("*.parquet")) for name in TABLES}
-    maintain(lakehouse)  # puts together, and gives tables the shorter retention
+    maintain(lakehouse)  # compacts, and sets the shorter retention
     land(lakehouse, 3, "close")
     lakehouse.fill()
     maintain(lakehouse)
     for name in TABLES:
         assert len(before[name]) == 3
         assert not before[name] & set(layout.table(name).local.glob("*.parquet"))
-        assert delta_tables.earliest_version(layout.table(name)) >= 3  # the first ones are gone
+        # The first commits are removed.
+        assert delta_tables.earliest_version(layout.table(name)) >= 3
 
-    # The streams go on, each row once.
+    # The streams continue, each row once.
     land(lakehouse, 4, "open", "open", "close")
-    lakehouse.land("event", "again.json", event("10:00:00"))  # as the first one
+    lakehouse.land("event", "again.json", event("10:00:00"))  # a duplicate of the first row
     lakehouse.fill()
     assert dict(lakehouse.rows("gold.action_counts", "action", "total_events")) == {
         "open": 5,
         "close": 3,
     }
-    found = run_audit(replace(lakehouse.config, gold={}), everything=True)
-    assert (found.findings, found.is_balanced) == ((), True)
-    balance = found.balances["event"]
+    audit = run_audit(replace(lakehouse.config, gold={}), everything=True)
+    assert (audit.findings, audit.is_balanced) == ((), True)
+    balance = audit.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (9, 8, 1)
 
-    # A rebuilt table begins with bronze as it is: its first commits are gone.
+    # A rebuilt table starts with bronze as it is, without its first commits.
     pipeline = lakehouse.pipeline()
     refresh.refresh_table(pipeline, "silver.event")
     assert delta_tables.row_count(layout.table("silver.event")) == 8

@@ -1,4 +1,4 @@
-"""Three dirty nights against the factory's own figures, and gold against another engine."""
+"""Three runs over dirty data, compared with the factory's own figures and with another engine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from medallion.storage import delta_tables
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from tests.support.lakehouse import Lakehouse
 
-# A source and night: 210,000 lines in all where it is long.
+# Lines per source and run; the long form has 210,000 lines in all.
 ROWS = [1_000, pytest.param(35_000, marks=pytest.mark.slow)]
 
 
 @dataclass(frozen=True)
-class Nights:
-    """What three nights made of what landed."""
+class ThreeRuns:
+    """The lakehouse after three runs, and the landed figures."""
 
     lakehouse: Lakehouse
     landed: dict[str, Landed]
@@ -33,11 +33,11 @@ class Nights:
 
 
 @pytest.fixture(scope="module", params=ROWS)
-def nights(
+def three_runs(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
-) -> Nights:
+) -> ThreeRuns:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
     landed: dict[str, Landed] = {}
@@ -45,19 +45,19 @@ def nights(
         for source, report in factory.land(files=4, rows=request.param).items():
             landed[source] = landed[source] + report if source in landed else report
         if number == 1:
-            lakehouse.fill("bronze", "silver")  # gold takes two nights in one batch
+            lakehouse.fill("bronze", "silver")  # gold processes two runs in one batch
         else:
-            night = lakehouse.nightly() if number == 2 else lakehouse.night()
-            assert night.is_good, night
-    return Nights(lakehouse, landed, 3 * request.param)
+            outcome = lakehouse.nightly() if number == 2 else lakehouse.run_without_gates()
+            assert outcome.is_good, outcome
+    return ThreeRuns(lakehouse, landed, 3 * request.param)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_every_row_is_where_the_factory_says(nights: Nights, source: str) -> None:
-    lakehouse, expected = nights.lakehouse, nights.landed[source]
-    found = run_audit(lakehouse.config)
-    balance = found.balances[source]
-    assert expected.lines == nights.lines
+def test_balance_equals_the_factory_figures(three_runs: ThreeRuns, source: str) -> None:
+    lakehouse, expected = three_runs.lakehouse, three_runs.landed[source]
+    audit = run_audit(lakehouse.config)
+    balance = audit.balances[source]
+    assert expected.lines == three_runs.lines
     assert expected.duplicates > 0
     assert expected.late > 0
     assert balance.landed_lines == balance.bronze_rows == expected.lines
@@ -65,20 +65,20 @@ def test_every_row_is_where_the_factory_says(nights: Nights, source: str) -> Non
     assert balance.quarantined_rows == expected.malformed + expected.invalid
     assert balance.duplicate_rows == expected.duplicates
     assert balance.late_rows == expected.late
-    assert found.is_balanced
+    assert audit.is_balanced
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_quarantine_by_rule(nights: Nights, source: str) -> None:
-    lakehouse, landed = nights.lakehouse, nights.landed
+def test_quarantine_by_rule(three_runs: ThreeRuns, source: str) -> None:
+    lakehouse, landed = three_runs.lakehouse, three_runs.landed
     rules = lakehouse.rows(f"quarantine.{source}", "_failed_rules")
-    found = Counter(rule for (broken,) in rules for rule in broken)
-    assert found == Counter(landed[source].expected_quarantine)
+    actual = Counter(rule for (broken,) in rules for rule in broken)
+    assert actual == Counter(landed[source].expected_quarantine)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_unknown_fields_are_columns_from_their_first_batch(nights: Nights, source: str) -> None:
-    lakehouse, landed = nights.lakehouse, nights.landed
+def test_unknown_fields_become_columns(three_runs: ThreeRuns, source: str) -> None:
+    lakehouse, landed = three_runs.lakehouse, three_runs.landed
     declared = lakehouse.config.sources[source].schema
     assert declared
     table = lakehouse.spark.read.format("delta").load(
@@ -96,21 +96,21 @@ def test_unknown_fields_are_columns_from_their_first_batch(nights: Nights, sourc
     assert not any(set(json.loads(row[0])) - set(declared) for row in rows if row[0])
 
 
-def strict(file: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file by Python's own parser."""
+def json_objects(file: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, read by Python's own parser."""
     objects = []
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found = json.loads(line, parse_constant=lambda _: 1 / 0)
+            value = json.loads(line, parse_constant=lambda _: 1 / 0)
         except (ValueError, ZeroDivisionError):
             continue
-        if isinstance(found, dict):
-            objects.append(found)
+        if isinstance(value, dict):
+            objects.append(value)
     return objects
 
 
 def is_recording(row: dict[str, Any]) -> bool:
-    """Whether the values are of their types, and none of those that have to be there is missing."""
+    """Return whether the values have the correct types, and no required one is missing."""
     numbers = [row.get(axis) for axis in "xyz"]
     return (
         isinstance(row.get("Recorded_At"), str)
@@ -122,45 +122,45 @@ def is_recording(row: dict[str, Any]) -> bool:
 
 
 def is_event(row: dict[str, Any]) -> bool:
-    """Whether there is a time, as text or as seconds, and what happened then."""
+    """Return whether there is a time (as a string or seconds) and an action."""
     has_time = isinstance(row.get("ts"), str) or type(row.get("time")) is int
     return has_time and isinstance(row.get("action"), str)
 
 
 def landed_rows(
-    nights: Nights, source: str, to: Path, columns: tuple[str, ...]
+    three_runs: ThreeRuns, source: str, to: Path, columns: tuple[str, ...]
 ) -> duckdb.DuckDBPyConnection:
-    """DuckDB with the good rows of the landed files as its table `landed`, all columns as text."""
+    """Return DuckDB with the valid rows of the landed files in the table `landed`, as strings."""
     is_good = {"activity": is_recording, "event": is_event}[source]
-    listed = to / f"{source}.jsonl"
-    with listed.open("w") as out:
-        for file in sorted((nights.lakehouse.root / "archive" / source).glob("*.json")):
-            for row in filter(is_good, strict(file)):
+    jsonl = to / f"{source}.jsonl"
+    with jsonl.open("w") as out:
+        for file in sorted((three_runs.lakehouse.root / "archive" / source).glob("*.json")):
+            for row in filter(is_good, json_objects(file)):
                 out.write(json.dumps({name: row.get(name) for name in columns}) + "\n")
     duck = duckdb.connect()
     duck.execute("set timezone = 'UTC'")
-    kinds = ", ".join(f"{name}: 'varchar'" for name in columns)
+    types = ", ".join(f"{name}: 'varchar'" for name in columns)
     duck.execute(
-        f"create table landed as from read_json('{listed}', format = 'nd', columns = {{{kinds}}})"
+        f"create table landed as from read_json('{jsonl}', format = 'nd', columns = {{{types}}})"
     )
     return duck
 
 
-def has_counts(nights: Nights, table: str, duck: duckdb.DuckDBPyConnection, sql: str) -> None:
-    counted = duck.execute(sql).fetchall()
-    assert counted
-    assert nights.lakehouse.rows(f"gold.{table}") == sorted(counted, key=repr)
+def check_counts(
+    three_runs: ThreeRuns, table: str, duck: duckdb.DuckDBPyConnection, sql: str
+) -> None:
+    expected = duck.execute(sql).fetchall()
+    assert expected
+    assert three_runs.lakehouse.rows(f"gold.{table}") == sorted(expected, key=repr)
 
 
 WINDOW = """strftime(start, '%Y-%m-%d %H:%M:%S'),
     strftime(start + interval '10 minutes', '%Y-%m-%d %H:%M:%S')"""
 
 
-def test_gold_of_recordings_equals_a_recount_by_another_engine(
-    nights: Nights, tmp_path: Path
-) -> None:
-    """From the landed files: Python reads the lines, DuckDB dates, deduplicates and counts them."""
-    duck = landed_rows(nights, "activity", tmp_path, ("Recorded_At", "Device", "Index"))
+def test_gold_of_recordings_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path: Path) -> None:
+    """Python reads the landed lines; DuckDB dates, deduplicates and counts them."""
+    duck = landed_rows(three_runs, "activity", tmp_path, ("Recorded_At", "Device", "Index"))
     duck.execute(
         """create table silver as select *, time_bucket(interval '10 minutes', moment) as start
         from (
@@ -169,13 +169,15 @@ def test_gold_of_recordings_equals_a_recount_by_another_engine(
         ) where moment < '2090-01-01'"""
     )
     sql = f"select {WINDOW}, Device, count(*) from silver group by start, Device"
-    has_counts(nights, "device_counts", duck, sql)
-    has_counts(nights, "device_totals", duck, "select Device, count(*) from silver group by all")
+    check_counts(three_runs, "device_counts", duck, sql)
+    check_counts(
+        three_runs, "device_totals", duck, "select Device, count(*) from silver group by all"
+    )
 
 
-def test_gold_of_events_equals_a_recount_by_another_engine(nights: Nights, tmp_path: Path) -> None:
+def test_gold_of_events_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path: Path) -> None:
     """As for recordings; events without a device are never duplicates."""
-    duck = landed_rows(nights, "event", tmp_path, ("id", "action", "ts", "time"))
+    duck = landed_rows(three_runs, "event", tmp_path, ("id", "action", "ts", "time"))
     duck.execute(
         """create table good as select * from (
             select
@@ -196,18 +198,18 @@ def test_gold_of_events_equals_a_recount_by_another_engine(nights: Nights, tmp_p
     duck.execute("alter table silver add column start timestamptz")
     duck.execute("update silver set start = time_bucket(interval '10 minutes', moment)")
     counts = f"select {WINDOW}, action, count(*)"
-    by = "group by start, action"
-    has_counts(nights, "action_counts", duck, f"{counts} from silver {by}")
+    group_by = "group by start, action"
+    check_counts(three_runs, "action_counts", duck, f"{counts} from silver {group_by}")
     duck.execute(
         """create table twice as
         select five as start, action from silver
         union all select five - interval '5 minutes', action from silver"""
     )
-    has_counts(nights, "user_activity", duck, f"{counts} from twice {by}")
+    check_counts(three_runs, "user_activity", duck, f"{counts} from twice {group_by}")
 
 
-def test_a_night_without_files_changes_no_table(nights: Nights) -> None:
-    lakehouse = nights.lakehouse
+def test_run_without_files_changes_no_table(three_runs: ThreeRuns) -> None:
+    lakehouse = three_runs.lakehouse
     names = [
         f"{layer.parent.name}.{layer.name}"
         for layer in sorted(lakehouse.root.glob("*/*"))

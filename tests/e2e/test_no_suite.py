@@ -1,4 +1,4 @@
-"""A source without any suite, in a project without Great Expectations."""
+"""A source without suites, in a project without Great Expectations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.lakehouse import Lakehouse
 LINES = (
     '{"time": "2026-05-01T10:00:00Z", "id": "a", "amount": 1}',
     '{"time": "2026-05-01T10:00:01Z", "id": "a", "amount": 2}',
-    '{"time": "soon", "id": "b", "amount": 3}',  # so `time` is a string in bronze
+    '{"time": "soon", "id": "b", "amount": 3}',  # makes `time` a string in bronze
     '{"time": "2999-01-01T00:00:00Z", "id": "c", "amount": 4}',
     "{",
 )

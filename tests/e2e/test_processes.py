@@ -1,4 +1,4 @@
-"""The commands and the jobs as processes: the same tables, clean ends, and exit statuses."""
+"""Commands and jobs as processes: the same tables, clean ends, and exit statuses."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ TABLES = (
     *(f"{layer}.{source}" for layer in ("silver", "quarantine") for source in SOURCES),
     *(f"gold.{n}" for n in ("device_counts", "device_totals", "action_counts", "user_activity")),
 )
-# When and where a row was read, which two roots cannot share.
-OWN_TO_A_ROOT = {"_ingested_at", "_source_file"}
+# Time and file of ingestion differ between two roots.
+ROOT_SPECIFIC = {"_ingested_at", "_source_file"}
 
 
 def content(cli: Cli, table: str) -> list[str]:
-    """A table's rows as text, in order, by the command."""
-    found = cli.json("sql", f"select * from {table}")
-    columns = [n for n, name in enumerate(found["columns"]) if name not in OWN_TO_A_ROOT]
-    return sorted(json.dumps([row[n] for n in columns]) for row in found["rows"])
+    """Return a table's rows as sorted strings, read by the command."""
+    result = cli.json("sql", f"select * from {table}")
+    columns = [n for n, name in enumerate(result["columns"]) if name not in ROOT_SPECIFIC]
+    return sorted(json.dumps([row[n] for n in columns]) for row in result["rows"])
 
 
 def submit(cli: Cli, job: str) -> subprocess.CompletedProcess[str]:
@@ -57,21 +57,22 @@ def submit(cli: Cli, job: str) -> subprocess.CompletedProcess[str]:
 def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     landed = cli.json("land", "--dirty", "--rows", "400", "--seed", "5")
     other = Cli(tmp_path / "other")
-    # Modification times are copied as well.
+    # This copies modification times as well.
     shutil.copytree(tmp_path / "lakehouse/landing", tmp_path / "other/landing")
     for job in ("bronze", "silver", "gold"):
-        done = submit(cli, job)
-        assert done.returncode == 0, done.stderr
+        result = submit(cli, job)
+        assert result.returncode == 0, result.stderr
     checkpoint = StoragePath(tmp_path / "lakehouse/_checkpoints/silver.event")
     offsets = (checkpoint / "offsets/0").read().splitlines()
-    kept = json.loads(offsets[1])["conf"]
-    assert kept["spark.sql.shuffle.partitions"] == "3"  # and not what the project's file has
+    conf_of_batch = json.loads(offsets[1])["conf"]
+    # The value of --conf, not that of the project's file.
+    assert conf_of_batch["spark.sql.shuffle.partitions"] == "3"
     assert other.json("nightly")["ok"]
     for table in TABLES:
         rows = content(cli, table)
         assert rows, table
         assert rows == content(other, table), table
-    audits = [each.json("audit") for each in (cli, other)]
+    audits = [cli_.json("audit") for cli_ in (cli, other)]
     assert audits[0] == audits[1]
     assert audits[0]["balanced"]
     assert {s: audits[0]["sources"][s]["landed_lines"] for s in SOURCES} == {
@@ -79,34 +80,34 @@ def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     }
 
 
-def in_gold(root: Path) -> int:
-    """The events that gold counts; 0 before there is a table."""
+def gold_count(root: Path) -> int:
+    """Return the number of events that gold counts; 0 before the table exists."""
     try:
-        asked = engine.query(str(root), "select sum(total_events) from gold.action_counts")
+        result = engine.query(str(root), "select sum(total_events) from gold.action_counts")
     except MedallionError:
         return 0
-    return int(asked.rows[0][0] or 0)
+    return int(result.rows[0][0] or 0)
 
 
 def await_gold(root: Path, process: subprocess.Popen[str], landed: Landed) -> None:
-    """Wait until gold counts all that has landed."""
+    """Wait until gold counts all landed rows."""
     expected = landed.expected_silver
-    deadline = time.monotonic() + 300  # seconds on an idle machine, minutes on a crowded one
-    while in_gold(root) != expected:
+    deadline = time.monotonic() + 300  # seconds on an idle machine, minutes on a busy one
+    while gold_count(root) != expected:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, (in_gold(root), expected)
+        assert time.monotonic() < deadline, (gold_count(root), expected)
         time.sleep(0.5)
 
 
-def interrupt_a_night(cli: Cli) -> None:
-    """By Ctrl-C, once it has something to do."""
-    night = cli.start("nightly", start_new_session=True)
-    assert night.stdout
-    while not night.stdout.readline().startswith("session"):
-        assert night.poll() is None
-    os.killpg(night.pid, signal.SIGINT)
-    out, err = night.communicate(timeout=60)
-    assert (night.returncode, err.splitlines()[-1]) == (
+def interrupt_nightly(cli: Cli) -> None:
+    """Interrupt a nightly run by Ctrl-C once it has work."""
+    nightly = cli.start("nightly", start_new_session=True)
+    assert nightly.stdout
+    while not nightly.stdout.readline().startswith("session"):
+        assert nightly.poll() is None
+    os.killpg(nightly.pid, signal.SIGINT)
+    out, err = nightly.communicate(timeout=60)
+    assert (nightly.returncode, err.splitlines()[-1]) == (
         130,
         "medallion: interrupted; the next run resumes from here.",
     )
@@ -114,24 +115,24 @@ def interrupt_a_night(cli: Cli) -> None:
     assert "balance" not in out
 
 
-# Five rows, one of them there twice; they are older than all others, so each is late.
+# Five rows, one of them twice; they are older than all others, so each is late.
 BACKFILLED = Landed(lines=5, duplicates=1)
 
 
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
 )
-def test_a_stream_a_backfill_beside_it_and_a_night(
+def test_stream_backfill_and_nightly(
     cli: Cli, lakehouse: Lakehouse, tmp_path: Path, number: int
 ) -> None:
-    """The stream ingests the backfill's files beside what lands, and ends cleanly.
+    """The stream ingests the backfill's files beside landed ones, and ends cleanly.
 
-    The nightly run resumes from there; the next one has nothing to do but to name the file that was
-    rejected, and its output goes nowhere.
+    The nightly run resumes from there. The next one is idle and only reports the rejected file;
+    its output goes to a closed pipe.
     """
     root, conf = lakehouse.root, tmp_path / "conf"
-    cli.about(conf, "event", "action_counts", small=number == signal.SIGTERM)
-    # The same settings, by which the last night knows that there is nothing to do.
+    cli.keep_only(conf, "event", "action_counts", small=number == signal.SIGTERM)
+    # With the same settings the last nightly run knows that there is nothing to do.
     lakehouse.config = load({"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(root)}, PROJECT)
 
     factory = DataFactory(root / "landing", seed=7, dirty=True)
@@ -143,18 +144,18 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     try:
         landed = land()
         await_gold(root, process, landed)
-        landed += land()  # late rows and repeats of the first among them
+        landed += land()  # includes late rows and repeats of the first ones
         await_gold(root, process, landed)
         old_files(tmp_path / "elsewhere")
-        done = cli("backfill", "event", str(tmp_path / "elsewhere"))
-        assert done.returncode == 1, done.stderr  # one file was refused
-        assert "requested from medallion stream" in done.stdout
-        assert "3 files: 2 ingested with 5 rows" in done.stdout
+        result = cli("backfill", "event", str(tmp_path / "elsewhere"))
+        assert result.returncode == 1, result.stderr  # one file was refused
+        assert "requested from medallion stream" in result.stdout
+        assert "3 files: 2 ingested with 5 rows" in result.stdout
         landed += BACKFILLED
         await_gold(root, process, landed)
-        beside = run_audit(lakehouse.config)  # the stream has not ended
-        assert (beside.is_balanced, beside.notes) == (True, ())
-        assert beside.balances["event"].late_rows >= 4
+        audit_of_stream = run_audit(lakehouse.config)  # the stream is still running
+        assert (audit_of_stream.is_balanced, audit_of_stream.notes) == (True, ())
+        assert audit_of_stream.balances["event"].late_rows >= 4
         if number == signal.SIGINT:
             os.killpg(process.pid, number)  # as a terminal does for Ctrl-C
         else:
@@ -169,22 +170,22 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
     assert "Traceback" not in err
 
     landed += land()
-    interrupt_a_night(cli)
+    interrupt_nightly(cli)
     assert lakehouse.nightly().is_good
-    assert in_gold(root) == landed.expected_silver
+    assert gold_count(root) == landed.expected_silver
     read, write = os.pipe()
-    os.close(read)  # as `medallion nightly | true` does: the status is that of the night
-    night = cli.start("nightly", stdout=write)
+    os.close(read)  # as `medallion nightly | true` does: the exit status is that of the run
+    nightly = cli.start("nightly", stdout=write)
     os.close(write)
-    _, err = night.communicate(timeout=600)
-    assert night.returncode == 1, err
+    _, err = nightly.communicate(timeout=600)
+    assert nightly.returncode == 1, err
     assert "rejected: " in err
     assert "c.json: not text: a PNG picture" in err
     runs = lakehouse.rows("ops.runs", "command", "kind", "state")
     assert {command for command, kind, _ in runs if kind != "run"} == {"stream", "test"}
-    assert ("nightly", "run", "idle") in runs  # which had nothing to do
-    found = cli.json("audit")
-    assert found["balanced"]
+    assert ("nightly", "run", "idle") in runs  # it had nothing to do
+    audit = cli.json("audit")
+    assert audit["balanced"]
     figures = {
         "landed_lines": "lines",
         "bronze_rows": "lines",
@@ -192,40 +193,40 @@ def test_a_stream_a_backfill_beside_it_and_a_night(
         "quarantined_rows": "expected_quarantined",
         "duplicate_rows": "duplicates",
     }
-    balance = {ours: found["sources"]["event"][ours] for ours in figures}
-    assert balance == {ours: getattr(landed, theirs) for ours, theirs in figures.items()}
+    balance = {figure: audit["sources"]["event"][figure] for figure in figures}
+    assert balance == {figure: getattr(landed, name) for figure, name in figures.items()}
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    """The one sentence of a command that was wrongly used."""
-    assert done.returncode == 2, done
-    assert "Traceback" not in done.stderr
-    told = [line for line in done.stderr.splitlines() if line.startswith("medallion: ")]
-    assert len(told) == 1, done.stderr
-    assert done.stderr.splitlines()[-1] == told[0]
-    return told[0]
+def refused_message(result: subprocess.CompletedProcess[str]) -> str:
+    """Return the one-line error of a command that is refused."""
+    assert result.returncode == 2, result
+    assert "Traceback" not in result.stderr
+    messages = [line for line in result.stderr.splitlines() if line.startswith("medallion: ")]
+    assert len(messages) == 1, result.stderr
+    assert result.stderr.splitlines()[-1] == messages[0]
+    return messages[0]
 
 
-def test_second_nightly_names_who_holds_the_lock(cli: Cli, tmp_path: Path) -> None:
+def test_second_nightly_names_the_lock_holder(cli: Cli, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "lakehouse")
     with locks.lock_layers(layout, ["bronze"], "stream"):
         started = json.loads(layout.lock("bronze").local.read_text())["started"]
-        told = refused(cli("nightly"))
-    assert f"pid {os.getpid()}, started {started}" in told
-    assert "medallion stream" in told
+        message = refused_message(cli("nightly"))
+    assert f"pid {os.getpid()}, started {started}" in message
+    assert "medallion stream" in message
 
 
-def test_an_expectation_that_nobody_has(cli: Cli) -> None:
-    done = cli("nightly", "--accept", "typo")
-    assert "--accept typo: no suite has" in refused(done)
-    assert "session" not in done.stdout  # told before Spark starts
+def test_nightly_unknown_expectation_is_refused(cli: Cli) -> None:
+    result = cli("nightly", "--accept", "typo")
+    assert "--accept typo: no suite has" in refused_message(result)
+    assert "session" not in result.stdout  # reported before Spark starts
 
 
-def test_a_job_of_gold_before_silver(cli: Cli) -> None:
-    """Submitted to Spark, whose exit status is the job's."""
-    done = submit(cli, "gold")
-    assert done.returncode == 2, done
-    # The launcher hands on what a job says on both its streams as one.
-    (told,) = (line for line in done.stdout.splitlines() if line.startswith("medallion: "))
-    assert "silver." in told
-    assert "run medallion run silver first" in told
+def test_gold_job_before_silver_is_refused(cli: Cli) -> None:
+    """A job submitted to Spark has the job's exit status."""
+    result = submit(cli, "gold")
+    assert result.returncode == 2, result
+    # The launcher writes both streams of a job to one.
+    (message,) = (line for line in result.stdout.splitlines() if line.startswith("medallion: "))
+    assert "silver." in message
+    assert "run medallion run silver first" in message

@@ -1,4 +1,4 @@
-"""Changes of gold's tables, in files and in a topic of a real broker."""
+"""Changes of gold tables, published to files and to a topic of a real broker."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ FIRST = [
     event("10:01:00", "a", "open"),
     event("10:02:00", "b", "open"),
     event("10:03:00", "a", "close"),
-    # Days that Java's older classes have not.
+    # Days that do not exist in Java's older date classes.
     json.dumps({"id": "z", "action": "open", "ts": "1582-10-10T10:07:00"}),
 ]
-# Late, in a window that is there; on time, in a new one; and told again.
+# Late, in an existing window; on time, in a new one; and a duplicate.
 SECOND = [
     event("10:04:00", "c", "open"),
     event("10:21:00", "a", "close"),
     event("10:01:00", "a", "open"),
 ]
 KEY = "window_start", "action"
-FAR, TEN, TWENTY = (
+OLD, TEN, TWENTY = (
     "1582-10-10T10:00:00.000000Z",
     "2018-03-02T10:00:00.000000Z",
     "2018-03-02T10:20:00.000000Z",
@@ -52,7 +52,7 @@ INSERT, UPDATE = "insert", "update_postimage"
 
 
 def configure(lakehouse: Lakehouse, folder: Path, publish: Any = None) -> None:
-    """The source `event`, and one table, with what a test publishes of it."""
+    """Configure the source `event`, and one table with the outputs of a test."""
     project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     by_window = {
         "source": "silver.event",
@@ -75,14 +75,16 @@ def batches(lakehouse: Lakehouse) -> list[Path]:
     return sorted((lakehouse.root / "publish/by_window").glob("[0-9]*"))
 
 
-def in_files(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
-    """Return the changes of each batch that its manifest names, sorted by key."""
-    found = []
+def published_changes(lakehouse: Lakehouse) -> list[list[dict[str, Any]]]:
+    """Return the changes of each batch in its manifest, sorted by key."""
+    changes_by_batch = []
     for folder in batches(lakehouse):
         names = json.loads((folder / "_files.json").read_text())["files"]
         lines = [line for name in names for line in (folder / name).read_text().splitlines()]
-        found.append(sorted(map(json.loads, lines), key=lambda row: [row[key] for key in KEY]))
-    return found
+        changes_by_batch.append(
+            sorted(map(json.loads, lines), key=lambda row: [row[key] for key in KEY])
+        )
+    return changes_by_batch
 
 
 def has_input(lakehouse: Lakehouse, name: str) -> bool:
@@ -92,19 +94,19 @@ def has_input(lakehouse: Lakehouse, name: str) -> bool:
     return pending_work.has_input(lakehouse.config, name, table)
 
 
-def published(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
+def output_counts(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
     """Return the recorded rows in and out of each output."""
     sql = "select query, sum(rows_in), sum(rows_out) from ops.runs where query like 'publish.%'"
     return engine.query(str(lakehouse.root), f"{sql} group by query").rows
 
 
-def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
-    """Keys and values of all its messages, in their order; the topic has one partition."""
+def topic_messages(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
+    """Return keys and values of all messages in order; the topic has one partition."""
     consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
     try:
-        place = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=30)
-        consumer.assign([place])
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=30)
+        consumer.assign([partition])
         return [
             (json.loads(message.key()), json.loads(message.value()))
             for message in (consumer.consume(end, timeout=30) if end else [])
@@ -113,12 +115,12 @@ def of_topic(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
         consumer.close()
 
 
-def told(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def summary(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return [(*(c[key] for key in KEY), c["total"], c["_change_type"]) for c in changes]
 
 
 def newest(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return the table as a reader of all changes has it."""
+    """Return the table as a reader of all changes sees it."""
     rows: dict[Any, Any] = {}
     for change in sorted(
         changes, key=lambda c: (c["_commit_version"], c["_change_type"] != "delete")
@@ -131,7 +133,7 @@ def newest(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted((*key, total) for key, total in rows.items())
 
 
-def _full(*_: Any) -> None:
+def _raise_full(*_: Any) -> None:
     raise OSError("full")
 
 
@@ -146,65 +148,65 @@ def test_changes_of_gold_are_published(
         run(lakehouse)
     broker.create("counts")
     lakehouse.fill("publish")
-    first = [(FAR, "open", 1, INSERT), (TEN, "close", 1, INSERT), (TEN, "open", 2, INSERT)]
-    assert list(map(told, in_files(lakehouse))) == [first]
-    messages = of_topic(broker, "counts")
-    assert sorted(told([value for _, value in messages])) == first
+    first = [(OLD, "open", 1, INSERT), (TEN, "close", 1, INSERT), (TEN, "open", 2, INSERT)]
+    assert list(map(summary, published_changes(lakehouse))) == [first]
+    messages = topic_messages(broker, "counts")
+    assert sorted(summary([value for _, value in messages])) == first
     assert all(key.items() <= value.items() for key, value in messages)
     assert {tuple(key) for key, _ in messages} == {("window_start", "window_end", "action")}
 
     lakehouse.land("event", "1.json", *SECOND)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     second = [(TEN, "open", 3, UPDATE), (TWENTY, "close", 1, INSERT)]
-    assert list(map(told, in_files(lakehouse))) == [first, second]
-    assert len(of_topic(broker, "counts")) == 5
+    assert list(map(summary, published_changes(lakehouse))) == [first, second]
+    assert len(topic_messages(broker, "counts")) == 5
     assert not any(has_input(lakehouse, query) for query in ("gold.by_window", FILES, TOPIC))
-    sent = [q for q in query_statuses(lakehouse.config) if q.query in (FILES, TOPIC)]
-    assert [(q.rows_out, q.waiting_rows, q.last_batch) for q in sent] == [(2, 0, 1)] * 2
-    # The feed has a row as it was before as well.
-    told_of = {query: (rows_in, rows_out) for query, rows_in, rows_out in published(lakehouse)}
-    assert told_of == {FILES: (3 + 3, 3 + 2), TOPIC: (3 + 3, 3 + 2)}
+    statuses = [q for q in query_statuses(lakehouse.config) if q.query in (FILES, TOPIC)]
+    assert [(q.rows_out, q.waiting_rows, q.last_batch) for q in statuses] == [(2, 0, 1)] * 2
+    # The change feed also has each updated row's previous version.
+    counts = {query: (rows_in, rows_out) for query, rows_in, rows_out in output_counts(lakehouse)}
+    assert counts == {FILES: (3 + 3, 3 + 2), TOPIC: (3 + 3, 3 + 2)}
 
-    # Batches that were cut off before their ends: gold's changes nothing, and what is published
-    # comes once in files, and again as messages.
+    # Batches interrupted before their commits: gold does not change, files get the changes once,
+    # and the topic gets them again.
     for query in ("gold.by_window", FILES, TOPIC):
         (lakehouse.config.layout.checkpoint(query) / "commits/1").local.unlink()
     lakehouse.fill("gold", "publish")
-    assert list(map(told, in_files(lakehouse))) == [first, second]
-    values = [value for _, value in of_topic(broker, "counts")]
-    assert (len(values), sorted(told(values[5:]))) == (7, second)
+    assert list(map(summary, published_changes(lakehouse))) == [first, second]
+    values = [value for _, value in topic_messages(broker, "counts")]
+    assert (len(values), sorted(summary(values[5:]))) == (7, second)
 
-    # A table that is made anew, and what maintenance takes: who reads on has the table as it is.
+    # After a refresh and maintenance, a continuing reader has the current table.
     refresh.refresh_table(lakehouse.pipeline(), "gold.by_window")
     lakehouse.land("event", "2.json", event("10:05:00", "d", "open"))
     run(lakehouse)
-    expected = [(FAR, "open", 1), (TEN, "close", 1), (TEN, "open", 4), (TWENTY, "close", 1)]
-    changes = [change for batch in in_files(lakehouse) for change in batch]
+    expected = [(OLD, "open", 1), (TEN, "close", 1), (TEN, "open", 4), (TWENTY, "close", 1)]
+    changes = [change for batch in published_changes(lakehouse) for change in batch]
     assert newest(changes) == expected
-    assert newest([value for _, value in of_topic(broker, "counts")]) == expected
+    assert newest([value for _, value in topic_messages(broker, "counts")]) == expected
     assert [total for *_, total in lakehouse.rows("gold.by_window", *KEY, "total")] == [1, 1, 4, 1]
 
-    # Without its checkpoint, all of it would be published twice.
+    # Without its checkpoint, all changes would be published twice.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     with pytest.raises(UsageError, match=f"medallion refresh {FILES}"):
         lakehouse.fill("publish")
-    with monkeypatch.context() as disk:
-        disk.setattr(FilesOutput, "write", _full)
+    with monkeypatch.context() as patch:
+        patch.setattr(FilesOutput, "write", _raise_full)
         with pytest.raises(MedallionError, match="full"):
             refresh.refresh_table(lakehouse.pipeline(), FILES)
     for _ in range(2):
         lakehouse.fill("publish")
-        assert [newest(batch) for batch in in_files(lakehouse)] == [expected]
+        assert [newest(batch) for batch in published_changes(lakehouse)] == [expected]
 
-    # Another topic would get only what changes from now on.
+    # A new topic would only get future changes.
     broker.create("others")
     configure(lakehouse, tmp_path, publish={"kafka": {**to_topic, "topic": "others"}})
     with pytest.raises(UsageError, match=r"with topic 'counts', .*medallion refresh " + TOPIC):
         lakehouse.fill("publish")
 
 
-def test_an_output_that_is_removed_and_configured_again(
+def test_output_removed_and_configured_again(
     lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outputs = {"files": {"format": "parquet"}}
@@ -212,15 +214,15 @@ def test_an_output_that_is_removed_and_configured_again(
     lakehouse.land("event", "0.json", *FIRST)
     run(lakehouse)
     assert not (lakehouse.root / "publish/by_window").exists()
-    configure(lakehouse, tmp_path, publish=outputs)  # of a table that is there
+    configure(lakehouse, tmp_path, publish=outputs)  # the table already exists
     lakehouse.fill("gold", "publish")
     assert totals(lakehouse) == [{1, 2}]
 
-    # What a gate of gold holds back goes no further, whoever asks.
+    # Rows blocked by gold's gate are not published by any command.
     lakehouse.expect("gold.by_window", "too_few", AT_LEAST, "stop", min_value=1)
     gate = {"kind": "gate", "query": "gold.by_window", "started_at": 0, "table_version": 1}
-    held = {"state": "held", "failed_expectations": "too_few"}
-    Runs(lakehouse.config.layout).write([{**gate, **held}])
+    blocked = {"state": "held", "failed_expectations": "too_few"}
+    Runs(lakehouse.config.layout).write([{**gate, **blocked}])
     lakehouse.land("event", "1.json", *SECOND)
     with pytest.raises(MedallionError, match=r"too_few on gold\.by_window failed, and"):
         run(lakehouse)
@@ -229,7 +231,7 @@ def test_an_output_that_is_removed_and_configured_again(
     lakehouse.fill("publish")
     assert totals(lakehouse) == [{1, 2}, {1, 3}]
 
-    # A table that is published no more keeps no feed, and what it changes then nobody knows.
+    # A table without outputs keeps no change feed, so its changes in the meantime are unknown.
     configure(lakehouse, tmp_path)
     maintenance.maintain_unlocked_layers(lakehouse.config)
     table = delta_tables.open_table(lakehouse.config.layout.table("gold.by_window"))
@@ -243,28 +245,28 @@ def test_an_output_that_is_removed_and_configured_again(
     assert totals(lakehouse) == [{1, 4}]
     assert [folder.name for folder in batches(lakehouse)] == ["00000002"]
 
-    # It is older than what was read: what changes next would have versions that are published.
+    # The table is older than what was read: its next changes would have published versions.
     gold = lakehouse.config.layout.table("gold.by_window")
     plan = lakehouse.config.layout.checkpoint(FILES) / "offsets/2"
     read, version = plan.local.read_text(), delta_tables.table_version(gold)
     plan.local.write_text(read.replace(f'Version":{version + 1},', f'Version":{version + 2},'))
     with pytest.raises(MedallionError, match=r"by_window is older than .* refresh publish.by"):
         lakehouse.fill("publish")
-    as_message_refused(lakehouse, monkeypatch)
+    check_topic_refresh_is_refused(lakehouse, monkeypatch)
     plan.local.write_text(read)
 
-    # A table that was moved away is another one when it comes back.
+    # A table that was moved away comes back as a different table.
     shutil.rmtree(gold)
     lakehouse.fill("gold")
     assert pending_work.has_input(lakehouse.config, FILES, gold), (
-        "or nobody would ask for a refresh"
+        "otherwise no run would report the refresh"
     )
     with pytest.raises(UsageError, match=r"by_window was replaced by .* refresh publish.by_window"):
         lakehouse.fill("publish")
-    as_message_refused(lakehouse, monkeypatch)
-    assert totals(lakehouse) == [{1, 4}], "nothing is forgotten"
+    check_topic_refresh_is_refused(lakehouse, monkeypatch)
+    assert totals(lakehouse) == [{1, 4}], "published files are kept"
 
-    # A refresh that was killed once it had put away what there was.
+    # A refresh was killed after it removed the published files.
     shutil.rmtree(lakehouse.config.layout.checkpoint(FILES))
     shutil.rmtree(lakehouse.root / "publish/by_window")
     with pytest.raises(UsageError, match="lacks batches that were published"):
@@ -276,25 +278,25 @@ def test_an_output_that_is_removed_and_configured_again(
     assert totals(lakehouse) == [{1, 4}, {5}]
 
 
-def as_message_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As messages, they would have lower versions than those that stay in the topic."""
+def check_topic_refresh_is_refused(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a topic, new changes would have lower versions than the existing messages."""
     checkpoint = lakehouse.config.layout.checkpoint(FILES)
-    note = checkpoints.read_document(checkpoint, "definition")
-    assert note
-    checkpoints.write_document(checkpoint, "definition", {**note, "topic id": "one"})
+    definition = checkpoints.read_document(checkpoint, "definition")
+    assert definition
+    checkpoints.write_document(checkpoint, "definition", {**definition, "topic id": "one"})
     with monkeypatch.context() as patch:
         patch.setattr(
             FilesOutput, "definition", lambda *_: {"format": "parquet", "topic id": "one"}
         )
         with pytest.raises(UsageError, match=r"_commit_version restarts .* Recreate the topic"):
             refresh.refresh_table(lakehouse.pipeline(), FILES)
-    checkpoints.write_document(checkpoint, "definition", note)
+    checkpoints.write_document(checkpoint, "definition", definition)
 
 
 def totals(lakehouse: Lakehouse) -> list[set[int]]:
-    """The totals that each batch of Parquet files has."""
-    found = []
+    """Return the totals of each batch of Parquet files."""
+    totals_by_batch = []
     for folder in batches(lakehouse):
         rows = duckdb.read_parquet(str(folder / "*.parquet"), connection=duckdb.connect())
-        found.append({total for (total,) in rows.project("total").fetchall()})
-    return found
+        totals_by_batch.append({total for (total,) in rows.project("total").fetchall()})
+    return totals_by_batch

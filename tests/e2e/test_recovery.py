@@ -1,4 +1,4 @@
-"""Runs that were cut off before their record, and what audit says of tables changed by hand."""
+"""Runs interrupted before their record, and audits of tables changed by hand."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from medallion.runtime import refresh
 from medallion.runtime.recorder import record_flows
 from medallion.spark.watch import Watch
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event, recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse) -> Lakehouse:
-    lakehouse.about("activity", "device_totals")
+    lakehouse.keep_only("activity", "device_totals")
     return lakehouse
 
 
 @pytest.fixture
-def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
-    """Of two nights there is nothing on record."""
+def two_unrecorded_runs(lakehouse: Lakehouse) -> Lakehouse:
+    """Return a lakehouse after two runs without records."""
     for number, lines in enumerate((FIRST, SECOND)):
         lakehouse.land("activity", f"{number}.json", *lines)
         run_without_record(lakehouse, "bronze", "silver")
@@ -42,23 +42,25 @@ def two_cut_off(lakehouse: Lakehouse) -> Lakehouse:
 
 
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
-    """Queries whose process is killed after they end, before their figures are on record."""
+    """Run queries, but kill the process before their figures are recorded."""
     for layer in layers:
-        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), layer))
+        Watch(print).await_all(
+            flow.started_run for flow in start_flows(lakehouse.pipeline(), layer)
+        )
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
     return str(lakehouse.config.layout.table(name))
 
 
-def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse) -> None:
-    """Also where one was cut off while it settled: silver has the late rows, the record has not."""
-    lakehouse = two_cut_off
-    cut_off = run_audit(lakehouse.config)
-    assert not cut_off.is_balanced
-    told = "\n".join(cut_off.findings)
-    assert "bronze.activity: a run was interrupted" in told
-    assert "silver.activity: a run was interrupted" in told
+def test_interrupted_runs_are_recorded_by_the_next(two_unrecorded_runs: Lakehouse) -> None:
+    """One run is interrupted while it records: silver has the late rows, the record has not."""
+    lakehouse = two_unrecorded_runs
+    interrupted = run_audit(lakehouse.config)
+    assert not interrupted.is_balanced
+    message = "\n".join(interrupted.findings)
+    assert "bronze.activity: a run was interrupted" in message
+    assert "silver.activity: a run was interrupted" in message
     first = lakehouse.config.layout.checkpoint("silver.activity") / "offsets/0"
     plan = first.local.read_bytes()
     first.local.unlink()  # Spark keeps a hundred batches
@@ -67,46 +69,44 @@ def test_nights_that_were_cut_off_are_settled_by_the_next(two_cut_off: Lakehouse
     first.local.write_bytes(plan)
 
     killed = lakehouse.pipeline()
-    started = start(killed, "silver")
+    started = start_flows(killed, "silver")
     Watch(print).await_all(flow.started_run for flow in started)
     for flow in started:
         flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced
     lakehouse.land("activity", "2.json", *THIRD)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     assert report.balances["activity"] == BY_HAND
-    found = run_audit(lakehouse.config)
-    assert (found.findings, found.is_balanced) == ((), True)
-    assert found.balances["activity"] == BY_HAND
+    audit = run_audit(lakehouse.config)
+    assert (audit.findings, audit.is_balanced) == ((), True)
+    assert audit.balances["activity"] == BY_HAND
     keys = lakehouse.rows("silver.activity", "device", "user_id", "recorded_at")
     assert set(Counter(keys).values()) == {1}
     assert lakehouse.rows("gold.device_totals") == DEVICES
 
 
-def test_a_batch_that_was_cut_off_is_not_read_again_where_it_dropped_nothing(
+def test_interrupted_batch_without_drops_is_not_read_again(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a stream that is killed would take minutes to be on again."""
+    """Otherwise a killed stream would take minutes to start again."""
     lakehouse = filled
     before = run_audit(lakehouse.config).balances["activity"]
     lakehouse.land("activity", "1.json", recording("12:30:00"), recording("12:30:01"))
     run_without_record(lakehouse, "bronze", "silver")
     monkeypatch.setattr(late, "RereadBatch", None)
     lakehouse.fill("bronze", "silver")
-    found = run_audit(lakehouse.config)
-    assert found.is_balanced, found
+    audit = run_audit(lakehouse.config)
+    assert audit.is_balanced, audit
     after = {
         name: getattr(before, name) + 2 for name in ("landed_lines", "bronze_rows", "silver_rows")
     }
-    assert found.balances["activity"] == replace(before, **after)
+    assert audit.balances["activity"] == replace(before, **after)
 
 
-def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_audit_finds_repeated_and_lost_rows(spark: SparkSession, tmp_path: Path) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("activity", "event")
+    lakehouse.keep_only("activity", "event")
     lakehouse.land("activity", "once.json", recording("10:00:00"), recording("10:00:01"))
     lakehouse.land("event", "whole.json", event("10:02:33", None))
     lakehouse.land("event", "with loss.json", event("10:02:34"), event("10:02:35"))
@@ -114,13 +114,14 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
     silver = table_of(lakehouse, "silver.activity")
     rows = lakehouse.spark.read.format("delta").load(silver).localCheckpoint()
     rows.write.format("delta").mode("append").save(silver)
-    found = run_audit(lakehouse.config)
-    assert not found.is_balanced
-    assert found.balances["activity"].silver_rows == 4
-    assert found.balances["event"].is_balanced
-    assert any("once.json has 2 rows in bronze, and 4" in text for text in found.findings)
-    assert "NOT BALANCED" in audit_text(found)
-    report = lakehouse.nightly()  # the balance objects, and the gate: to rows of long ago as well
+    audit = run_audit(lakehouse.config)
+    assert not audit.is_balanced
+    assert audit.balances["activity"].silver_rows == 4
+    assert audit.balances["event"].is_balanced
+    assert any("once.json has 2 rows in bronze, and 4" in text for text in audit.findings)
+    assert "NOT BALANCED" in audit_text(audit)
+    # The balance and the gate fail; the gate checks older rows as well.
+    report = lakehouse.nightly()
     assert not report.is_good
     stops = [
         (f.table, f.expectation, f.unexpected_count)
@@ -131,15 +132,15 @@ def test_audit_finds_rows_that_are_there_twice_and_rows_that_are_lost(
 
     lost = "ts = '2018-03-02T10:02:35Z'"
     DeltaTable(table_of(lakehouse, "bronze.event")).delete(lost)
-    found = run_audit(lakehouse.config)
-    assert found.balances["event"].bronze_rows == 2
-    (told,) = (finding for finding in found.findings if "with loss.json has 2 lines" in finding)
-    assert told.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
-    assert not any("whole.json" in finding for finding in found.findings)
-    assert audit_json(found)["balanced"] is False
+    audit = run_audit(lakehouse.config)
+    assert audit.balances["event"].bronze_rows == 2
+    (message,) = (finding for finding in audit.findings if "with loss.json has 2 lines" in finding)
+    assert message.endswith("2 lines, 2 rows in the ledger and 1 in bronze.")
+    assert not any("whole.json" in finding for finding in audit.findings)
+    assert audit_json(audit)["balanced"] is False
 
 
-def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lakehouse) -> None:
+def test_lost_row_is_no_duplicate(lakehouse: Lakehouse) -> None:
     """The record of a batch is lost, and one of its rows from silver."""
     lakehouse.config = replace(lakehouse.config, sources=load({}, PROJECT).sources, gold={})
     lakehouse.land("activity", "0.json", *FIRST)
@@ -147,27 +148,27 @@ def test_a_row_that_is_lost_is_no_duplicate_and_stops_nobody_else(lakehouse: Lak
     run_without_record(lakehouse, "bronze", "silver")
     lost = "recorded_at = '2015-02-23T10:00:01Z'"
     DeltaTable(table_of(lakehouse, "silver.activity")).delete(lost)
-    report = lakehouse.night()
-    told = "silver.activity lacks 1 keys that batch 0 read from bronze"
-    assert [error for error in report.errors if error.startswith(told)]
+    report = lakehouse.run_without_gates()
+    message = "silver.activity lacks 1 keys that batch 0 read from bronze"
+    assert [error for error in report.errors if error.startswith(message)]
     assert report.balances["event"].is_balanced
     assert report.balances["event"].duplicate_rows == 1
     assert lakehouse.rows("silver.event", "action") == [("open",)]
     refresh.refresh_table(lakehouse.pipeline(), "silver.activity")
-    found = run_audit(lakehouse.config)
-    assert (found.findings, found.is_balanced) == ((), True)
-    assert found.balances["activity"].duplicate_rows == 1
+    audit = run_audit(lakehouse.config)
+    assert (audit.findings, audit.is_balanced) == ((), True)
+    assert audit.balances["activity"].duplicate_rows == 1
 
 
 class Twice(Observation):
-    """Counts what it observes as a cluster does that has to compute a part a second time."""
+    """Counts rows twice, as a cluster does that computes a part a second time."""
 
     @property
     def get(self) -> dict[str, Any]:
         return {name: 2 * value for name, value in super().get.items()}
 
 
-def test_what_the_engine_counted_twice_is_counted_again(
+def test_double_counts_of_the_engine_are_corrected(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakehouse = filled
@@ -175,16 +176,18 @@ def test_what_the_engine_counted_twice_is_counted_again(
     with monkeypatch.context() as patch:
         patch.setattr(writer, "Observation", Twice)
         lakehouse.fill("bronze")
-    waiting = run_audit(lakehouse.config)  # for silver, which is no loss
+    waiting = run_audit(lakehouse.config)  # rows wait for silver, which is no loss
     assert waiting.is_balanced
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
-    (flow,) = start(pipeline, "silver")
+    (flow,) = start_flows(pipeline, "silver")
     Watch(print).await_all([flow.started_run])
     for number, batch in flow.started_run.batches.items():
-        read = {name: {"rows": 2 * found["rows"]} for name, found in batch.observed.items()}
-        twice = replace(batch, observed=read, duplicates=2 * batch.duplicates, late=2 * batch.late)
-        flow.started_run.batches[number] = twice
+        observed = {name: {"rows": 2 * metrics["rows"]} for name, metrics in batch.observed.items()}
+        doubled = replace(
+            batch, observed=observed, duplicates=2 * batch.duplicates, late=2 * batch.late
+        )
+        flow.started_run.batches[number] = doubled
     assert record_flows(pipeline.runs, [flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}

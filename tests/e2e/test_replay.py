@@ -1,4 +1,4 @@
-"""Quarantined rows that pass today's rules move to silver, exactly once."""
+"""Quarantined rows that pass the current rules move to silver, exactly once."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ BALANCE = Balance(
     late_rows=0,
     waiting_rows=0,
 )
-# With a limit of 1,000: o2 and the row without a key move, and o4, o5 and the broken line stay.
+# With a limit of 1,000, o2 and the row without a key move; o4, o5 and the broken line stay.
 AFTER = replace(BALANCE, silver_rows=4, quarantined_rows=3, duplicate_rows=2)
 
 
-def allow(lakehouse: Lakehouse, most: int) -> None:
-    """The only rule: amounts up to this one."""
-    kind = "expect_column_values_to_be_between"
-    amounts = {"column": "amount", "max_value": most}
-    lakehouse.expect("silver.orders", "in_range", kind, "quarantine", **amounts)
+def allow(lakehouse: Lakehouse, maximum: int) -> None:
+    """Add the only rule: a maximum amount."""
+    type_ = "expect_column_values_to_be_between"
+    amounts = {"column": "amount", "max_value": maximum}
+    lakehouse.expect("silver.orders", "in_range", type_, "quarantine", **amounts)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def first(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake
 
 @pytest.fixture
 def orders(first: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy whose suite may be changed."""
+    """Return a copy whose suite may be changed."""
     lakehouse = first.copy(tmp_path / "lakehouse")
     lakehouse.configure(tmp_path, {"sources": {"orders": SOURCE}, "gold": {"by_day": BY_DAY}})
     allow(lakehouse, 1000)
@@ -109,12 +109,12 @@ def test_rows_that_pass_move_to_silver(orders: Lakehouse) -> None:
         (None, ["malformed_line", "missing_event_time"]),
     ]
     check(orders, AFTER)
-    again = replay_rows(orders.pipeline(), "orders", None)
-    assert again == ReplayCounts(validated=3, replayed=0, duplicate=0, quarantined=3)
+    second = replay_rows(orders.pipeline(), "orders", None)
+    assert second == ReplayCounts(validated=3, replayed=0, duplicate=0, quarantined=3)
 
-    # The keys that it inserted are known to the query, which has not seen them: both are on time.
+    # The query has not seen the inserted keys, but must know them: both rows are on time.
     orders.land("orders", "2.json", FIRST[1], order("o6", "10:06", 1), order("o4", "10:04", 40))
-    assert orders.night().is_good
+    assert orders.run_without_gates().is_good
     after = replace(AFTER, landed_lines=12, bronze_rows=12, silver_rows=6, duplicate_rows=3)
     check(orders, after)
     assert orders.rows("gold.by_day", "n", "total") == [(6, 10 + 150 + 30 + 160 + 1 + 40)]
@@ -127,13 +127,13 @@ def test_where_selects_rows(orders: Lakehouse) -> None:
     assert counts == ReplayCounts(validated=2, replayed=1, duplicate=1, quarantined=5)
     assert amounts(orders) == [("o1", 10), ("o2", 150), ("o3", 30)]
     check(orders, replace(BALANCE, silver_rows=3, quarantined_rows=5, duplicate_rows=1))
-    for wrong in ("no_column = 1", "order_id =", "order_id"):
+    for invalid in ("no_column = 1", "order_id =", "order_id"):
         with pytest.raises(UsageError, match="--where"):
-            replay_rows(orders.pipeline(), "orders", wrong)
+            replay_rows(orders.pipeline(), "orders", invalid)
 
 
 def test_changes_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
-    """Each one is kept, though its key has a row."""
+    """Each change is kept, even if its key has a row."""
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
     source = {**SOURCE, "keys": ["order_id"], "cdc": {"sequence_by": "ordered_at"}}
     for limit in (100, 1000):
@@ -167,7 +167,7 @@ STEPS = (
 def test_interrupted_replay_is_completed(
     orders: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies before each of its writes, and so do its repetitions."""
+    """The process dies before each of its writes, and so do its repetitions."""
 
     def die(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -195,8 +195,13 @@ def test_rescued_values_are_replayed_with_a_wider_type(orders: Lakehouse, tmp_pa
     orders.configure(tmp_path, document)
     counts = replay_rescued(orders.pipeline(), "orders")
     assert counts == ReplayCounts(validated=7, replayed=3, duplicate=2, quarantined=2)
-    found = amounts(orders)
-    assert [found[0], found[1], *found[3:]] == [("o1", 10), ("o2", 150), ("o5", 12.5), (None, 160)]
+    replayed = amounts(orders)
+    assert [replayed[0], replayed[1], *replayed[3:]] == [
+        ("o1", 10),
+        ("o2", 150),
+        ("o5", 12.5),
+        (None, 160),
+    ]
     check(orders, replace(AFTER, silver_rows=5, quarantined_rows=2))
-    again = replay_rescued(orders.pipeline(), "orders")
-    assert again == ReplayCounts(validated=2, replayed=0, duplicate=0, quarantined=2)
+    second = replay_rescued(orders.pipeline(), "orders")
+    assert second == ReplayCounts(validated=2, replayed=0, duplicate=0, quarantined=2)

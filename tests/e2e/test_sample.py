@@ -1,4 +1,4 @@
-"""The sample files give the counts that the contract publishes; the events': tests/notebooks."""
+"""The sample files give the published counts; tests/notebooks has those of events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.lakehouse import Lakehouse
 
 
 def test_all_activity_samples_reach_gold(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    lakehouse.about("activity", "device_counts", "device_totals")
+    lakehouse.keep_only("activity", "device_counts", "device_totals")
     lakehouse.land_sample("activity", "sample.json")
     assert lakehouse.nightly().is_good
     window = ("2015-02-23 10:10:00", "2015-02-23 10:20:00")
@@ -34,72 +34,74 @@ def test_all_activity_samples_reach_gold(lakehouse: Lakehouse, tmp_path: Path) -
         (*window, "nexus4_2", 9),
     ]
     assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
-    _is_on_the_page(lakehouse)
-    _names_files_until_they_are_dismissed(lakehouse, tmp_path)
-    _goes_idle(lakehouse)
-    _tells_what_is_damaged(lakehouse)
-    _tells_what_nobody_foresaw(lakehouse)
+    _check_overview(lakehouse)
+    _check_dismissed_files(lakehouse, tmp_path)
+    _check_idle_run(lakehouse)
+    _check_damaged_table(lakehouse)
+    _check_unexpected_error(lakehouse)
 
 
-def _is_on_the_page(lakehouse: Lakehouse) -> None:
-    """What `medallion report` shows."""
-    found = take_overview(lakehouse.config)
-    assert found.audit.is_balanced
-    first = {each.table: each.first.rows for each in found.gold}
+def _check_overview(lakehouse: Lakehouse) -> None:
+    """Check the content of `medallion report`."""
+    overview = take_overview(lakehouse.config)
+    assert overview.audit.is_balanced
+    first = {table.table: table.first.rows for table in overview.gold}
     assert first["gold.device_totals"] == [("nexus4_1", 1), ("nexus4_2", 9)]
-    assert found.broken == {"activity": {}}
-    assert {gate.state for gate in found.gates} == {"passed"}
-    in_and_out = {run.query: (run.rows_in, run.rows_out) for run in found.runs}
-    assert in_and_out["silver.activity"] == (10, 10)
+    assert overview.broken == {"activity": {}}
+    assert {gate.state for gate in overview.gates} == {"passed"}
+    row_counts = {run.query: (run.rows_in, run.rows_out) for run in overview.runs}
+    assert row_counts["silver.activity"] == (10, 10)
 
 
-def _names_files_until_they_are_dismissed(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """By the command as a process: runs that need no Spark, and their exit status."""
+def _check_dismissed_files(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Run the command as a process, without Spark, and check its exit status."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     file = tmp_path / "conf/pipeline.yaml"
     document = yaml.safe_load(file.read_text(encoding="utf-8"))
     for part in ("sources", "gold"):
-        known = getattr(lakehouse.config, part)
-        document[part] = {name: it for name, it in document[part].items() if name in known}
+        configured = getattr(lakehouse.config, part)
+        document[part] = {
+            name: section for name, section in document[part].items() if name in configured
+        }
     file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     cli = Cli(lakehouse.root)
     cli.environment["MEDALLION_CONF"] = str(tmp_path / "conf")
 
-    def night() -> tuple[int, str]:
-        done = cli("nightly")
-        assert "nothing is new" in done.stdout, done.stderr  # without Spark
-        verdicts = [line for line in done.stdout.splitlines() if line.startswith("balanced")]
-        return done.returncode, "".join(verdicts)
+    def run_nightly() -> tuple[int, str]:
+        process = cli("nightly")
+        assert "nothing is new" in process.stdout, process.stderr  # without Spark
+        verdicts = [line for line in process.stdout.splitlines() if line.startswith("balanced")]
+        return process.returncode, "".join(verdicts)
 
-    assert night() == (0, "balanced")
+    assert run_nightly() == (0, "balanced")
     lakehouse.land("activity", "sample.json", '{"Index": 1}')  # the archived file's name
-    assert night() == (1, "")
-    assert night() == (0, "balanced, but 1 file was rejected:")
+    assert run_nightly() == (1, "")
+    assert run_nightly() == (0, "balanced, but 1 file was rejected:")
     assert cli("files", "--dismiss", "sample.json").returncode == 0
-    assert night() == (0, "balanced")
+    assert run_nightly() == (0, "balanced")
     (lakehouse.config.layout.landing("activity") / "sample.json").local.unlink()
 
     archived = lakehouse.config.layout.archive("activity") / "sample.json"
     lines = archived.local.read_bytes()
     archived.local.write_bytes(lines + lines)
     assert cli("audit").returncode == 1
-    assert night() == (1, "")
-    assert night() == (0, "balanced, but 1 archived file was written after it was read:")
+    assert run_nightly() == (1, "")
+    assert run_nightly() == (0, "balanced, but 1 archived file was written after it was read:")
     archived.local.write_bytes(lines)
-    assert night() == (0, "balanced")
+    assert run_nightly() == (0, "balanced")
 
 
-def _goes_idle(lakehouse: Lakehouse) -> None:
-    """A night with nothing new is known without Spark; anything to do starts one all the same."""
-    config, told = lakehouse.config, list[str]()
+def _check_idle_run(lakehouse: Lakehouse) -> None:
+    """A run without new input needs no Spark; any work starts it."""
+    config, messages = lakehouse.config, list[str]()
 
     def is_idle() -> bool:
-        return end_if_idle(lakehouse.config, "test", told.append) is not None
+        return end_if_idle(lakehouse.config, "test", messages.append) is not None
 
-    found = end_if_idle(config, "test", told.append)
-    assert found is not None
-    assert found.is_good
-    assert asdict(found.balances["activity"]) == {
+    outcome = end_if_idle(config, "test", messages.append)
+    assert outcome is not None
+    assert outcome.is_good
+    assert asdict(outcome.balances["activity"]) == {
         "landed_lines": 10,
         "bronze_rows": 10,
         "silver_rows": 10,
@@ -112,42 +114,44 @@ def _goes_idle(lakehouse: Lakehouse) -> None:
         "deleted_rows": 0,
         "erased_rows": 0,
     }
-    other = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
-    other_config = replace(config, sources=other)
-    assert end_if_idle(other_config, "test", told.append) is None, "they may have to be refused"
+    changed_sources = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
+    changed_config = replace(config, sources=changed_sources)
+    assert end_if_idle(changed_config, "test", messages.append) is None, (
+        "the files may have to be refused"
+    )
     commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
-    away = commit.local.rename(commit.local.with_name("away"))
+    moved = commit.local.rename(commit.local.with_name("away"))
     (commit.local.with_name("1")).rename(commit.local.with_name("away1"))
-    assert not is_idle(), "a batch was cut off"
-    away.rename(commit)
+    assert not is_idle(), "a batch was interrupted"
+    moved.rename(commit)
     commit.local.with_name("away1").rename(commit.local.with_name("1"))
     assert is_idle()
-    assert told == ["nothing is new"] * 2
+    assert messages == ["nothing is new"] * 2
     lakehouse.land("activity", "new.json", "{}")
-    assert not is_idle(), "a file has come"
+    assert not is_idle(), "a file has landed"
 
 
-def _tells_what_is_damaged(lakehouse: Lakehouse) -> None:
-    """A night beside a damaged table: its report is there all the same."""
+def _check_damaged_table(lakehouse: Lakehouse) -> None:
+    """A run beside a damaged table still has its report."""
     log = lakehouse.config.layout.table("quarantine.activity") / "_delta_log"
     newest = max(log.local.glob("*.json"))
-    whole = newest.read_bytes()
+    content = newest.read_bytes()
     newest.write_bytes(b"")
-    report = lakehouse.night()
-    (told,) = report.errors
-    assert told.startswith(f"quarantine.activity: {newest} is corrupt or truncated")
+    report = lakehouse.run_without_gates()
+    (error,) = report.errors
+    assert error.startswith(f"quarantine.activity: {newest} is corrupt or truncated")
     assert (report.balances, report.exit_status) == ({}, 1)
     assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
-    newest.write_bytes(whole)
+    newest.write_bytes(content)
 
 
-def _tells_what_nobody_foresaw(lakehouse: Lakehouse) -> None:
-    """A fault of ours in one step is told as a crash, and hides nothing of the others."""
+def _check_unexpected_error(lakehouse: Lakehouse) -> None:
+    """An unexpected error in one step is reported as a crash, and hides no other result."""
     nightly = Nightly(lakehouse.pipeline())
     with patch.object(nightly, "_run_layers", side_effect=KeyError("x")):
         report = nightly.run()
     assert (report.errors, repr(report.crash)) == (["KeyError: 'x'"], "KeyError('x')")
-    # Gates that fail of the same, in the same words, all keep their rows from gold.
+    # Gates that fail with the same message all block their tables of gold.
     failed: Future[GateResult | None] = Future()
     failed.set_exception(MedallionError("no suites"))
     sources = ("activity", "event")

@@ -1,4 +1,4 @@
-"""A source that the project has never heard of, added in conf alone: CSV, its schema inferred."""
+"""A new source, added by configuration only: CSV with an inferred schema."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def lakehouse(spark: Any, tmp_path: Path) -> Lakehouse:
         "measure": {"mean_celsius": "avg(celsius)"},
     }
     lakehouse.configure(tmp_path, {"sources": {"sensor": SOURCE}, "gold": {"warmth": warmth}})
-    for name, kind, kwargs in RULES:
-        lakehouse.expect("silver.sensor", name, kind, "quarantine", **kwargs)
+    for name, type_, kwargs in RULES:
+        lakehouse.expect("silver.sensor", name, type_, "quarantine", **kwargs)
     return lakehouse
 
 
-def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
-    report = lakehouse.night()  # nothing has landed that tells the schema
+def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
+    report = lakehouse.run_without_gates()  # no file defines the schema yet
     assert report.is_good, report
-    assert end_if_idle(lakehouse.config, "test", print), "and to wait costs no Spark"
+    assert end_if_idle(lakehouse.config, "test", print), "waiting needs no Spark"
     landing = lakehouse.config.layout.landing("sensor")
     (landing / "1.csv").local.write_text(FIRST)
     report = lakehouse.nightly()
     assert report.is_good, report
     balance = report.balances["sensor"]
-    # A quoted line break makes no row of its own.
+    # A quoted line break starts no new row.
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (5, 1, 1)
     rules = lakehouse.rows("quarantine.sensor", "sensor", "_failed_rules")
     assert rules == [
@@ -77,20 +77,20 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
     rows = lakehouse.rows("bronze.sensor", "sensor", "celsius", "note", "_rescued_data")
     assert ("s1", 20.0, 'fine, "so far"\nand on', None) in rows
     assert ("s2", None, None, '{"celsius":"warm"}') in rows
-    (broken,) = (row for row in lakehouse.rows("bronze.sensor", "_corrupt_record") if row[0])
-    assert broken == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
+    (malformed,) = (row for row in lakehouse.rows("bronze.sensor", "_corrupt_record") if row[0])
+    assert malformed == ("s3,2024-01-01T10:00:03Z,21,one,field too many",)
 
     (landing / "2.csv").local.write_text(SECOND)
     lakehouse.fill("bronze")
     (landing / "3.csv").local.write_text(SECOND.replace("05Z", "06Z"))
-    assert lakehouse.night().is_good
+    assert lakehouse.run_without_gates().is_good
     rows = lakehouse.rows("bronze.sensor", "_source_file", "battery", "celsius", "_rescued_data")
     assert ("landing/sensor/2.csv", "80", 19.5, None) in rows
     assert ("landing/sensor/3.csv", "80", 19.5, None) in rows
-    kinds = registry.read_versions(lakehouse.config.layout.schemas("sensor"))[-1].columns
-    assert list(kinds) == ["celsius", "sensor", "taken_at", "note", "battery"]
-    assert kinds["taken_at"] == "timestamp"
-    # 20 and 19.5 and 19.5 of s1; both rows of s2 are in quarantine.
+    types = registry.read_versions(lakehouse.config.layout.schemas("sensor"))[-1].columns
+    assert list(types) == ["celsius", "sensor", "taken_at", "note", "battery"]
+    assert types["taken_at"] == "timestamp"
+    # 20, 19.5 and 19.5 of s1; both rows of s2 are in quarantine.
     means = lakehouse.rows("gold.warmth", "sensor", "mean_celsius")
     assert means == [("s1", (20 + 19.5 + 19.5) / 3)]
     assert sorted(f.name for f in landing.local.iterdir()) == ["1.csv", "2.csv", "3.csv"]
@@ -98,9 +98,7 @@ def test_from_a_file_to_gold(lakehouse: Lakehouse) -> None:
 
 
 @pytest.mark.slow
-def test_a_stream_takes_up_a_source_that_has_no_schema_yet(
-    lakehouse: Lakehouse, tmp_path: Path
-) -> None:
+def test_stream_starts_a_source_once_it_has_a_schema(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """Its first file lands long after the stream has started; silver and gold follow."""
     cli = Cli(lakehouse.root)
     cli.environment["MEDALLION_CONF"] = str(lakehouse.config.conf_dir)

@@ -1,4 +1,4 @@
-"""A gold table in update mode has the rows that it would have in complete mode."""
+"""A gold table in update mode has the same rows as in complete mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from medallion.inspect.audit import run_audit
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event, recording
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
@@ -15,7 +15,7 @@ EVENTS = ("action_counts", "user_activity")
 ACTIVITY = ("device_counts", "device_totals")
 
 
-NIGHTS = (
+RUNS = (
     (
         [
             event("10:01:00", "a", "open"),
@@ -24,7 +24,7 @@ NIGHTS = (
         ],
         [recording("10:01:00", "a", 0), recording("13:00:00", "b", 1)],
     ),
-    (  # late, in a window that is there, in a new one, and twice; and on time
+    (  # late: in an existing window, in a new one, and twice; and on time
         [
             event("10:03:00", "a", "open"),
             event("08:00:00", "b", "open"),
@@ -40,26 +40,26 @@ NIGHTS = (
             recording("13:00:01", "b", 4),
         ],
     ),
-    (  # nothing but late rows
+    (  # only late rows
         [event("08:00:01", "b", "open"), event("10:01:00", None, "other")],
         [recording("08:00:00", "a", 5)],
     ),
 )
 
 
-# Rows without a device go around the watermark and do not move it from 09:02: the rows of 08:00:00
+# Rows without a device bypass the watermark and do not move it from 09:02: the rows of 08:00:00
 # and 08:00:01 are late, once each.
 LATE_AND_DUPLICATE = (2, 2)
 
 
 def land(lakehouse: Lakehouse, number: int) -> None:
-    events, recordings = NIGHTS[number]
+    events, recordings = RUNS[number]
     lakehouse.land("event", f"{number}.json", *events)
     lakehouse.land("activity", f"{number}.json", *recordings)
 
 
-def has_all_by_hand(lakehouse: Lakehouse) -> None:
-    """After three nights: the counts, and the rows that were late and duplicates."""
+def check_expected(lakehouse: Lakehouse) -> None:
+    """Check the counts after three runs, and the late and duplicate rows."""
     assert lakehouse.rows("gold.device_totals_updated") == [("a", 3), ("b", 2), ("c", 1)]
     assert lakehouse.rows("gold.all_rows_updated") == [(6,)]
     assert lakehouse.rows("gold.action_counts_updated", *WINDOWS) == BY_WINDOWS
@@ -70,12 +70,12 @@ def has_all_by_hand(lakehouse: Lakehouse) -> None:
 
 @pytest.fixture
 def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
-    """Beside each table of gold, and one that has no groups, the same in update mode."""
+    """Add a table without groups, and a copy of each gold table in update mode."""
     tables = dict(lakehouse.config.gold)
-    tables["all_rows"] = otherwise(replace(tables["device_totals"], name="all_rows"), group_by=())
+    tables["all_rows"] = redefined(replace(tables["device_totals"], name="all_rows"), group_by=())
     for name, table in list(tables.items()):
-        twin = f"{name}_updated"
-        tables[twin] = replace(table, name=twin, output_mode="update")
+        updated = f"{name}_updated"
+        tables[updated] = replace(table, name=updated, output_mode="update")
     lakehouse.config = replace(lakehouse.config, gold=tables)
     return lakehouse
 
@@ -83,7 +83,7 @@ def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
 @pytest.mark.slow
 def test_update_mode_equals_complete_mode(in_both_modes: Lakehouse) -> None:
     lakehouse = in_both_modes
-    for number in range(len(NIGHTS)):
+    for number in range(len(RUNS)):
         land(lakehouse, number)
         report = lakehouse.nightly()
         assert report.is_good, report
@@ -91,4 +91,4 @@ def test_update_mode_equals_complete_mode(in_both_modes: Lakehouse) -> None:
             complete = lakehouse.rows(f"gold.{name}")
             assert complete, name
             assert lakehouse.rows(f"gold.{name}_updated") == complete, name
-    has_all_by_hand(lakehouse)
+    check_expected(lakehouse)

@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, as a stranger has it: no file of this repository."""
+"""The wheel in a separate environment, without files of this repository."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ o3,north,1.25,2026-05-01T11:59:59Z
 """
 
 
-class Stranger:
-    """A new user with an empty home, the wheel, and a Spark without other jars."""
+class NewUser:
+    """A new user with an empty home directory, the wheel, and a Spark without other jars."""
 
     def __init__(self, home: Path, wheel: Path) -> None:
         self.home = home
@@ -35,7 +35,7 @@ class Stranger:
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         subprocess.run([*pip, "--no-index", "--no-deps", str(wheel)], check=True)
         (packages,) = (home / "env").glob("lib/python*/site-packages")
-        # Dependencies are shared; a path in a .pth file does not bring the editable install along.
+        # Dependencies are shared; a path in a .pth file does not add the editable install.
         (packages / "shared.pth").write_text(sysconfig.get_path("purelib"))
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("MEDALLION", "PYTHON"))},
@@ -44,21 +44,23 @@ class Stranger:
         }
 
     def _spark(self) -> Path:
-        """Return PySpark as it is installed: set-up has added jars and settings to this one."""
-        own, spark = spark_home(), self.home / "spark"
+        """Return a PySpark without the jars and settings that `medallion setup` added."""
+        installed, spark = spark_home(), self.home / "spark"
         (spark / "jars").mkdir(parents=True)
-        for path in own.iterdir():
+        for path in installed.iterdir():
             if path.name not in ("jars", "conf"):
                 (spark / path.name).symlink_to(path)
-        added = {path.name for jar in listed_jars() for path in own.glob(f"jars/{jar.group}_*")}
-        for jar in own.glob("jars/*.jar"):
+        added = {
+            path.name for jar in listed_jars() for path in installed.glob(f"jars/{jar.group}_*")
+        }
+        for jar in installed.glob("jars/*.jar"):
             if jar.name not in added:
                 (spark / "jars" / jar.name).symlink_to(jar)
         return spark
 
     def __call__(self, *arguments: str, folder: str = "shop") -> tuple[int, str, str]:
         command = [str(self.home / "env/bin/medallion"), *arguments]
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=self.home / folder,
             env=self.environment,
@@ -66,7 +68,7 @@ class Stranger:
             text=True,
             timeout=600,
         )
-        return done.returncode, done.stdout, done.stderr
+        return process.returncode, process.stdout, process.stderr
 
     def download(self) -> None:
         """Fill the cache, so that the test needs no network; test_fetch has the download."""
@@ -77,33 +79,33 @@ class Stranger:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Stranger:
+def new_user(tmp_path: Path) -> NewUser:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
     command = [*pip, *isolation, "--wheel-dir", str(tmp_path), str(PROJECT)]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("medallion-0.1.0-*.whl")
-    return Stranger(tmp_path, wheel)
+    return NewUser(tmp_path, wheel)
 
 
-def test_wheel_from_an_empty_folder_to_numbers(stranger: Stranger) -> None:
-    (stranger.home / "sales.csv").write_text(SALES)
-    status, out, err = stranger("nightly", folder=".")
+def test_wheel_from_an_empty_folder_to_numbers(new_user: NewUser) -> None:
+    (new_user.home / "sales.csv").write_text(SALES)
+    status, out, err = new_user("nightly", folder=".")
     assert (status, out) == (2, "")
     assert "no pipeline.yaml here" in err
 
-    assert stranger("init", "shop", folder=".")[0] == 0
-    assert stranger("add", "sales", "../sales.csv", "--land")[0] == 0
-    status, out, err = stranger("nightly")
+    assert new_user("init", "shop", folder=".")[0] == 0
+    assert new_user("add", "sales", "../sales.csv", "--land")[0] == 0
+    status, out, err = new_user("nightly")
     assert (status, out) == (2, "")
     assert "Spark needs 7 jars" in err
     assert err.endswith("run medallion setup\n")
 
-    stranger.download()
-    assert stranger("setup")[0] == 0
-    status, out, err = stranger("nightly")
+    new_user.download()
+    assert new_user("setup")[0] == 0
+    status, out, err = new_user("nightly")
     assert status == 0, out + err
     assert "\nbalanced\n" in out
     totals = "SELECT sum(row_count) AS n FROM gold.sales_by_hour"
-    status, out, err = stranger("sql", "--json", totals)
+    status, out, err = new_user("sql", "--json", totals)
     assert json.loads(out) == {"columns": ["n"], "rows": [[3]]}

@@ -1,4 +1,4 @@
-"""Counts landed files again from their bytes, by rules of its own."""
+"""An independent count of landed files from their bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KNOWN = {
 
 @dataclass
 class Recount:
-    """The figures of a source's directory, and the rows of silver."""
+    """The counts of a source's directory, and the rows of silver."""
 
     figures: Counter[str] = field(default_factory=Counter)
     invalid_by_rule: Counter[str] = field(default_factory=Counter)
@@ -31,14 +31,14 @@ class Recount:
     """Batch number, event time and row, in the order of landing."""
 
     def times(self) -> dict[int, list[datetime]]:
-        """The event times of each batch, in the order of landing."""
+        """Return the event times of each batch, in the order of landing."""
         times: dict[int, list[datetime]] = defaultdict(list)
-        for batch, moment, _ in self.silver:
-            times[batch].append(moment)
+        for batch, event_time, _ in self.silver:
+            times[batch].append(event_time)
         return times
 
 
-def _moment(source: str, row: dict[str, Any]) -> datetime | None:
+def _event_time(source: str, row: dict[str, Any]) -> datetime | None:
     value = row.get("Recorded_At") if source == "activity" else row.get("ts", row.get("time"))
     if isinstance(value, int):
         return datetime.fromtimestamp(value, UTC)
@@ -49,10 +49,10 @@ def _moment(source: str, row: dict[str, Any]) -> datetime | None:
 
 
 def _broken_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
-    moment = _moment(source, row)
-    if moment is None:
+    event_time = _event_time(source, row)
+    if event_time is None:
         yield "missing_event_time"
-    elif moment > datetime.now(UTC) + timedelta(days=1):
+    elif event_time > datetime.now(UTC) + timedelta(days=1):
         yield "future_event_time"
     if source == "event":
         if row.get("action") is None:
@@ -68,10 +68,10 @@ def _broken_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
 
 
 def _rescue_rules(source: str, row: dict[str, Any]) -> Iterator[str]:
-    """The rules for strings in columns of other types, where a value may not fit."""
+    """Yield the rules for strings in columns of other types, whose values may not fit."""
     times = {"activity": ("Recorded_At",), "event": ("ts", "time")}[source]
     for name in times:
-        if isinstance(row.get(name), str) and _moment(source, {name: row[name]}) is None:
+        if isinstance(row.get(name), str) and _event_time(source, {name: row[name]}) is None:
             yield f"rescued_{name}"
     if source == "activity":
         yield from (f"rescued_{n}" for n in ("Index", *"xyz") if isinstance(row.get(n), str))
@@ -99,9 +99,9 @@ def _lines(folder: Path, count: Recount) -> Iterator[tuple[int, str]]:
 
 
 def recount_folder(folder: Path) -> Recount:
-    """Count all figures of the factory again."""
+    """Count all figures of the factory from the files."""
     source, count = folder.name, Recount()
-    seen: set[tuple[Any, ...]] = set()
+    keys: set[tuple[Any, ...]] = set()
     latest: dict[int, datetime] = {}
     for batch, line in _lines(folder, count):
         try:
@@ -123,24 +123,24 @@ def recount_folder(folder: Path) -> Recount:
             count.quarantine.update((*broken, *_rescue_rules(source, row)))
             continue
         key = _key(source, row)
-        if key is not None and key in seen:
+        if key is not None and key in keys:
             assert not unknown, line
             count.figures["duplicates"] += 1
             continue
         if key is not None:
-            seen.add(key)
-        moment = _moment(source, row)
-        assert moment is not None
-        before = max((last for number, last in latest.items() if number < batch), default=None)
-        if before is not None and moment < before - HOUR:
+            keys.add(key)
+        event_time = _event_time(source, row)
+        assert event_time is not None
+        before = max((time for number, time in latest.items() if number < batch), default=None)
+        if before is not None and event_time < before - HOUR:
             assert not unknown, line
             count.figures["late"] += 1
-        latest[batch] = max(moment, latest.get(batch, moment))
-        count.silver.append((batch, moment, row))
+        latest[batch] = max(event_time, latest.get(batch, event_time))
+        count.silver.append((batch, event_time, row))
     return count
 
 
 @pytest.fixture
 def recount() -> Callable[[Path], Recount]:
-    """Return a function that counts a source's directory again."""
+    """Return a function that counts a source's directory."""
     return recount_folder

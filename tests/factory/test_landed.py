@@ -1,4 +1,4 @@
-"""The figures of landed files equal those of an independent count."""
+"""The counts of landed files equal those of an independent count."""
 
 from __future__ import annotations
 
@@ -48,25 +48,30 @@ def test_dirty_figures_equal_the_count(
 ) -> None:
     landing = tmp_path / "landing"
     landed = DataFactory(landing, seed=seed, dirty=True).land(batches, files, rows)
-    for source, one in landed.items():
+    for source, source_counts in landed.items():
         counted = recount(landing / source)
-        assert {name: getattr(one, name) for name in FIGURES} == {
+        assert {name: getattr(source_counts, name) for name in FIGURES} == {
             name: counted.figures[name] for name in FIGURES
         }
-        assert one.invalid_by_rule == counted.invalid_by_rule
-        assert one.expected_quarantine == counted.quarantine
-        assert one.expected_silver == len(counted.silver)
-        assert one.lines == batches * rows
-        assert one.batches == batches
-        assert sum(one.invalid_by_rule.values()) == one.invalid
-        assert one.expected_silver + one.expected_quarantined + one.duplicates == (one.lines)
+        assert source_counts.invalid_by_rule == counted.invalid_by_rule
+        assert source_counts.expected_quarantine == counted.quarantine
+        assert source_counts.expected_silver == len(counted.silver)
+        assert source_counts.lines == batches * rows
+        assert source_counts.batches == batches
+        assert sum(source_counts.invalid_by_rule.values()) == source_counts.invalid
+        assert (
+            source_counts.expected_silver
+            + source_counts.expected_quarantined
+            + source_counts.duplicates
+            == (source_counts.lines)
+        )
 
 
-def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
+def test_dirty_landing_has_every_defect(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", seed=3, dirty=True).land(2, files=3, rows=20_000)
-    for one in landed.values():
-        assert all(getattr(one, name) > 0 for name in FIGURES)
-        assert one.expected_silver > 0.95 * one.lines
+    for source_counts in landed.values():
+        assert all(getattr(source_counts, name) > 0 for name in FIGURES)
+        assert source_counts.expected_silver > 0.95 * source_counts.lines
     assert set(landed["activity"].expected_quarantine) == {
         "malformed_line", "missing_event_time", "future_event_time", "missing_device",
         "missing_index", "missing_x", "missing_y", "missing_z",
@@ -79,13 +84,13 @@ def test_a_dirty_landing_has_every_defect(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 50, 3000])
-def test_a_clean_landing_is_clean(tmp_path: Path, recount: Recounter, rows: int) -> None:
+def test_clean_landing_has_no_defect(tmp_path: Path, recount: Recounter, rows: int) -> None:
     landing = tmp_path / "landing"
     landed = DataFactory(landing, seed=5).land(batches=3, files=2, rows=rows)
-    for source, one in landed.items():
-        assert one == Landed(files=3 * min(2, rows), lines=3 * rows, batches=3)
+    for source, source_counts in landed.items():
+        assert source_counts == Landed(files=3 * min(2, rows), lines=3 * rows, batches=3)
         counted = recount(landing / source)
-        assert counted.figures == {"files": one.files, "lines": one.lines,
+        assert counted.figures == {"files": source_counts.files, "lines": source_counts.lines,
                                    "unknown_fields": 0}  # fmt: skip
 
 
@@ -112,8 +117,8 @@ def test_rows_vary(tmp_path: Path, recount: Recounter) -> None:
     assert len(activity) - len(moments) > 100, "some recordings share device and millisecond"
     assert len({(row["Device"], row["Index"]) for row in activity}) == len(activity)
     events = [row for _, _, row in recount(landing / "event").silver]
-    nameless = [row for row in events if "time" in row]
-    assert 0.2 < len(nameless) / len(events) < 0.3
+    without_device = [row for row in events if "time" in row]
+    assert 0.2 < len(without_device) / len(events) < 0.3
 
 
 @pytest.mark.parametrize(("files", "rows"), [(1, 500), (6, 9000), (2, 40)])
@@ -152,20 +157,20 @@ def test_crowded_events_stay_unique(
     assert recount(landing / "event").figures["duplicates"] == 0
 
 
-def test_json_starts_with_the_contract(tmp_path: Path) -> None:
+def test_landed_json_starts_with_the_documented_keys(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land()
     document = landed_json(landed)
     assert list(document) == ["activity", "event"]
     assert list(document["event"])[:7] == list(FIGURES[:7])
 
 
-def test_text_names_every_figure(tmp_path: Path) -> None:
+def test_landed_text_names_every_figure(tmp_path: Path) -> None:
     landed = DataFactory(tmp_path / "landing", dirty=True).land(rows=30_000)
     head, _, *lines = landed_text(landed).splitlines()
     assert head.replace("|", " ").split() == ["figure", "activity", "event"]
     cells = {line.split()[0]: line.replace("|", " ").split()[1:] for line in lines}
     assert cells["lines"] == ["30000", "30000"]
-    malformed = [str(one.malformed) for one in landed.values()]
+    malformed = [str(source_counts.malformed) for source_counts in landed.values()]
     assert cells["expected_quarantine.malformed_line"] == malformed
     assert "expected_silver" in cells
     assert cells["invalid_by_rule.missing_action"][0] == "0"

@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 
 def landed(root: Path) -> dict[str, bytes]:
-    """Return everything in the landing zone, with hidden files."""
+    """Return all files of the landing zone, including hidden ones."""
     landing = root / "landing"
     files = [path for path in sorted(landing.rglob("*")) if path.is_file()]
     return {str(path.relative_to(landing)): path.read_bytes() for path in files}
@@ -40,22 +40,22 @@ def factory(root: Path, seed: int = 7, dirty: bool = True) -> DataFactory:
 
 
 @pytest.mark.parametrize("dirty", [False, True])
-def test_three_batches_are_three_times_one(tmp_path: Path, dirty: bool) -> None:
+def test_three_batches_equal_three_single_batches(tmp_path: Path, dirty: bool) -> None:
     at_once, one_by_one = tmp_path / "a", tmp_path / "b"
     together = factory(at_once, dirty=dirty).land(batches=3, files=3, rows=800)
     singles = [factory(one_by_one, dirty=dirty).land(files=3, rows=800) for _ in range(3)]
     assert landed(at_once) == landed(one_by_one)
-    for source, one in together.items():
+    for source, counts in together.items():
         first, second, third = (single[source] for single in singles)
-        assert one == first + second + third
+        assert counts == first + second + third
 
 
 def test_one_source_at_a_time_lands_the_same_files(tmp_path: Path) -> None:
-    both, each = tmp_path / "a", tmp_path / "b"
-    factory(both).land(batches=2)
+    together_root, single_root = tmp_path / "a", tmp_path / "b"
+    factory(together_root).land(batches=2)
     for source in ("event", "activity"):
-        assert list(factory(each).land(batches=2, source=source)) == [source]
-    assert landed(both) == landed(each)
+        assert list(factory(single_root).land(batches=2, source=source)) == [source]
+    assert landed(together_root) == landed(single_root)
 
 
 def test_another_seed_lands_other_rows(tmp_path: Path) -> None:
@@ -67,16 +67,16 @@ def test_another_seed_lands_other_rows(tmp_path: Path) -> None:
 
 
 def test_another_process_lands_the_same_bytes(tmp_path: Path) -> None:
-    here, there = tmp_path / "a", tmp_path / "b"
-    factory(here).land(batches=2)
+    in_process, in_subprocess = tmp_path / "a", tmp_path / "b"
+    factory(in_process).land(batches=2)
     code = (
         "import sys; from medallion.factory import DataFactory; "
         "DataFactory(sys.argv[1], seed=7, dirty=True).land(batches=2); "
         "assert not {'numpy', 'pandas', 'pyspark', 'duckdb'} & sys.modules.keys()"
     )
     path = {"PYTHONPATH": str(PROJECT / "src"), "PYTHONHASHSEED": "11"}
-    subprocess.run([sys.executable, "-c", code, there / "landing"], env=path, check=True)
-    assert landed(here) == landed(there)
+    subprocess.run([sys.executable, "-c", code, in_subprocess / "landing"], env=path, check=True)
+    assert landed(in_process) == landed(in_subprocess)
 
 
 def test_names_sort_in_the_order_of_landing(tmp_path: Path) -> None:
@@ -90,16 +90,16 @@ def test_names_sort_in_the_order_of_landing(tmp_path: Path) -> None:
 def test_arguments_may_change_between_batches(tmp_path: Path, recount: Recounter) -> None:
     total = factory(tmp_path, seed=7, dirty=False).land(rows=30, files=3)
     for seed, rows, files in ((8, 4000, 2), (7, 1, 1), (9, 4000, 5)):
-        for source, one in factory(tmp_path, seed=seed).land(rows=rows, files=files).items():
-            total[source] += one
-    for source, one in total.items():
+        for source, counts in factory(tmp_path, seed=seed).land(rows=rows, files=files).items():
+            total[source] += counts
+    for source, counts in total.items():
         counted = recount(tmp_path / "landing" / source)
-        assert one.expected_silver == len(counted.silver)
-        assert (one.duplicates, one.late) == (
+        assert counts.expected_silver == len(counted.silver)
+        assert (counts.duplicates, counts.late) == (
             counted.figures["duplicates"],
             counted.figures["late"],
         )
-        assert one.late > 0
+        assert counts.late > 0
 
 
 def test_names_of_moved_files_are_not_reused(tmp_path: Path) -> None:
@@ -110,49 +110,50 @@ def test_names_of_moved_files_are_not_reused(tmp_path: Path) -> None:
     assert {name[-17:-11] for name in landed(tmp_path)} == {"000002"}
 
 
-@pytest.mark.parametrize("survived", range(20))
-def test_an_interrupted_batch_is_completed_as_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survived: int
+@pytest.mark.parametrize("renames_before_kill", range(20))
+def test_interrupted_batch_is_completed_as_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames_before_kill: int
 ) -> None:
-    """Killed at each rename of a state or file; what landed may be ingested and moved away."""
-    complete, broken = tmp_path / "complete", tmp_path / "broken"
-    for root in (complete, broken):
+    """The process is killed at each rename of a file; landed files may be moved away."""
+    uninterrupted, interrupted = tmp_path / "complete", tmp_path / "broken"
+    for root in (uninterrupted, interrupted):
         factory(root).land(files=2, rows=400)
-    factory(complete).land(files=4, rows=900)
-    expected, renames, rename = landed(complete), list[str](), Path.replace
+    factory(uninterrupted).land(files=4, rows=900)
+    expected, renames, rename = landed(uninterrupted), list[str](), Path.replace
 
     def killed_replace(self: Path, target: Path) -> Path:
-        if len(renames) == survived:
+        if len(renames) == renames_before_kill:
             raise Killed
         renames.append(target.name)
         return rename(self, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed_replace)
-        if survived < 18:  # two sources, four files, a state before each file and at the end
+        # Two sources, four files, a state before each file and at the end.
+        if renames_before_kill < 18:
             with pytest.raises(Killed):
-                factory(broken).land(files=4, rows=900)
+                factory(interrupted).land(files=4, rows=900)
         else:
-            factory(broken).land(files=4, rows=900)
+            factory(interrupted).land(files=4, rows=900)
 
-    partly = landed(broken)
-    visible = {name: data for name, data in partly.items() if "/." not in name}
+    partial = landed(interrupted)
+    visible = {name: data for name, data in partial.items() if "/." not in name}
     assert visible.items() <= expected.items()
-    # Only the last file is not known to have landed.
+    # Only the last file may have landed without a record.
     moved = [name for name in visible if Path(name).name not in renames[-1:]]
     for name in moved:
-        (broken / "landing" / name).unlink()
-    # Whatever is asked for next, the files of this batch get the planned bytes.
-    factory(broken, seed=99, dirty=False).land(files=1, rows=10)
-    after = landed(broken)
+        (interrupted / "landing" / name).unlink()
+    # Whatever the next call requests, this batch's files get the planned bytes.
+    factory(interrupted, seed=99, dirty=False).land(files=1, rows=10)
+    after = landed(interrupted)
     assert not {*moved} & after.keys()
     assert not [name for name in after if "/." in name]
-    if 1 <= survived < 9:
+    if 1 <= renames_before_kill < 9:
         activity = {name: data for name, data in expected.items() if name.startswith("activity")}
         assert activity.items() <= {**visible, **after}.items()
 
 
-def test_a_second_landing_at_once_is_refused(tmp_path: Path) -> None:
+def test_concurrent_landing_is_refused(tmp_path: Path) -> None:
     with (
         locks.lock_layers(Layout(tmp_path), ["_factory"], "land"),
         pytest.raises(UsageError, match="is being written by medallion land"),
@@ -160,7 +161,7 @@ def test_a_second_landing_at_once_is_refused(tmp_path: Path) -> None:
         factory(tmp_path).land()
 
 
-def test_a_lost_state_overwrites_no_file(tmp_path: Path) -> None:
+def test_lost_state_overwrites_no_file(tmp_path: Path) -> None:
     factory(tmp_path).land()
     before = landed(tmp_path)
     state_path(tmp_path).unlink()
@@ -170,7 +171,7 @@ def test_a_lost_state_overwrites_no_file(tmp_path: Path) -> None:
     assert landed(tmp_path) == before
 
 
-def test_the_state_is_beside_the_landing_zone(tmp_path: Path) -> None:
+def test_state_is_beside_the_landing_zone(tmp_path: Path) -> None:
     factory(tmp_path).land()
     assert json.loads(state_path(tmp_path).read_text())["sources"].keys() == {
         "activity",
@@ -189,7 +190,7 @@ def test_the_state_is_beside_the_landing_zone(tmp_path: Path) -> None:
         '{"generator": 2, "sources": {"event": {"given": 5}}}',
     ],
 )
-def test_an_invalid_state_is_refused(tmp_path: Path, content: str) -> None:
+def test_invalid_state_is_refused(tmp_path: Path, content: str) -> None:
     state = state_path(tmp_path)
     state.parent.mkdir()
     state.write_text(content)
@@ -197,7 +198,7 @@ def test_an_invalid_state_is_refused(tmp_path: Path, content: str) -> None:
         factory(tmp_path).land(source="event")
 
 
-def test_a_state_of_another_generator_is_refused(tmp_path: Path) -> None:
+def test_state_of_another_generator_is_refused(tmp_path: Path) -> None:
     factory(tmp_path).land()
     state = state_path(tmp_path)
     state.write_text(state.read_text().replace('"generator": 2', '"generator": 0'))
@@ -222,6 +223,6 @@ def test_invalid_arguments_are_refused(
     assert not state_path(tmp_path).exists()
 
 
-def test_an_object_store_is_refused() -> None:
+def test_object_store_is_refused() -> None:
     with pytest.raises(UsageError, match="local folders only"):
         DataFactory("s3a://lake/landing").land()

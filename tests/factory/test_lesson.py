@@ -1,4 +1,4 @@
-"""`load` lands given files, and `clean_up` deletes what a lesson wrote."""
+"""`load` lands given files, and `clean_up` deletes the files of a lesson."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_load_orders_files_by_number(root: Path, tmp_path: Path) -> None:
 
 
 def test_load_resumes_an_interrupted_landing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file has landed, but the state does not know it."""
+    """The file has landed, but the state does not record it."""
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load(source="activity")
 
@@ -85,12 +85,12 @@ def test_load_refuses_missing_files(
 
 
 def test_load_overwrites_no_file(root: Path) -> None:
-    mine = root / "landing/event/file1.json"
-    mine.parent.mkdir(parents=True)
-    mine.write_text("mine")
+    foreign = root / "landing/event/file1.json"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
     with pytest.raises(UsageError, match=r"file1\.json already exists"):
         DataFactory(root / "landing", given=SAMPLE).load(source="event")
-    assert mine.read_text() == "mine"
+    assert foreign.read_text() == "mine"
 
 
 def test_clean_up_deletes_what_the_lesson_wrote(root: Path) -> None:
@@ -117,14 +117,14 @@ def test_clean_up_deletes_what_the_lesson_wrote(root: Path) -> None:
 def test_clean_up_refuses_files_that_no_factory_landed(root: Path, directory: str) -> None:
     factory = DataFactory(root / "landing", given=SAMPLE)
     factory.load()
-    mine = root / directory / "mine.json"
-    mine.parent.mkdir(parents=True, exist_ok=True)
-    mine.touch()
+    foreign = root / directory / "mine.json"
+    foreign.parent.mkdir(parents=True, exist_ok=True)
+    foreign.touch()
     with pytest.raises(UsageError, match=r"mine\.json is not the lesson's: move it away"):
         factory.clean_up()
-    assert mine.exists()
+    assert foreign.exists()
     assert (root / "landing/event/file1.json").exists()
-    mine.unlink()
+    foreign.unlink()
     assert factory.clean_up().removed
 
 

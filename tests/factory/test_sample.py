@@ -14,7 +14,7 @@ from medallion.factory import sample
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import Layout
 from tests.support import SAMPLE
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CONF = "sources: {%s: {event_time: at, keys: [at], silver: {at: ts}}}"
 
@@ -35,7 +35,7 @@ def test_sample_lands_once(tmp_path: Path) -> None:
     assert sample.land(conf) == {}
 
 
-def test_an_interrupted_sample_is_completed(tmp_path: Path) -> None:
+def test_interrupted_sample_is_completed(tmp_path: Path) -> None:
     conf = config(tmp_path, "event")
     sample.land(conf)
     landing = conf.layout.landing("event")
@@ -84,14 +84,14 @@ def test_sample_needs_a_source_that_reads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "unread",
     [
-        a_source(format="csv"),
-        a_source(format="kafka"),
-        a_source(multi_line=True),
-        a_source(pattern="event.*"),
+        activity_source(format="csv"),
+        activity_source(format="kafka"),
+        activity_source(multi_line=True),
+        activity_source(pattern="event.*"),
     ],
 )
 def test_refuse_unread(unread: SourceConfig) -> None:
-    sources = {"activity": a_source(pattern="*.json"), "event": unread}
+    sources = {"activity": activity_source(pattern="*.json"), "event": unread}
     sample.refuse_unread(sources, "activity")
     for source in (None, "event"):
         with pytest.raises(UsageError, match=r"no source event of JSON lines .*: use --source a"):

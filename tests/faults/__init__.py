@@ -1,6 +1,6 @@
-"""A random walk over a lakehouse in which everything goes wrong that can, and nothing may be lost.
+"""A random walk of commands and faults over a lakehouse, after which no row may be lost.
 
-The model is Spark's own stress test of streams: add data, start, stop, check, at random. Here the
-steps are medallion's commands and the faults that befall them; what the tables must hold in the
-end is counted from the lines that landed, never by medallion. `make faults` runs the long form.
+The model is Spark's own stress test of streams: add data, start, stop and check at random. The
+steps are medallion's commands, combined with injected faults. The expected tables are computed
+from the landed lines, never by medallion. `make faults` runs the long form.
 """

@@ -1,5 +1,7 @@
-"""The long forms: `python -m tests.faults`, which is `make faults`, and with `--aim` at each place
-at which the code writes, which is `make faults-sites`."""
+"""The long forms: `make faults` and, with `--aim`, `make faults-sites`.
+
+The first walks at random; the second kills a process before each write of the code.
+"""
 
 from __future__ import annotations
 
@@ -16,35 +18,37 @@ from random import Random
 from tests.faults import damage, disk
 from tests.faults.child import Child
 from tests.faults.events import Events
-from tests.faults.report import Results, made_by
+from tests.faults.report import Results, provenance
 from tests.faults.shop import Shop
 from tests.faults.walk import LostError, Walk
 from tests.faults.world import World
 from tests.support import PROJECT
 
 WORLDS: dict[str, type[World]] = {"events": Events, "shop": Shop}
-STEPS_A_WORLD = 30
-AIMED_STEPS = 10  # some places are there in a lakehouse's first run alone
+STEPS_PER_WORLD = 30
+AIMED_STEPS = 10  # some sites are reached only in a lakehouse's first run
 
 
 def main() -> int:
-    """Walk, and write down what happened; 1 where something was lost, or nobody was told."""
+    """Walk and write the report; return 1 if rows were lost or a refusal named no remedy."""
     options = _options()
     folder = Path(tempfile.mkdtemp(prefix="medallion-faults-"))
-    started, results, found = time.monotonic(), Results(), list[str]()
-    places = [_Place(folder / f"place{n}") for n in range(options.workers)]
-    of_a_world = AIMED_STEPS if options.aim else STEPS_A_WORLD
-    worlds = deque(range(-(-options.steps // of_a_world)))
+    started, results, failures = time.monotonic(), Results(), list[str]()
+    slots = [_Slot(folder / f"place{n}") for n in range(options.workers)]
+    steps_per_world = AIMED_STEPS if options.aim else STEPS_PER_WORLD
+    worlds = deque(range(-(-options.steps // steps_per_world)))
 
-    def work(place: _Place) -> None:
+    def work(slot: _Slot) -> None:
         while worlds and time.monotonic() - started < options.minutes * 60:
             world = worlds.popleft()
-            steps = min(of_a_world, options.steps - world * of_a_world)
-            done = results.of_a_world()
+            steps = min(steps_per_world, options.steps - world * steps_per_world)
+            world_results = results.for_world()
             name = options.world or list(WORLDS)[world % len(WORLDS)]
-            output = place.walk(done, name, (options.seed, world), steps, options.aim, options.keep)
-            results.add(done)
-            found.extend([f"seed {options.seed}, world {world}: {output}"] if output else [])
+            output = slot.walk(
+                world_results, name, (options.seed, world), steps, options.aim, options.keep
+            )
+            results.add(world_results)
+            failures.extend([f"seed {options.seed}, world {world}: {output}"] if output else [])
             minutes = (time.monotonic() - started) / 60
             print(
                 f"world {world}: {results.steps} steps in all, {minutes:.0f} minutes, killed at "
@@ -53,18 +57,18 @@ def main() -> int:
             )
             if output:
                 print(output, flush=True)
-            processes = sum(place.child.starts for place in places)
-            text = _report(options, results, found, processes, minutes)
+            processes = sum(slot.child.starts for slot in slots)
+            text = _report(options, results, failures, processes, minutes)
             options.report.write_text(text, encoding="utf-8")
 
     try:
         with ThreadPoolExecutor(options.workers) as pool:
-            list(pool.map(work, places))
+            list(pool.map(work, slots))
     finally:
-        for place in places:
-            place.clear()
+        for slot in slots:
+            slot.clear()
         shutil.rmtree(folder, ignore_errors=True)
-    return 1 if found else 0
+    return 1 if failures else 0
 
 
 def _options() -> argparse.Namespace:
@@ -80,8 +84,8 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class _Place:
-    """Where one lakehouse after the other is tried: a folder, a small disk, and a process."""
+class _Slot:
+    """Walks one lakehouse at a time, with a worker process and, if possible, a small disk."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -97,17 +101,17 @@ class _Place:
         is_aimed: bool,
         keep: Path | None,
     ) -> str | None:
-        """One lakehouse; what was wrong in the end, or None."""
-        place = self.folder / f"world{seed[1]}"
-        root, random = place / "lakehouse", Random(f"{seed[0]}/{seed[1]}")
+        """Walk over one lakehouse; return its failure or None."""
+        world_dir = self.folder / f"world{seed[1]}"
+        root, random = world_dir / "lakehouse", Random(f"{seed[0]}/{seed[1]}")
         root.mkdir(parents=True)
         world = WORLDS[name](root, random)
-        conf = damage.new_conf(place / "conf", world)
-        where = {"conf": str(conf), "root": str(root)}
+        conf = damage.new_conf(world_dir / "conf", world)
+        paths = {"conf": str(conf), "root": str(root)}
         walk = Walk(
             world,
             conf,
-            lambda step: self.child({**step, **where}),
+            lambda step: self.child({**step, **paths}),
             results,
             can_kill=True,
             can_fill=self.is_small,
@@ -115,17 +119,17 @@ class _Place:
             commands=("layers", *Walk.commands, "nightly"),
         )
         try:
-            walk.go(steps)
+            walk.run_steps(steps)
         except LostError as error:
             if keep:
-                shutil.copytree(place, keep / f"seed{seed[0]}-world{seed[1]}")
-            return str(error).replace(str(place), "")
+                shutil.copytree(world_dir, keep / f"seed{seed[0]}-world{seed[1]}")
+            return str(error).replace(str(world_dir), "")
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(world_dir, ignore_errors=True)
         return None
 
     def clear(self) -> None:
-        """End the process, and give the disk back."""
+        """End the process, and unmount the disk."""
         self.child.kill()
         if self.is_small:
             disk.unmount(self.folder)
@@ -144,7 +148,7 @@ _AIMED = (
 def _report(
     options: argparse.Namespace,
     results: Results,
-    found: list[str],
+    failures: list[str],
     processes: int,
     minutes: float,
 ) -> str:
@@ -155,12 +159,12 @@ def _report(
         "a run without faults ingests the rest, does what its messages ask for, and the tables are "
         "compared with the lines that landed.",
         "",
-        f"{made_by(options.seed)}, {minutes:.0f} minutes, {processes} processes.",
+        f"{provenance(options.seed)}, {minutes:.0f} minutes, {processes} processes.",
         "",
         *results.lines(),
     ]
-    if found:
-        output = [f"- {each.splitlines()[0]}" for each in found]
+    if failures:
+        output = [f"- {failure.splitlines()[0]}" for failure in failures]
         lines += ["", "## Not repaired", "", *output]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The steps of a walk, done in this process with a session that is warm."""
+"""The steps of a walk, run in this process with an existing Spark session."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TIME = time.time
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended: `done`, `refused` (a sentence), `crashed` (no sentence) or `killed`."""
+    """The end of a step: `done`, `refused` (with a message), `crashed` or `killed`."""
 
     how: str
     output: str = ""
@@ -40,23 +40,23 @@ class Outcome:
 
 
 class Actor:
-    """Does steps on one lakehouse."""
+    """Runs steps on one lakehouse."""
 
     def __init__(self, spark: SparkSession, conf: Path, root: Path) -> None:
         self.spark, self.conf, self.root = spark, conf, root
         self.watch = install()
 
     def config(self) -> Config:
-        """As it stands in the file now."""
+        """Return the configuration as it is now in the file."""
         environ = {"MEDALLION_CONF": str(self.conf), "MEDALLION_HOME": str(self.root)}
         return load(environ, self.root)
 
     def act(self, step: Mapping[str, Any]) -> Outcome:
-        """Do one step, and say how it ended."""
-        asked = step.get("strike")
+        """Run one step, and return how it ended."""
+        strike = step.get("strike")
         note = Path(step["note"]) if step.get("note") else None
         shift = float(step.get("clock", 0))
-        self.watch.begin(self.root, Strike(**asked) if asked else None, note)
+        self.watch.begin(self.root, Strike(**strike) if strike else None, note)
         how, output = "done", ""
         try:
             with patch("time.time", lambda: _TIME() + shift), self._one_session():
@@ -71,24 +71,24 @@ class Actor:
 
     @contextmanager
     def _one_session(self) -> Iterator[None]:
-        """Commands work on the session that is there, and leave it on."""
+        """Make commands use the existing session, and keep it running."""
 
         def stop(spark: SparkSession) -> None:
             for query in spark.streams.active:
                 query.stop()
 
-        where = "medallion.spark.session"
+        module = "medallion.spark.session"
         with (
-            patch(f"{where}.spark_session", lambda *_, **__: self.spark),
-            patch(f"{where}._stop", stop),
+            patch(f"{module}.spark_session", lambda *_, **__: self.spark),
+            patch(f"{module}._stop", stop),
         ):
             yield
 
     @contextmanager
     def _open(self, command: str, *layers: str) -> Iterator[Pipeline]:
         config = self.config()
-        asked = layers or layers_in_use(config)
-        with open_pipeline(config, command, asked, lambda _: None) as pipeline:
+        used_layers = layers or layers_in_use(config)
+        with open_pipeline(config, command, used_layers, lambda _: None) as pipeline:
             yield pipeline
 
     def _layers(self) -> None:
@@ -144,7 +144,7 @@ class Actor:
         maintenance.maintain_unlocked_layers(self.config())
 
     def _audit(self) -> None:
-        found = run_audit(self.config(), everything=True)
-        if not found.is_balanced:
-            output = [*found.findings, *(f"{name}: {b}" for name, b in found.balances.items())]
+        audit = run_audit(self.config(), everything=True)
+        if not audit.is_balanced:
+            output = [*audit.findings, *(f"{name}: {b}" for name, b in audit.balances.items())]
             raise MedallionError("; ".join(output))

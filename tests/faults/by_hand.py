@@ -1,4 +1,4 @@
-"""A lakehouse at rest without medallion: what a comparison must find to be right."""
+"""The final state of a lakehouse, written without medallion, for tests of the comparison."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TIME = arrow.DataType.timestamp("us", tz="UTC")
 
 
 def finish(world: World) -> None:
-    """Put the files that landed where they belong, and write the tables that come of them."""
+    """Move the landed files to archive or rejected, and write the resulting tables."""
     root = world.root
     for source in world.sources:
         for file in (root / "landing" / source).glob("*"):
-            place = root / ("rejected" if file.name in world.refused else "archive") / source
-            place.mkdir(parents=True, exist_ok=True)
-            if not (place / file.name).exists():  # a namesake stays where it is
-                file.rename(place / file.name)
+            target = root / ("rejected" if file.name in world.rejected else "archive") / source
+            target.mkdir(parents=True, exist_ok=True)
+            if not (target / file.name).exists():  # a file with the name of an archived one stays
+                file.rename(target / file.name)
     for table, (names, rows) in world.expected().items():
         write(
             root, table, rows.elements() if names else [(n,) for n in range(rows.total())], *names
@@ -40,19 +40,19 @@ def finish(world: World) -> None:
 
 
 def erase(world: World, source: str, key: str) -> None:
-    """Write all files again without the lines of a key."""
+    """Rewrite all files without the lines of a key."""
     for file in [f for d in ("landing", "archive") for f in (world.root / d / source).glob("*")]:
-        if file.name not in world.refused:
-            is_packed = file.suffix == ".gz"
-            content = gzip.decompress(file.read_bytes()) if is_packed else file.read_bytes()
+        if file.name not in world.rejected:
+            is_compressed = file.suffix == ".gz"
+            content = gzip.decompress(file.read_bytes()) if is_compressed else file.read_bytes()
             lines = content.splitlines(keepends=True)
-            kept = b"".join(line for line in lines if f'"{key}"'.encode() not in line)
-            if kept != content:
-                file.write_bytes(gzip.compress(kept) if is_packed else kept)
+            remaining = b"".join(line for line in lines if f'"{key}"'.encode() not in line)
+            if remaining != content:
+                file.write_bytes(gzip.compress(remaining) if is_compressed else remaining)
 
 
 def write(root: Path, table: str, rows: Iterable[Sequence[Any]], *names: str) -> None:
-    """Replace a table by one of these rows."""
+    """Replace a table by one with these rows."""
     names = names or ("n",)
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
     arrays = [_array(name, column) for name, column in zip(names, columns, strict=True)]

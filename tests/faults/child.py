@@ -1,4 +1,4 @@
-"""A worker in a process of its own, killed and squeezed from outside."""
+"""A worker process that can be killed, and whose disk or limits can be restricted."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tests.faults.actions import Outcome
 from tests.support import PROJECT
 
 READ_ONLY = "read-only disk"
-_LONGEST = 400.0  # seconds; a step that takes longer hangs
+_LONGEST = 400.0  # seconds; a longer step counts as hung
 _LIMITS = {"file too large": resource.RLIMIT_FSIZE, "no open files": resource.RLIMIT_NOFILE}
 
 
 class Child:
-    """Does steps in a worker; starts another one wherever the last one was killed."""
+    """Runs steps in a worker, and starts a new one after a kill."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.starts = 0
-        # Beside the folder, whose disk may be filled, or made read-only.
+        # Outside the directory, whose disk may be full or read-only.
         self._note, self._log = (folder.with_suffix(end) for end in (".note", ".log"))
         self._process: subprocess.Popen[bytes] | None = None
         self._java = 0
 
     def __call__(self, step: Mapping[str, Any]) -> Outcome:
-        """Do one step; `conf` and `root` in it say where."""
+        """Run one step; it contains the paths `conf` and `root`."""
         process = self._process or self._start()
         self._note.unlink(missing_ok=True)
         assert process.stdin is not None
@@ -65,7 +65,7 @@ class Child:
         return _squeezed(squeeze, [pid, self._java], root)
 
     def kill(self) -> None:
-        """End the worker, and its JVM, as a power cut would."""
+        """Kill the worker and its JVM, as a power cut would."""
         if self._process:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -80,18 +80,18 @@ class Child:
             cwd=PROJECT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # a limit on files must not hit the log
+            stderr=subprocess.PIPE,  # a limit on file sizes must not affect the log
             start_new_session=True,
         )
         threading.Thread(target=_copy, args=(self._process.stderr, log), daemon=True).start()
-        hello = self._answer(_LONGEST)
-        if hello is None:
+        greeting = self._answer(_LONGEST)
+        if greeting is None:
             raise RuntimeError(f"no session: see {log.name}")
-        self._java = int(hello["java"])
+        self._java = int(greeting["java"])
         return self._process
 
     def _answer(self, seconds: float) -> Any:
-        """The next line of JSON; None where the process ends, or the time does."""
+        """Return the next line of JSON, or None if the process ends or the time is up."""
         assert self._process is not None
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], seconds)
@@ -106,33 +106,33 @@ def _copy(stream: Any, log: Any) -> None:
 
 
 class _squeezed(AbstractContextManager[None]):
-    """For a moment within a step, nothing can be written, or nothing opened."""
+    """Restrict the disk or the limits for a moment within a step."""
 
-    def __init__(self, kind: str, pids: list[int], root: Path) -> None:
-        self.kind, self.pids, self.folder = kind, pids, root.parent
-        self.over = threading.Event()
+    def __init__(self, restriction: str, pids: list[int], root: Path) -> None:
+        self.restriction, self.pids, self.folder = restriction, pids, root.parent
+        self.is_over = threading.Event()
         self.thread = threading.Thread(target=self._squeeze, daemon=True)
 
     def __enter__(self) -> None:
         self.thread.start()
 
     def __exit__(self, *raised: object) -> None:
-        self.over.set()
+        self.is_over.set()
         self.thread.join()
 
     def _squeeze(self) -> None:
-        self.over.wait(random.uniform(0, 4))
-        if self.kind == "disk full":
+        self.is_over.wait(random.uniform(0, 4))
+        if self.restriction == "disk full":
             with disk.full(self.folder):
-                self.over.wait(random.uniform(1, 5))
+                self.is_over.wait(random.uniform(1, 5))
             return
-        limit = _LIMITS[self.kind]
-        before = {}
+        limit = _LIMITS[self.restriction]
+        original = {}
         for pid in self.pids:
             with suppress(ProcessLookupError):
-                before[pid] = resource.prlimit(pid, limit)
-                resource.prlimit(pid, limit, (random.choice((1, 300)), before[pid][1]))
-        self.over.wait(random.uniform(0.5, 4))
-        for pid, limits in before.items():
+                original[pid] = resource.prlimit(pid, limit)
+                resource.prlimit(pid, limit, (random.choice((1, 300)), original[pid][1]))
+        self.is_over.wait(random.uniform(0.5, 4))
+        for pid, limits in original.items():
             with suppress(ProcessLookupError):
                 resource.prlimit(pid, limit, limits)

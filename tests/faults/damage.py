@@ -1,4 +1,4 @@
-"""What may happen to a lakehouse between two runs: files torn and gone, settings edited."""
+"""Damage to a lakehouse between two runs: corrupt or missing files, and changed settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import PROJECT
 
 
 def new_conf(folder: Path, world: World) -> Path:
-    """Write the configuration of a world, and the rules of its tables."""
+    """Write the configuration of a world, and the suites of its tables."""
     folder.mkdir(parents=True)
     _write(folder, world.document())
     for source in world.sources:
@@ -34,7 +34,7 @@ def _suite(name: str) -> str:
 
 
 def write_suites(conf: Path, world: World) -> None:
-    """Write the rules of today, as a user does between two runs."""
+    """Write the world's current rules, as a user does between two runs."""
     for name, rules in world.suites().items():
         suite = {"name": name.replace("/", "."), "expectations": rules, "meta": {}}
         file = conf / _suite(name)
@@ -43,7 +43,7 @@ def write_suites(conf: Path, world: World) -> None:
 
 
 def edit(conf: Path, world: World) -> str:
-    """Give one setting another value, as a user does between two runs."""
+    """Change one setting, as a user does between two runs."""
     random = world.random
     document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
     path, values = random.choice(world.edits)
@@ -59,15 +59,15 @@ def _write(conf: Path, document: Any) -> None:
     (conf / "pipeline.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
 
 
-def tear(root: Path, random: Random, kind: str, query: str) -> str | None:
-    """Damage a checkpoint as a power cut or a person does; None where there is nothing to."""
+def damage_checkpoint(root: Path, random: Random, damage_type: str, query: str) -> str | None:
+    """Damage a checkpoint as a power cut or a user does; return None if nothing was damaged."""
     checkpoint = Layout(root).checkpoint(query)
-    if kind == "checkpoint gone":
+    if damage_type == "checkpoint gone":
         if not checkpoint.local.is_dir():
             return None
         shutil.rmtree(checkpoint)
         return query
-    what, _, part = kind.partition(" of ")
+    action, _, part = damage_type.partition(" of ")
     folder = checkpoint / part
     numbered = (
         [f for f in folder.local.iterdir() if f.name.isdigit()] if folder.local.is_dir() else []
@@ -76,18 +76,18 @@ def tear(root: Path, random: Random, kind: str, query: str) -> str | None:
         return None
     newest = max(numbered, key=lambda file: int(file.name))
     checksum = newest.with_name(f".{newest.name}.crc")
-    if what == "last deleted":
+    if action == "last deleted":
         newest.unlink()
         checksum.unlink(missing_ok=True)
     else:
         content = newest.read_bytes()
         newest.write_bytes(content[: random.choice((0, len(content) // 2))])
-        if random.random() < 0.5:  # the sum may be on disk, and may be not
+        if random.random() < 0.5:  # the checksum may or may not be on disk
             checksum.unlink(missing_ok=True)
     return f"{query}/{part}/{newest.name}"
 
 
-TEARS = (
+DAMAGE_TYPES = (
     "last deleted of commits",
     "last truncated of commits",
     "last deleted of offsets",

@@ -1,4 +1,4 @@
-"""A small file system of a walk's own, on which nothing can be written for a while."""
+"""A small separate file system whose writes can fail for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIZE = "400m"
 
 
 def mount(folder: Path) -> bool:
-    """Whether the folder could be given a file system of its own, small enough to be filled."""
+    """Mount a small file system on the directory; return whether that was possible."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -21,13 +21,13 @@ def mount(folder: Path) -> bool:
 
 
 def unmount(folder: Path) -> None:
-    """Give it back, whoever still has files of it open."""
+    """Unmount the file system, even if files are still open."""
     subprocess.run(["umount", "--lazy", str(folder)], check=False)
 
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Nothing can be written."""
+    """Make the file system read-only."""
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
     try:
         yield
@@ -37,11 +37,11 @@ def read_only(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """No room is left; only for a small one."""
+    """Fill the file system; use this only for a small one."""
     ballast = folder / "ballast"
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
             file.write(b"\0" * 65_536)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A world of events: one append-only source, with duplicates and late rows."""
+"""A world of events: one append-only source with duplicates and late rows."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ Event = tuple[datetime, str | None, str]
 
 @dataclass
 class Events(World):
-    """Each line is a new event, one sent again, one without a device (which is never a duplicate),
-    or one that no rule lets pass."""
+    """Lines are new events, duplicates, events without a device, or break a rule.
+
+    Events without a device are never duplicates.
+    """
 
     broken: int = 0
-    events: list[Event] = field(default_factory=list)  # as landed, those sent again among them
+    events: list[Event] = field(default_factory=list)  # as landed, with duplicates
     counted: int = 0
 
     sources: tuple[str, ...] = ("event",)
@@ -35,8 +37,8 @@ class Events(World):
         "gold.by_action",
         "publish.by_action.files",
     )
-    # The delays that Spark changes without a word, the cut of batches, and what only a refresh may
-    # change: the walk edits one of them at a time.
+    # Settings that take effect at once, that change the batches, or that require a refresh; the
+    # walk edits one at a time.
     edits: tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...] = (
         (("sources", "event", "watermark"), ("1 hour", "10 minutes", "2 hours")),
         (("sources", "event", "max_files_per_trigger"), (1, 2, 1000)),
@@ -47,10 +49,10 @@ class Events(World):
     published: str = "by_action"
 
     def document(self) -> dict[str, Any]:
-        """Return the project's source, and gold in both output modes, one of them published."""
+        """Return the project's source, and gold in both output modes, one table published."""
         project = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
         event = project["sources"]["event"]
-        event["silver"]["shown"] = "action"  # no key, which a refresh may change
+        event["silver"]["shown"] = "action"  # not a key column, so a refresh may change it
         gold = {"source": "silver.event", "group_by": ["action"], "measure": {"total": "count(*)"}}
         published = {"output_mode": "update", "publish": {"files": {"format": "json"}}}
         return {
@@ -71,7 +73,7 @@ class Events(World):
 
     @property
     def lines(self) -> int:
-        """The lines of bronze: all but blank ones."""
+        """The number of rows in bronze: all lines but blank ones."""
         return self.broken + len(self.events)
 
     def key_condition(self, source: str, key: str) -> str:
@@ -85,12 +87,12 @@ class Events(World):
     def _forget(self, source: str, key: str) -> None:
         self.events = [event for event in self.events if event[1] != key]
 
-    def _line(self, source: str, counts: bool) -> tuple[str, str | None]:
+    def _line(self, source: str, is_readable: bool) -> tuple[str, str | None]:
         draw = self.random.random()
         if draw < 0.05:
             return "", None
         line, event = self._next_line(draw)
-        if counts:
+        if is_readable:
             self.counted += 1
             if event:
                 self.events.append(event)
@@ -104,37 +106,37 @@ class Events(World):
         known = [event for event in self.events if event[1]]
         if draw < 0.3 and known:
             return _as_line(*self.random.choice(known))
-        # Over ten hours, and a watermark of one: much of it comes late.
+        # Over ten hours with a watermark of one hour: many rows are late.
         at = DAY + timedelta(seconds=self.random.randrange(36_000))
         action = self.random.choice(ACTIONS)
         if draw < 0.4:
             return _as_line(at, None, action)
-        # A number of its own: a device is never in the same second twice by chance.
+        # A unique device: duplicates occur only on purpose.
         return _as_line(at, f"phone{self.number}-{self.counted}", action)
 
     def silver(self) -> Counter[Event]:
-        """The rows of silver, each as often as it must be there."""
-        found = Counter(self.events)
-        return Counter({event: n if event[1] is None else 1 for event, n in found.items()})
+        """Return silver's rows with their expected counts."""
+        counts = Counter(self.events)
+        return Counter({event: n if event[1] is None else 1 for event, n in counts.items()})
 
     @property
     def duplicates(self) -> int:
-        """The lines that were sent again."""
+        """The number of duplicate lines."""
         return len(self.events) - self.silver().total()
 
     def windows(self) -> Counter[tuple[datetime, str]]:
-        """Silver's rows by their windows of ten minutes and their actions."""
-        found: Counter[tuple[datetime, str]] = Counter()
+        """Count silver's rows by ten-minute window and action."""
+        counts: Counter[tuple[datetime, str]] = Counter()
         for (at, _, action), n in self.silver().items():
-            found[at - timedelta(seconds=at.timestamp() % 600), action] += n
-        return found
+            counts[at - timedelta(seconds=at.timestamp() % 600), action] += n
+        return counts
 
     def actions(self) -> Counter[str]:
-        """Silver's rows by their actions."""
-        found: Counter[str] = Counter()
+        """Count silver's rows by action."""
+        counts: Counter[str] = Counter()
         for (_, _, action), n in self.silver().items():
-            found[action] += n
-        return found
+            counts[action] += n
+        return counts
 
 
 def _as_line(at: datetime, device: str | None, action: str) -> tuple[str, Event]:

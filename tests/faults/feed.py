@@ -1,4 +1,4 @@
-"""What comes while a stream is on: a file and some messages a second, and what they add up to."""
+"""Continuous input for a running stream, and the expected tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TOPIC = SOURCE = "clicks"
 
 
 class Feed:
-    """Lands a file and sends some messages a second, unless held."""
+    """Lands a file and sends some messages each second, unless `blocked` is locked."""
 
     def __init__(self, world: Events, broker: Broker) -> None:
         self.world, self.broker = world, broker
-        self.held = threading.Lock()
-        self.is_broker_there = True
+        self.blocked = threading.Lock()
+        self.is_broker_up = True
         self.sent = 0
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._feed)
@@ -35,9 +35,9 @@ class Feed:
 
     def _feed(self) -> None:
         while not self._is_over.wait(1):
-            with self.held:
+            with self.blocked:
                 self.world.land()
-                if self.is_broker_there:
+                if self.is_broker_up:
                     self._send(self.world.random.randint(1, 5))
 
     def _send(self, count: int) -> None:
@@ -48,12 +48,14 @@ class Feed:
         self.sent += count
 
 
-def unlike(feed: Feed) -> list[str]:
-    """What is not as it must be, when all is at rest."""
-    found = differences(feed.world)
+def differences_of(feed: Feed) -> list[str]:
+    """Return the differences between the final tables and the input."""
+    output = differences(feed.world)
     root = feed.world.root
     numbers = Counter(number for (number,) in rows(root, f"silver/{SOURCE}", "number"))
     if numbers != Counter(range(feed.sent)):
-        found.append(f"silver.{SOURCE}: {numbers.total()} rows where {feed.sent} belong")
-    odd = [a for a, weight in rows(root, "silver/event", "action, weight") if weight is None]
-    return found + ([f"silver.event: {len(odd)} rows without their reference"] if odd else [])
+        output.append(f"silver.{SOURCE}: {numbers.total()} rows where {feed.sent} belong")
+    unmatched = [a for a, weight in rows(root, "silver/event", "action, weight") if weight is None]
+    return output + (
+        [f"silver.event: {len(unmatched)} rows without their reference"] if unmatched else []
+    )

@@ -1,8 +1,8 @@
-"""Kills from outside that must cost no file and no row: `make faults-kills`.
+"""Kills from outside, after which no file and no row may be lost: `make faults-kills`.
 
-Before each kill a file of 400 rows lands and `medallion nightly` starts; SIGKILL goes to its
-process group some seconds later. One undisturbed run follows: each row is in silver once, no file
-is rejected, and the balance is right.
+Before each kill a file of 400 rows lands and `medallion nightly` starts; its process group gets
+SIGKILL some seconds later. After one undisturbed run, each row must be in silver once, no file
+rejected, and the balance correct.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ROWS = 400
 
 
 def land(root: Path, number: int) -> list[str]:
-    """Land one more file, each row with a device of its own; the devices."""
+    """Land a file whose rows have unique devices; return the devices."""
     devices = [f"{number}-{row}" for row in range(ROWS)]
     lines = [
         {"id": device, "action": ACTIONS[row % 3], "ts": (DAY + timedelta(seconds=row)).isoformat()}
@@ -44,7 +44,7 @@ def land(root: Path, number: int) -> list[str]:
 
 
 def kill_within(cli: Cli, delay: float, log: Path) -> str:
-    """Kill a nightly run after so many seconds; how it ended."""
+    """Kill a nightly run after `delay` seconds; return how it ended."""
     with log.open("a", encoding="utf-8") as file:
         process = cli.start("nightly", stdout=file, stderr=file, start_new_session=True)
         try:
@@ -58,16 +58,20 @@ def kill_within(cli: Cli, delay: float, log: Path) -> str:
 
 
 def differences(root: Path, devices: list[str]) -> list[str]:
-    """What is not as it must be after the undisturbed run."""
+    """Return the differences after the undisturbed run."""
     silver = Counter(device for (device,) in rows(root, "silver/event", "device"))
-    missing, more = Counter(devices) - silver, silver - Counter(devices)
+    missing, surplus = Counter(devices) - silver, silver - Counter(devices)
     rejected = [file.name for file in (root / "rejected").rglob("*") if file.is_file()]
-    found = {"rows missing": missing.total(), "rows too many": more.total(), "rejected": rejected}
-    return [f"{what}: {it}" for what, it in found.items() if it]
+    mismatches = {
+        "rows missing": missing.total(),
+        "rows too many": surplus.total(),
+        "rejected": rejected,
+    }
+    return [f"{name}: {value}" for name, value in mismatches.items() if value]
 
 
 def main() -> int:
-    """Kill runs, and compare what is there in the end; 1 if it is not what landed."""
+    """Kill runs and compare the result; return 1 if it differs from the landed rows."""
     parser = argparse.ArgumentParser(prog="make faults-kills", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=12)
@@ -78,24 +82,26 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="medallion-kills-"))
     root, log = folder / "lakehouse", folder / "nightly.log"
     cli, started = Cli(root), time.monotonic()
-    cli.about(folder / "conf", "event", "action_counts")
+    cli.keep_only(folder / "conf", "event", "action_counts")
     for number in range(options.kills):
         devices += land(root, number)
         delay = random.uniform(options.first, options.last)
-        ended = kill_within(cli, delay, log)
-        there = sum(1 for _ in (root / "landing/event").glob("*.json"))
-        print(f"{number}: {ended}, after {delay:.0f} s; {there} files still in landing", flush=True)
-    found = []
+        ending = kill_within(cli, delay, log)
+        waiting = sum(1 for _ in (root / "landing/event").glob("*.json"))
+        print(
+            f"{number}: {ending}, after {delay:.0f} s; {waiting} files still in landing", flush=True
+        )
+    output = []
     for command in ("nightly", "audit"):
-        done = cli(command)
-        print(done.stdout, flush=True)
-        if done.returncode:
-            found.append(f"{command} ended with {done.returncode}: {done.stderr}")
-    found += differences(root, devices)
+        process = cli(command)
+        print(process.stdout, flush=True)
+        if process.returncode:
+            output.append(f"{command} ended with {process.returncode}: {process.stderr}")
+    output += differences(root, devices)
     minutes = (time.monotonic() - started) / 60
     print(f"seed {options.seed}: {len(devices)} rows landed, {minutes:.0f} minutes; ", end="")
-    if found:
-        print(f"{'; '.join(found)}\nThe killed runs' words: {log}")
+    if output:
+        print(f"{'; '.join(output)}\nLog of the killed runs: {log}")
         return 1
     print("each is in silver once, no file was rejected")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""A stream that stays on while what it needs goes away and comes back: `make faults-outages`.
+"""A stream that runs through outages of what it depends on: `make faults-outages`.
 
-Files land and messages are sent, some a second. A broker ends or hangs, a reference is being
-replaced, the disk is full, and the stream itself is killed; after each of them all that has come
-must be in silver again, and in the end the tables are what the lines add up to.
+Files land and messages are sent, some each second. A broker stops or hangs, a lookup table is
+replaced, the disk is full, and the stream itself is killed. After each outage all rows must reach
+silver, and the final tables must match the input.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from tests.faults import damage, disk
 from tests.faults.events import ACTIONS, Events
-from tests.faults.feed import SOURCE, TOPIC, Feed, unlike
-from tests.faults.report import made_by
+from tests.faults.feed import SOURCE, TOPIC, Feed, differences_of
+from tests.faults.report import provenance
 from tests.faults.walk import LostError
 from tests.support import PROJECT
 from tests.support.broker import running
 from tests.support.command import Cli
 
-PATIENCE = 600.0  # seconds until all is in silver again: other work may be on
+PATIENCE = 600.0  # seconds until all rows must be in silver; generous, as other work may run
 
 
 class Outages:
-    """One lakehouse, the stream that is on, and what may befall them."""
+    """A lakehouse, its running stream, and the outages."""
 
-    def __init__(self, place: Path, conf: Path, feed: Feed, is_small: bool) -> None:
-        self.place, self.root, self.feed = place, feed.world.root, feed
+    def __init__(self, disk_dir: Path, conf: Path, feed: Feed, is_small: bool) -> None:
+        self.disk_dir, self.root, self.feed = disk_dir, feed.world.root, feed
         self.cli = Cli(self.root)
         self.cli.environment["MEDALLION_CONF"] = str(conf)
         self.log = (conf.parent / "stream.log").open("a")
         broker = feed.broker
-        self.kinds: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        self.outages: dict[str, Callable[[], AbstractContextManager[None]]] = {
             "the broker ends": lambda: self._without_broker(broker.stop, broker.start),
-            "the broker hangs": lambda: self._without_broker(broker.pause, broker.go_on),
+            "the broker hangs": lambda: self._without_broker(broker.pause, broker.resume),
             "the lookup table is missing": self._lookup_is_missing,
             "the stream is killed": self._stream_is_killed,
         }
         if is_small:
-            self.kinds["the disk is full"] = self._disk_is_full
+            self.outages["the disk is full"] = self._disk_is_full
         self.start()
 
     def start(self) -> None:
@@ -63,44 +63,44 @@ class Outages:
         self.stream = self.cli.start(*arguments, **options)
 
     def end(self) -> None:
-        """Ask the stream to end; it has to, without complaint."""
+        """Ask the stream to stop; it must do so without an error."""
         self.stream.send_signal(signal.SIGTERM)
         if status := self.stream.wait(300):
             raise LostError(f"the stream ended with {status}")
 
     def kill(self) -> None:
-        """End it, and its Java."""
+        """Kill the stream and its JVM."""
         os.killpg(self.stream.pid, signal.SIGKILL)
         self.stream.wait()
 
     def wait(self) -> float:
-        """Seconds until all that has come up to now is in silver."""
-        with self.feed.held:
+        """Wait until silver has all input up to now; return the seconds."""
+        with self.feed.blocked:
             events, messages = self.feed.world.silver().total(), self.feed.sent
         started = time.monotonic()
         while True:
-            there = [
+            row_counts = [
                 delta_tables.row_count(StoragePath(self.root / "silver" / name))
                 for name in ("event", SOURCE)
             ]
-            if there[0] >= events and there[1] >= messages:
+            if row_counts[0] >= events and row_counts[1] >= messages:
                 return time.monotonic() - started
             if self.stream.poll() is not None:
                 raise LostError(f"the stream has ended by itself, with {self.stream.returncode}")
             if time.monotonic() - started > PATIENCE:
-                raise LostError(f"silver has {there} rows, and not {[events, messages]}")
+                raise LostError(f"silver has {row_counts} rows, and not {[events, messages]}")
             time.sleep(0.5)
 
     @contextmanager
     def _without_broker(
-        self, goes: Callable[[], None], comes_back: Callable[[], None]
+        self, stop: Callable[[], None], restart: Callable[[], None]
     ) -> Iterator[None]:
-        with self.feed.held:
-            self.feed.is_broker_there = False
-        goes()
+        with self.feed.blocked:
+            self.feed.is_broker_up = False
+        stop()
         yield
-        comes_back()
-        self.feed.is_broker_there = True
+        restart()
+        self.feed.is_broker_up = True
 
     @contextmanager
     def _lookup_is_missing(self) -> Iterator[None]:
@@ -117,12 +117,12 @@ class Outages:
 
     @contextmanager
     def _disk_is_full(self) -> Iterator[None]:
-        with self.feed.held, disk.full(self.place):
+        with self.feed.blocked, disk.full(self.disk_dir):
             yield
 
 
 def configure(conf: Path, world: Events, server: str) -> None:
-    """The walk's configuration; and a reference for its events, and a source of messages."""
+    """Write the walk's configuration, with a lookup table for events and a Kafka source."""
     damage.new_conf(conf, world)
     document = world.document()
     document["sources"]["event"]["enrich"] = {
@@ -151,33 +151,35 @@ def configure(conf: Path, world: Events, server: str) -> None:
 
 
 def walk(outages: Outages, rounds: int, seconds: float) -> list[tuple[str, float, float]]:
-    """Each outage in turn; its length, and how long silver took to have all again."""
+    """Run each outage in turn; return its length, and the seconds until silver was complete."""
     outages.wait()
-    found = []
+    results = []
     for _ in range(rounds):
-        for name, outage in outages.kinds.items():
+        for name, outage in outages.outages.items():
             length = outages.feed.world.random.uniform(0.5, 1.5) * seconds
             with outage():
                 time.sleep(length)
-            found.append((name, length, outages.wait()))
-            print(f"{name}: {length:.0f} s, all in silver after {found[-1][2]:.0f} s", flush=True)
+            results.append((name, length, outages.wait()))
+            print(f"{name}: {length:.0f} s, all in silver after {results[-1][2]:.0f} s", flush=True)
             time.sleep(5)
-    return found
+    return results
 
 
-def at_rest(outages: Outages) -> None:
-    """End the stream, run a night, and have the tables compared."""
+def check_final_state(outages: Outages) -> None:
+    """Stop the stream, run nightly and audit, and compare the tables."""
     outages.end()
     for command in (("nightly",), ("audit", "--deep")):
-        done = outages.cli(*command)
-        if done.returncode:
-            raise LostError(f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}")
-    if found := unlike(outages.feed):
-        raise LostError("; ".join(found))
+        process = outages.cli(*command)
+        if process.returncode:
+            raise LostError(
+                f"{command} ended with {process.returncode}: {process.stdout}{process.stderr}"
+            )
+    if output := differences_of(outages.feed):
+        raise LostError("; ".join(output))
 
 
 def main() -> int:
-    """Go through the outages, and write down what happened; 1 where something was lost."""
+    """Run the outages and write a report; return 1 if rows were lost."""
     parser = argparse.ArgumentParser(prog="make faults-outages", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="how often each outage befalls it")
     parser.add_argument("--seconds", type=float, default=20, help="how long one is, about")
@@ -185,29 +187,29 @@ def main() -> int:
     parser.add_argument("--report", type=Path, default=PROJECT / "docs/outages.md")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="medallion-outages-"))
-    place = folder / "disk"
-    place.mkdir()
-    is_small, started = disk.mount(place), time.monotonic()
+    disk_dir = folder / "disk"
+    disk_dir.mkdir()
+    is_small, started = disk.mount(disk_dir), time.monotonic()
     outages: Outages | None = None
     try:
         with running(folder) as broker:
             broker.create(TOPIC)
-            world = Events(place / "lakehouse", Random(options.seed))
+            world = Events(disk_dir / "lakehouse", Random(options.seed))
             configure(folder / "conf", world, broker.server)
             feed = Feed(world, broker)
-            outages = Outages(place, folder / "conf", feed, is_small)
+            outages = Outages(disk_dir, folder / "conf", feed, is_small)
             with feed:
-                found = walk(outages, options.rounds, options.seconds)
-            at_rest(outages)
+                results = walk(outages, options.rounds, options.seconds)
+            check_final_state(outages)
     except (LostError, OSError, subprocess.SubprocessError) as error:
-        print(f"{error}\nThe stream's words: {folder / 'stream.log'}", file=sys.stderr)
+        print(f"{error}\nLog of the stream: {folder / 'stream.log'}", file=sys.stderr)
         return 1
     finally:
         if outages and outages.stream.poll() is None:
             outages.kill()
         if is_small:
-            disk.unmount(place)
-    options.report.write_text(report(options, feed, found, time.monotonic() - started))
+            disk.unmount(disk_dir)
+    options.report.write_text(report(options, feed, results, time.monotonic() - started))
     shutil.rmtree(folder, ignore_errors=True)
     return 0
 
@@ -215,10 +217,10 @@ def main() -> int:
 def report(
     options: argparse.Namespace,
     feed: Feed,
-    found: list[tuple[str, float, float]],
+    results: list[tuple[str, float, float]],
     seconds: float,
 ) -> str:
-    """What befell the stream, as a page."""
+    """Return the report as Markdown."""
     lines = [
         "# Outages",
         "",
@@ -227,12 +229,12 @@ def report(
         " each second. After each outage all rows reached silver; at the end a nightly run and"
         " `audit --deep` found nothing, and the tables were what the lines add up to.",
         "",
-        f"{made_by(options.seed)}, {seconds / 60:.0f} minutes, {feed.world.number} files, "
+        f"{provenance(options.seed)}, {seconds / 60:.0f} minutes, {feed.world.number} files, "
         f"{feed.world.lines} lines, {feed.sent} messages.",
         "",
         "| outage | duration | all rows in silver after |",
         "| --- | --- | --- |",
-        *(f"| {name} | {length:.0f} s | {back:.0f} s |" for name, length, back in found),
+        *(f"| {name} | {length:.0f} s | {back:.0f} s |" for name, length, back in results),
     ]
     return "\n".join(lines) + "\n"
 

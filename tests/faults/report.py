@@ -1,4 +1,4 @@
-"""The counts of faults and repairs, as the tables of docs/faults.md and docs/fault-sites.md."""
+"""Counts of faults and repairs, as the tables of docs/faults.md and docs/fault-sites.md."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import pyspark
 from tests.support import PROJECT
 
 
-def made_by(seed: int) -> str:
-    """Return the seed, the commit, the day, the machine and its versions, for a page."""
-    asked = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or "unknown"
+def provenance(seed: int) -> str:
+    """Return seed, commit, day, machine and versions for a report."""
+    command = ["git", "-C", str(PROJECT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    by = f"{datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
-    return f"Seed {seed}, commit {commit}, {by}"
+    details = f"{datetime.now(UTC):%Y-%m-%d}, {machine}, Spark {pyspark.__version__}"
+    return f"Seed {seed}, commit {commit}, {details}"
 
 
 @dataclass
 class Results:
-    """Counts of a walk. A fault is survived if the next run without faults has correct tables."""
+    """Counts of a walk; a fault is survived if the next run without faults has correct tables."""
 
     steps: int = 0
     checks: int = 0
@@ -38,54 +38,54 @@ class Results:
     failed: Counter[str] = field(default_factory=Counter)
     remedies: Counter[str] = field(default_factory=Counter)
 
-    def of_a_world(self) -> Results:
-        """Return results for one more lakehouse that share the known writes."""
+    def for_world(self) -> Results:
+        """Return results for one more lakehouse that share the known write sites."""
         return Results(sites=self.sites, killed=self.killed, failed=self.failed)
 
     def add(self, world: Results) -> None:
         """Add the results of one lakehouse."""
         self.steps += world.steps
         self.checks += world.checks
-        for ours, its in (
+        for total, added in (
             (self.faults, world.faults),
             (self.survived, world.survived),
             (self.remedies, world.remedies),
         ):
-            ours.update(its)
+            total.update(added)
 
-    def fault(self, what: str) -> None:
+    def add_fault(self, fault: str) -> None:
         """Count a fault."""
-        self.faults[what] += 1
+        self.faults[fault] += 1
 
-    def settle(self) -> None:
+    def count_survived(self) -> None:
         """Count all faults so far as survived."""
         self.survived = Counter(self.faults)
 
-    def strike(self, site: str, is_kill: bool) -> None:
-        """Count a write that was prevented."""
+    def add_strike(self, site: str, is_kill: bool) -> None:
+        """Count a prevented write."""
         (self.killed if is_kill else self.failed)[site] += 1
 
-    def sites_of(self, command: str, sites: list[str]) -> None:
-        """Record the writes of a command."""
+    def add_sites(self, command: str, sites: list[str]) -> None:
+        """Record the write sites of a command."""
         self.sites.setdefault(command, set()).update(sites)
 
-    def output(self, sentence: str) -> None:
+    def add_remedy(self, message: str) -> None:
         """Count a refusal whose message named the command that repaired it."""
-        words = sentence.partition("medallion refresh")
+        words = message.partition("medallion refresh")
         self.remedies["medallion refresh" if words[1] else "medallion run"] += 1
 
     def next_write(self, random: Random) -> dict[str, Any]:
-        """Return at which write to strike: most often at a site that had no fault yet."""
+        """Return which write to prevent: usually at a site that had no fault yet."""
         if random.random() < 0.2:
             return {"nth": random.randint(1, 30)}
         return {"nth": random.randint(1, 8), "but": sorted({*self.killed, *self.failed})}
 
     def lines(self) -> list[str]:
         """Return the results in Markdown."""
-        rows = [f"| {what} | {n} | {self.survived[what]} |" for what, n in _sorted(self.faults)]
-        everywhere = sorted(set[str]().union(*self.sites.values()))
-        points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in everywhere]
-        hit = [site for site in everywhere if self.killed[site] + self.failed[site]]
+        rows = [f"| {fault} | {n} | {self.survived[fault]} |" for fault, n in _sorted(self.faults)]
+        sites = sorted(set[str]().union(*self.sites.values()))
+        points = [f"| `{s}` | {self.killed[s]} | {self.failed[s]} |" for s in sites]
+        hit = [site for site in sites if self.killed[site] + self.failed[site]]
         return [
             f"{self.steps} steps, {self.checks} runs without faults, whose tables were "
             f"compared with the landed lines; {self.remedies.total()} refusals named a command, "
@@ -95,8 +95,8 @@ class Results:
             "| --- | --- | --- |",
             *rows,
             "",
-            f"The code wrote at {len(everywhere)} places. {len(hit)} of them had a fault, "
-            f"{sum(map(bool, map(self.killed.get, everywhere)))} of these a killed process.",
+            f"The code wrote at {len(sites)} places. {len(hit)} of them had a fault, "
+            f"{sum(map(bool, map(self.killed.get, sites)))} of these a killed process.",
             "",
             "| before this write | killed | failed |",
             "| --- | --- | --- |",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.faults.world import Rows, World
 
-KEYS = 12  # of each source: most lines change a row that is there
+KEYS = 12  # of each source; few, so that most lines change an existing row
 CITIES = ("Bonn", "Jena", "Ulm")
 SKUS = ("nut", "bolt", "nail")
 LIMITS = (50, 60, 75, 100)
@@ -20,7 +20,7 @@ _SPAN = ("valid_from", "valid_to", "is_current")
 
 @dataclass(frozen=True)
 class Change:
-    """A line; a malformed one has no key."""
+    """The change of a line; a malformed line has no key."""
 
     key: str | None
     sequence: int | None = None
@@ -32,10 +32,10 @@ class Change:
 
 @dataclass
 class Shop(World):
-    """Each line is a change of a row, out of order, one that was sent again, or a broken one."""
+    """Each line is a change, possibly out of order, a duplicate, or malformed."""
 
     changes: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
-    most: int = LIMITS[0]  # the largest amount that passes
+    max_amount: int = LIMITS[0]  # the largest amount that passes the rule
 
     sources: tuple[str, ...] = ("orders", "customers")
     queries: tuple[str, ...] = (
@@ -111,36 +111,36 @@ class Shop(World):
         """Return the rule for amounts."""
         rule = {
             "type": "expect_column_values_to_be_between",
-            "kwargs": {"column": "amount", "max_value": self.most},
+            "kwargs": {"column": "amount", "max_value": self.max_amount},
             "meta": {"name": "amount_in_range", "on_failure": "quarantine"},
         }
         return {"silver/orders": [rule]}
 
-    def loosen(self) -> str | None:
-        """Let larger amounts pass."""
-        larger = [limit for limit in LIMITS if limit > self.most]
+    def relax(self) -> str | None:
+        """Raise the limit for amounts."""
+        larger = [limit for limit in LIMITS if limit > self.max_amount]
         if not larger:
             return None
-        self.most = larger[0]
-        return f"amounts up to {self.most}"
+        self.max_amount = larger[0]
+        return f"amounts up to {self.max_amount}"
 
     def key_condition(self, source: str, key: str) -> str:
         """Return SQL for the rows of an order or a customer."""
         return f"{'order_id' if source == 'orders' else 'customer_id'} = '{key}'"
 
     def keys(self, source: str) -> list[str]:
-        """Return the keys, also of rows that are deleted."""
+        """Return the keys, including those of deleted rows."""
         return sorted({change.key for change in self.changes[source] if change.key})
 
     def _forget(self, source: str, key: str) -> None:
-        self.changes[source] = [each for each in self.changes[source] if each.key != key]
+        self.changes[source] = [change for change in self.changes[source] if change.key != key]
 
-    def _line(self, source: str, counts: bool) -> tuple[str, str | None]:
+    def _line(self, source: str, is_readable: bool) -> tuple[str, str | None]:
         draw = self.random.random()
         if draw < 0.05:
             return "", None
         change = self._change(source, draw)
-        if counts:
+        if is_readable:
             self.changes[source].append(change)
         if change == Change(None):
             return "{not json", None
@@ -155,8 +155,8 @@ class Shop(World):
         key = f"{source[0]}{self.random.randrange(KEYS)}"
         if draw < 0.3:
             return Change(key, None, value="lost")
-        taken = {change.sequence for change in known if change.key == key}
-        sequence = self.random.choice([n for n in range(10_000) if n not in taken])
+        used = {change.sequence for change in known if change.key == key}
+        sequence = self.random.choice([n for n in range(10_000) if n not in used])
         value = self.random.choice(CITIES)
         if draw < 0.45:
             return Change(key, sequence, is_delete=True)
@@ -170,9 +170,11 @@ class Shop(World):
 
     def expected(self) -> dict[str, Rows]:
         """Return the rows of each table."""
-        orders = [max(each, key=_sequence) for each in self._by_key("orders").values()]
+        orders = [max(change, key=_sequence) for change in self._by_key("orders").values()]
         current = [change for change in orders if not change.is_delete]
-        items = [(one.key, pos, *item) for one in current for pos, item in enumerate(one.items)]
+        items = [
+            (change.key, pos, *item) for change in current for pos, item in enumerate(change.items)
+        ]
         sold: Counter[str] = Counter()
         for _, _, sku, quantity in items:
             sold[sku] += quantity
@@ -181,7 +183,7 @@ class Shop(World):
         tables: dict[str, Rows] = {
             "silver/orders": (
                 ("order_id", "status", "amount"),
-                Counter((each.key, each.value, each.amount) for each in current),
+                Counter((change.key, change.value, change.amount) for change in current),
             ),
             "silver/order_items": (("order_id", "pos", "sku", "qty"), Counter(items)),
             "silver/customers": (("customer_id", "city", *_SPAN), Counter(spans)),
@@ -190,24 +192,24 @@ class Shop(World):
         }
         for source in self.sources:
             lines = self.changes[source]
-            quarantined = [each for each in lines if not self._passes(each)]
+            quarantined = [change for change in lines if not self._passes(change)]
             tables[f"bronze/{source}"] = (), Counter({(): len(lines)})
             tables[f"quarantine/{source}"] = (), Counter({(): len(quarantined)})
         return tables
 
     def _passes(self, change: Change) -> bool:
-        return None not in (change.key, change.sequence) and change.amount <= self.most
+        return None not in (change.key, change.sequence) and change.amount <= self.max_amount
 
     def _by_key(self, source: str) -> dict[str | None, set[Change]]:
-        found: dict[str | None, set[Change]] = defaultdict(set)
+        changes: dict[str | None, set[Change]] = defaultdict(set)
         for change in filter(self._passes, self.changes[source]):
-            found[change.key].add(change)
-        return found
+            changes[change.key].add(change)
+        return changes
 
     def _spans(self) -> Iterator[tuple[Any, ...]]:
         for key, changes in self._by_key("customers").items():
             ordered = sorted(changes, key=_sequence)
-            ends = [*(each.sequence for each in ordered[1:]), None]
+            ends = [*(change.sequence for change in ordered[1:]), None]
             for change, end in zip(ordered, ends, strict=True):
                 if not change.is_delete:
                     yield key, change.value, change.sequence, end, end is None

@@ -1,4 +1,4 @@
-"""The comparison that judges a walk can itself fail: each kind of loss is found."""
+"""The comparison of a walk detects each type of loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.writes import Strike, install
 
 @pytest.fixture
 def world(tmp_path: Path) -> Events:
-    """Thirty files, and the tables and folders as they must be in the end."""
+    """Return a world of thirty files in its correct final state."""
     world = Events(tmp_path, Random(3))
     for _ in range(30):
         world.land()
@@ -25,13 +25,13 @@ def world(tmp_path: Path) -> Events:
     return world
 
 
-def test_an_intact_lakehouse_passes(world: Events) -> None:
+def test_differences_intact_lakehouse(world: Events) -> None:
     assert differences(world) == []
-    assert min(world.broken, world.duplicates, len(world.refused)) > 0
+    assert min(world.broken, world.duplicates, len(world.rejected)) > 0
     assert world.lines == world.broken + world.duplicates + world.silver().total()
 
 
-def test_a_row_too_few_or_too_many(world: Events) -> None:
+def test_differences_missing_or_surplus_row(world: Events) -> None:
     rows = list(world.silver().elements())
     for wrong in (rows[1:], [*rows, rows[0]]):
         write(world.root, "silver/event", wrong, "event_at", "device", "action")
@@ -43,19 +43,19 @@ def test_a_row_too_few_or_too_many(world: Events) -> None:
     assert output.startswith("bronze/event: 1 missing")
 
 
-def test_a_wrong_or_doubled_count(world: Events) -> None:
+def test_differences_wrong_or_duplicate_count(world: Events) -> None:
     actions = list(world.actions().items())
     wrong = [(actions[0][0], actions[0][1] + 1), *actions[1:]]
     write(world.root, "gold/by_action", wrong, "action", "total")
-    missing, more = differences(world)
+    missing, surplus = differences(world)
     assert missing.startswith("gold/by_action: 1 missing")
-    assert more.startswith("gold/by_action: 1 too many")
+    assert surplus.startswith("gold/by_action: 1 too many")
     write(world.root, "gold/by_action", [*actions, actions[0]], "action", "total")
     (output,) = differences(world)
     assert output.startswith("gold/by_action: 1 too many")
 
 
-def test_a_missing_or_changed_file(world: Events) -> None:
+def test_differences_missing_or_changed_file(world: Events) -> None:
     archived = sorted((world.root / "archive/event").iterdir())
     archived[0].unlink()
     archived[1].write_bytes(b"{}")
@@ -63,7 +63,7 @@ def test_a_missing_or_changed_file(world: Events) -> None:
     assert f"files gone: {archived[0].name}#1, {archived[1].name}" in output
 
 
-def test_an_erased_key_in_a_file(world: Events) -> None:
+def test_differences_erased_key_in_a_file(world: Events) -> None:
     device = world.keys("event")[0]
     world.erase("event", device)
     finish(world)
@@ -71,8 +71,8 @@ def test_an_erased_key_in_a_file(world: Events) -> None:
     assert output.startswith(f"{device} was erased, and is in 0")
 
 
-def test_a_shop_by_arithmetic(tmp_path: Path) -> None:
-    """Changes out of order, one of them sent again, a delete, and one above the limit."""
+def test_shop_expected_tables(tmp_path: Path) -> None:
+    """Changes out of order, a duplicate, a delete, and an amount above the limit."""
     shop = Shop(tmp_path, Random(3))
     shop.changes["orders"] = [
         Change("o1", 7, False, "Ulm", 5, (("nut", 2),)),
@@ -93,7 +93,7 @@ def test_a_shop_by_arithmetic(tmp_path: Path) -> None:
     spans = {("c1", "Bonn", 2, 5, False), ("c1", "Ulm", 5, 9, False)}
     assert set(tables["silver/customers"][1]) == spans
     assert not tables["gold/by_city"][1]
-    assert shop.loosen() == "amounts up to 60"
+    assert shop.relax() == "amounts up to 60"
     shop.erase("orders", "o1")
     tables = shop.expected()
     assert tables["quarantine/orders"][1].total() == 0
@@ -103,8 +103,8 @@ def test_a_shop_by_arithmetic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "storage.files.write_atomic: os.rename")]
 )
-def test_each_write_can_be_prevented(tmp_path: Path, strike: Strike) -> None:
-    """The second of two files, and then the rename of the second: by number, and by place."""
+def test_watch_prevents_a_write(tmp_path: Path, strike: Strike) -> None:
+    """The second of two files is not written, and the first is kept."""
     watch = install()
     watch.begin(tmp_path, strike)
     files.write_atomic(tmp_path / "one", "x")

@@ -1,4 +1,4 @@
-"""The walk: steps and faults drawn from a seed, and an undisturbed run after every few."""
+"""The walk: random steps and faults from a seed, and an undisturbed run after every few."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Act = Callable[[Mapping[str, Any]], Outcome]
 _REMEDY = re.compile(r"medallion (refresh|run|erase|nightly)\b ?([a-z_.]*)")
 _ERRNOS = ("ENOSPC", "EIO", "EACCES", "EROFS")
 _TRIES = 8
-_ASKED_AGAIN = ("backfill", "replay", "erase")
+_REPEATED = ("backfill", "replay", "erase")
 
 
 class LostError(AssertionError):
-    """Rows were lost, or counted wrongly, or nobody was told what to do."""
+    """Rows were lost or counted wrongly, or a message named no remedy."""
 
 
 @dataclass
 class Walk:
-    """One lakehouse, from empty on; `act` does a step here or in another process."""
+    """A walk over one lakehouse, initially empty; `act` runs a step here or in another process."""
 
     world: World
     conf: Path
     act: Act
     results: Results
     can_kill: bool = False
-    can_fill: bool = False  # the root is on a small disk of its own
+    can_fill: bool = False  # the root is on a separate small disk
     every: int = 4
-    is_aimed: bool = False  # processes are killed, wherever none was yet that wrote there
+    is_aimed: bool = False  # kill processes at write sites that had no kill yet
     commands: tuple[str, ...] = (
         "layers",
         "run",
@@ -53,32 +53,36 @@ class Walk:
     def __post_init__(self) -> None:
         self.root, self.random = self.world.root, self.world.random
         self.clock = 0
-        self.asked: list[dict[str, Any]] = []  # steps that were interrupted: users ask again
+        self.interrupted: list[dict[str, Any]] = []  # interrupted steps, which users repeat
 
-    def go(self, steps: int) -> None:
-        """So many steps; raises LostError where something is not as it must be."""
+    def run_steps(self, steps: int) -> None:
+        """Run this many steps; raise `LostError` if the lakehouse is incorrect."""
         for number in range(1, steps + 1):
             self._step()
             if number % self.every == 0 or number == steps:
-                self.rest()
+                self.check_at_rest()
 
     def _step(self) -> None:
         self.results.steps += 1
         for _ in range(self.random.randint(0, 3)):
             self.world.land()
-        draw = self.random.random() * (0.35 if self.is_aimed else 1)  # what few runs write
-        if draw < 0.03 and (rule := self.world.loosen()):
+        # These cause writes that few runs do.
+        draw = self.random.random() * (0.35 if self.is_aimed else 1)
+        if draw < 0.03 and (rule := self.world.relax()):
             damage.write_suites(self.conf, self.world)
-            self.asked += [{"do": "replay", "with": {"source": self.world.sources[0]}}]
+            self.interrupted += [{"do": "replay", "with": {"source": self.world.sources[0]}}]
             self._note("rule edited", rule)
         elif draw < 0.06:
             self._note("conf edited", damage.edit(self.conf, self.world))
-        elif draw < 0.12 and self.world.land_namesake():
+        elif draw < 0.12 and self.world.land_name_collision():
             self._note("another file under a known name")
         elif draw < 0.22:
-            kind, query = self.random.choice(damage.TEARS), self.random.choice(self.world.queries)
-            if torn := damage.tear(self.root, self.random, kind, query):
-                self._note(f"{kind}: {query.partition('.')[0]}", torn)
+            damage_type, query = (
+                self.random.choice(damage.DAMAGE_TYPES),
+                self.random.choice(self.world.queries),
+            )
+            if damaged_file := damage.damage_checkpoint(self.root, self.random, damage_type, query):
+                self._note(f"{damage_type}: {query.partition('.')[0]}", damaged_file)
         elif draw < 0.28:
             self.clock = self.random.choice((0, -7200, -30, 5400))
             self._note("clock stepped", str(self.clock))
@@ -93,26 +97,26 @@ class Walk:
 
     def _command(self) -> dict[str, Any]:
         do = self.random.choice(self.commands)
-        if do == "erase" and any(step["do"] == "backfill" for step in self.asked):
-            do = "layers"  # the file may have rows that would come after the erasure
-        given: dict[str, Any] = {}
+        if do == "erase" and any(step["do"] == "backfill" for step in self.interrupted):
+            do = "layers"  # the file may have rows of the key that would arrive after the erasure
+        arguments: dict[str, Any] = {}
         if do == "run":
-            given = {"layer": self.random.choice(("bronze", "silver", "gold", "publish"))}
+            arguments = {"layer": self.random.choice(("bronze", "silver", "gold", "publish"))}
         elif do == "refresh":
-            given = {"table": self.random.choice(self._refreshed)}
+            arguments = {"table": self.random.choice(self._refreshed)}
         elif do == "backfill":
             source, path = self.world.land_elsewhere()
-            given = {"source": source, "path": str(path)}
+            arguments = {"source": source, "path": str(path)}
         elif do == "stream":
             number = self.random.choice((signal.SIGTERM, signal.SIGINT))
-            given = {"seconds": self.random.uniform(2, 8), "number": int(number)}
+            arguments = {"seconds": self.random.uniform(2, 8), "number": int(number)}
         elif do == "erase":
-            given = self._erasure()
+            arguments = self._erasure()
         elif do == "replay":
-            given = {"source": self.random.choice(self.world.sources)}
-        if do in _ASKED_AGAIN:
-            self.asked.append({"do": do, "with": given})
-        return {"do": do, "with": given, "clock": self.clock}
+            arguments = {"source": self.random.choice(self.world.sources)}
+        if do in _REPEATED:
+            self.interrupted.append({"do": do, "with": arguments})
+        return {"do": do, "with": arguments, "clock": self.clock}
 
     @property
     def _refreshed(self) -> list[str]:
@@ -125,7 +129,7 @@ class Walk:
         return {"source": source, "key": key, "condition": condition}
 
     def _disturb(self, step: dict[str, Any]) -> None:
-        """Do a step, most often with a fault of its own."""
+        """Run a step, usually with a fault."""
         draw = self.random.random()
         fault, strike = None, None
         if draw < 0.4:
@@ -137,20 +141,20 @@ class Walk:
             step["kill_after"] = self.random.uniform(0.1, 6)
             fault = "kill -9 at a random moment"
         elif self.can_kill and draw < 0.65:
-            kinds = ["no open files", "file too large"]
-            kinds += ["disk full", "read-only disk"] if self.can_fill else []
-            fault = step["squeeze"] = self.random.choice(kinds)
+            restrictions = ["no open files", "file too large"]
+            restrictions += ["disk full", "read-only disk"] if self.can_fill else []
+            fault = step["squeeze"] = self.random.choice(restrictions)
         self._do_and_note(step, strike, fault)
 
     def _do_and_note(
         self, step: dict[str, Any], strike: dict[str, Any] | None = None, fault: str | None = None
     ) -> Outcome:
-        """Do a step; a crash that no fault explains is a finding."""
+        """Run a step; raise `LostError` for a crash that no fault explains."""
         if strike:
             step["strike"], fault = strike, strike["how"]
         outcome = self._do(step)
         if outcome.struck:
-            self.results.strike(outcome.struck, fault == "kill")
+            self.results.add_strike(outcome.struck, fault == "kill")
             self._note(f"{fault} at a write" if fault != "kill" else "kill -9 at a write")
         elif "squeeze" in step or outcome.how == "killed":
             self._note(str(fault))
@@ -159,77 +163,79 @@ class Walk:
             raise LostError(self._with_log(f"{step} crashed: {outcome.output}"))
         return outcome
 
-    def rest(self) -> None:
-        """One undisturbed run, with what the messages of refusals ask for; then the comparison."""
+    def check_at_rest(self) -> None:
+        """Run without faults, follow the remedies of refusals, then compare the tables."""
         self.clock = 0
         for _ in range(_TRIES):
             outcome = self._undisturbed()
             if outcome.how == "done":
                 break
-            self._follow(outcome)
+            self._apply_remedy(outcome)
         else:
-            raise LostError(self._with_log(f"it does not come to rest: {outcome.output}"))
-        found = differences(self.world)
-        if found:
-            raise LostError(self._with_log("; ".join(found)))
+            raise LostError(self._with_log(f"remedies do not converge: {outcome.output}"))
+        output = differences(self.world)
+        if output:
+            raise LostError(self._with_log("; ".join(output)))
         audit = self._do({"do": "audit"})
         if audit.how != "done":
             raise LostError(self._with_log(f"the tables are right, and audit says: {audit.output}"))
         self.results.checks += 1
-        self.results.settle()
+        self.results.count_survived()
 
     def _undisturbed(self) -> Outcome:
-        """Do what was asked, an erasure after all rows have arrived, and run all layers."""
+        """Repeat interrupted steps, erasures last, and run all layers."""
         backfills, replays, erasures = (
-            [step for step in self.asked if step["do"] == command] for command in _ASKED_AGAIN
+            [step for step in self.interrupted if step["do"] == command] for command in _REPEATED
         )
         if replays:
             replays.append({"do": "layers"})
         for step in (*backfills, {"do": "layers"}, *replays, *erasures):
             if step["do"] == "erase":  # it needs all rows, validated
-                self._to_its_end({"do": "nightly"})
+                self._complete({"do": "nightly"})
                 self._disturb(dict(step))
-                if step not in self.asked:
+                if step not in self.interrupted:
                     continue
-            outcome = self._to_its_end(step)
+            outcome = self._complete(step)
             if outcome.how != "done":
                 return outcome
         return outcome
 
-    def _to_its_end(self, step: dict[str, Any]) -> Outcome:
-        """Do a step undisturbed; an aimed walk, once no process is killed any more."""
+    def _complete(self, step: dict[str, Any]) -> Outcome:
+        """Run a step undisturbed; an aimed walk first kills it at each remaining site."""
         while self.is_aimed:
             outcome = self._do_and_note(dict(step), self._aim())
             if not outcome.struck:
                 return outcome
         return self._do(step)
 
-    def _follow(self, outcome: Outcome) -> None:
-        """Do as the sentence says."""
+    def _apply_remedy(self, outcome: Outcome) -> None:
+        """Run the command that the message names."""
         remedy = _REMEDY.search(outcome.output)
         if outcome.how != "refused":
             raise LostError(self._with_log(f"an undisturbed run {outcome.how}: {outcome.output}"))
         if not remedy:
             raise LostError(self._with_log(f"no remedy is named: {outcome.output}"))
-        self.results.output(outcome.output)
-        verb, what = remedy.groups()
-        given = {"refresh": {"table": what.rstrip(".")}, "run": {"layer": what}}
-        self._to_its_end({"do": verb, "with": given.get(verb, {})})
+        self.results.add_remedy(outcome.output)
+        verb, target = remedy.groups()
+        arguments = {"refresh": {"table": target.rstrip(".")}, "run": {"layer": target}}
+        self._complete({"do": verb, "with": arguments.get(verb, {})})
 
     def _do(self, step: dict[str, Any]) -> Outcome:
         outcome = self.act(step)
-        self.results.sites_of(step["do"], [*outcome.sites, *filter(None, [outcome.struck])])
-        if outcome.how == "done" and step["do"] in _ASKED_AGAIN and step["with"]:
+        self.results.add_sites(step["do"], [*outcome.sites, *filter(None, [outcome.struck])])
+        if outcome.how == "done" and step["do"] in _REPEATED and step["with"]:
             if step["do"] == "erase":
                 self.world.erase(step["with"]["source"], step["with"]["key"])
-            self.asked.remove({"do": step["do"], "with": step["with"]})
-        asked = {key: value for key, value in step.items() if key != "strike"}
-        self.log.append(f"{asked} -> {outcome.how} {outcome.struck or ''} {outcome.output[:300]}")
+            self.interrupted.remove({"do": step["do"], "with": step["with"]})
+        arguments = {key: value for key, value in step.items() if key != "strike"}
+        self.log.append(
+            f"{arguments} -> {outcome.how} {outcome.struck or ''} {outcome.output[:300]}"
+        )
         return outcome
 
-    def _note(self, fault: str, what: str = "") -> None:
-        self.results.fault(fault)
-        self.log.append(f"{fault} {what}")
+    def _note(self, fault: str, details: str = "") -> None:
+        self.results.add_fault(fault)
+        self.log.append(f"{fault} {details}")
 
-    def _with_log(self, what: str) -> str:
-        return "\n".join([what, "The last steps:", *self.log[-25:]])
+    def _with_log(self, message: str) -> str:
+        return "\n".join([message, "The last steps:", *self.log[-25:]])

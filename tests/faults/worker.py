@@ -1,4 +1,4 @@
-"""The process that a walk kills: a warm session, and steps as lines of JSON on standard input."""
+"""The process that a walk kills: it reads steps as lines of JSON from standard input."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support import PROJECT
 def main() -> None:
     """Read steps until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # Java prints as well
-    # As in production: how a checkpoint's file appears is a part of what is tried.
-    more = {key: value for key, value in SETTINGS.items() if "FileManager" not in key}
-    spark = spark_session(load({}, PROJECT), "faults", more=more)
+    os.dup2(2, 1)  # Java prints to standard output as well
+    # Use production's checkpoint file manager: its atomic writes are part of the test.
+    settings = {key: value for key, value in SETTINGS.items() if "FileManager" not in key}
+    spark = spark_session(load({}, PROJECT), "faults", more=settings)
     gateway: Any = spark.sparkContext._gateway
     print(json.dumps({"java": gateway.proc.pid}), file=answers, flush=True)
     for line in sys.stdin:

@@ -1,8 +1,8 @@
-"""Every write that this process makes below a folder, seen before it happens.
+"""Detection of every write of this process below a directory, before it happens.
 
-Python tells of its files through audit hooks; Delta's and Spark's commits are wrapped where they
-are asked for. So the points at which a process can be cut off between two writes need no mark in
-the code, and none can be forgotten: they are wherever it writes.
+Python reports file operations to audit hooks; the commits of Delta and Spark are wrapped. So the
+points at which a process can be interrupted between two writes need no marks in the code: every
+write is one.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = str(Path(__file__).parents[2] / "src/medallion") + os.sep
-# Who calls these says more of a write than they do.
-_BELOW = ("storage/files.py", "storage/paths.py", "storage/delta_tables.py")
+# The callers of these modules describe a write better than the modules do.
+_HELPERS = ("storage/files.py", "storage/paths.py", "storage/delta_tables.py")
 _FILES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.utime", "os.truncate"}
 _KILL = "kill"
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What is to happen before the `nth` write, without those at some sites."""
+    """The fault to inject before the `nth` write, not counting writes at the sites `but`."""
 
     how: str  # kill, or the name of an errno
     nth: int
     but: Sequence[str] = ()
 
-    def means(self, site: str) -> bool:
-        """Whether a write at this site counts."""
+    def counts(self, site: str) -> bool:
+        """Return whether a write at this site counts."""
         return site not in self.but
 
 
 @dataclass
 class Watch:
-    """The writes since `begin`, by their sites; strikes once where it was told to."""
+    """Records the sites of writes since `begin`, and injects the strike once."""
 
     root: str | None = None
     strike: Strike | None = None
@@ -47,16 +47,16 @@ class Watch:
     struck: str | None = None
 
     def begin(self, root: Path, strike: Strike | None, note: Path | None = None) -> None:
-        """Watch from now on; `note` is a file that tells of a strike that kills."""
+        """Watch from now on; a strike that kills writes its site to the file `note`."""
         self.root, self.strike, self.note = str(root) + os.sep, strike, note
         self.sites, self.struck = [], None
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self.root = None
 
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
-        """An audit hook; exceptions from here take the place of what was to happen."""
+        """Handle an audit event; an exception from here replaces the operation."""
         if self.root is None:
             return
         if event == "open":
@@ -72,16 +72,16 @@ class Watch:
             return os.fsdecode(path).startswith(self.root or "")
         return False
 
-    def before(self, what: str) -> None:
-        """A write is about to happen."""
+    def before(self, operation: str) -> None:
+        """Record a write that is about to happen, and inject the fault if it is due."""
         if self.root is None:
             return
-        site = f"{_caller()}: {what}"
+        site = f"{_caller()}: {operation}"
         self.sites.append(site)
         strike = self.strike
         if strike is None or self.struck:
             return
-        if strike.means(site) and sum(map(strike.means, self.sites)) == strike.nth:
+        if strike.counts(site) and sum(map(strike.counts, self.sites)) == strike.nth:
             self.struck = site
             if strike.how == _KILL:
                 self._die(site)
@@ -96,25 +96,25 @@ class Watch:
 
 
 def _caller() -> str:
-    """The innermost function of the package that is on the stack, but for those that only write."""
+    """Return the innermost function of the package on the stack, except those of `_HELPERS`."""
     frame = sys._getframe(2)
-    found = "elsewhere"
+    caller = "elsewhere"
     while frame is not None and frame.f_back is not None:
         file = frame.f_code.co_filename
         if file.startswith(_PACKAGE):
             module = file.removeprefix(_PACKAGE)
-            found = f"{module.removesuffix('.py').replace(os.sep, '.')}.{frame.f_code.co_qualname}"
-            if module not in _BELOW:
+            caller = f"{module.removesuffix('.py').replace(os.sep, '.')}.{frame.f_code.co_qualname}"
+            if module not in _HELPERS:
                 break
         frame = frame.f_back
-    return found
+    return caller
 
 
 WATCH = Watch()
 
 
 def install() -> Watch:
-    """Hook in, once a process: audit hooks stay for its life."""
+    """Install the hooks once per process: audit hooks cannot be removed."""
     if not getattr(install, "done", False):
         install.done = True  # type: ignore[attr-defined]
         sys.addaudithook(WATCH.hook)
@@ -128,7 +128,7 @@ def _wrap_commits() -> None:
     from deltalake.table import TableMerger, TableOptimizer
     from pyspark.sql.readwriter import DataFrameWriter
 
-    for owner, name, what in (
+    for owner, name, operation in (
         (deltalake, "write_deltalake", "append"),
         (deltalake.DeltaTable, "create", "create a table"),
         (deltalake.DeltaTable, "vacuum", "vacuum"),
@@ -137,12 +137,12 @@ def _wrap_commits() -> None:
         (DataFrameWriter, "save", "Spark: append or overwrite"),
         (DeltaMergeBuilder, "execute", "Spark: merge"),
     ):
-        setattr(owner, name, _watched(getattr(owner, name), what))
+        setattr(owner, name, _watched(getattr(owner, name), operation))
 
 
-def _watched(write: Callable[..., Any], what: str) -> Callable[..., Any]:
+def _watched(write: Callable[..., Any], operation: str) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
-        WATCH.before(what)
+        WATCH.before(operation)
         return write(*args, **kwargs)
 
     return watched

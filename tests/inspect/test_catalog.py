@@ -1,4 +1,4 @@
-"""What `medallion files` and `medallion schema` show."""
+"""The data that `medallion files` and `medallion schema` show."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ FILES = [
 def config(tmp_path: Path) -> Config:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path / "lakehouse"))
     for source in ("activity", "event"):
-        Ledger(config.layout, source).write(one for one in FILES if one.source == source)
+        Ledger(config.layout, source).write(entry for entry in FILES if entry.source == source)
     return config
 
 
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "matches"),
     [
         ("*", [0, 1, 2, 3]),
         ("a.json", [0, 1, 2]),
@@ -62,13 +62,15 @@ def config(tmp_path: Path) -> Config:
         ("[ab].json", [0, 1, 2]),
         ("[[]b].json", [3]),
         ("/else/*", [3]),
-        ("r/*", [2]),  # where it lies now
+        ("r/*", [2]),  # the current path
         ("son", []),
         ("", []),
     ],
 )
-def test_files_by_pattern(config: Config, pattern: str, found: list[int]) -> None:
-    assert ledger_files.find_files(config, pattern, None, None) == [FILES[at] for at in found]
+def test_files_by_pattern(config: Config, pattern: str, matches: list[int]) -> None:
+    assert ledger_files.find_files(config, pattern, None, None) == [
+        FILES[index] for index in matches
+    ]
 
 
 def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("source", "state", "found"),
+    ("source", "state", "matches"),
     [
         (None, None, [0, 1, 2, 3]),
         ("activity", None, [0, 1]),
@@ -91,30 +93,32 @@ def test_files_by_another_path_to_the_root(config: Config, tmp_path: Path) -> No
     ],
 )
 def test_files_by_source_and_state(
-    config: Config, source: str | None, state: str | None, found: list[int]
+    config: Config, source: str | None, state: str | None, matches: list[int]
 ) -> None:
-    assert ledger_files.find_files(config, "*", source, state) == [FILES[at] for at in found]
+    assert ledger_files.find_files(config, "*", source, state) == [
+        FILES[index] for index in matches
+    ]
 
 
 @pytest.mark.parametrize("source", ["", "nothing", "Activity", "x' or 'a'='a"])
-def test_an_unknown_source(config: Config, source: str) -> None:
-    for ask in (
+def test_unknown_source(config: Config, source: str) -> None:
+    for query in (
         lambda: ledger_files.find_files(config, "*", source, None),
         lambda: schema(config, source),
     ):
         with pytest.raises(UsageError, match="activity, event"):
-            ask()
+            query()
 
 
 @pytest.mark.parametrize("state", ["", "done", "Pending", "pending' or 'a'='a"])
-def test_an_unknown_state(config: Config, state: str) -> None:
-    with pytest.raises(UsageError) as refused:
+def test_unknown_state(config: Config, state: str) -> None:
+    with pytest.raises(UsageError) as error:
         ledger_files.find_files(config, "*", None, state)
-    assert all(known in str(refused.value) for known in State)
+    assert all(known in str(error.value) for known in State)
 
 
-def test_no_file_has_come_yet(tmp_path: Path) -> None:
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "not there"))
+def test_files_before_the_first_file(tmp_path: Path) -> None:
+    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "missing"))
     assert ledger_files.find_files(config, "*", "event", "pending") == []
     assert render_tables.files_json([]) == {"files": []}
     assert render_tables.files_text([]).endswith("(0 files)")
@@ -130,44 +134,44 @@ def test_files_as_json_have_every_field_and_times_in_utc() -> None:
     assert (row["committed_at"], row["rows"], row["why"]) == (None, None, None)
 
 
-def test_files_as_text_are_a_line_each(config: Config) -> None:
+def test_files_as_text_are_one_line_each(config: Config) -> None:
     lines = render_tables.files_text(FILES).splitlines()
     assert len(lines) == 2 + len(FILES) + 1
     assert lines[-1] == "(4 files)"
     assert "torn" in lines[4]
     assert render_tables.files_text(FILES[:1]).endswith("(1 file)")
-    broken = replace(FILES[0], path="landing/activity/a\nb.json")
-    assert len(render_tables.files_text([broken]).splitlines()) == 4
+    with_line_break = replace(FILES[0], path="landing/activity/a\nb.json")
+    assert len(render_tables.files_text([with_line_break]).splitlines()) == 4
 
 
 def schema(config: Config, source: str) -> list[registry.SchemaVersion]:
     return catalog.schema_versions(config, source)
 
 
-def test_a_schema_before_its_first_run(config: Config) -> None:
+def test_schema_before_its_first_run(config: Config) -> None:
     assert schema(config, "event") == []
     assert "no version yet" in render_tables.schema_text([])
     assert render_tables.schema_json([]) == {"versions": []}
 
 
-def test_a_schema_with_its_differences(config: Config) -> None:
+def test_schema_text_shows_differences(config: Config) -> None:
     folder = config.layout.schemas("event")
     registry.add_version(folder, {"id": "string", "n": "long"}, "declared in the configuration")
     registry.add_version(folder, {"battery": "double"}, "new fields in batch 3")
-    found = schema(config, "event")
-    first, *columns = render_tables.schema_text(found).splitlines()
+    versions = schema(config, "event")
+    first, *columns = render_tables.schema_text(versions).splitlines()
     assert first.startswith("version 1")
     assert first.endswith("declared in the configuration")
     assert columns[:2] == ["  + id string", "  + n long"]
     assert columns[2].startswith("version 2")
     assert columns[3:] == ["  + battery double"]
-    document = render_tables.schema_json(found)["versions"]
-    assert [one["version"] for one in document] == [1, 2]
+    document = render_tables.schema_json(versions)["versions"]
+    assert [entry["version"] for entry in document] == [1, 2]
     assert document[1]["columns"] == {"id": "string", "n": "long", "battery": "double"}
 
 
-def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
-    """Of a table with windows, those are the first two columns."""
+def test_first_rows_are_in_the_order_of_groups(config: Config) -> None:
+    """The groups of a table with windows start with the window columns."""
     time = {"window_start": "timestamp", "window_end": "timestamp"}
     spec = TableSpec({**time, "action": "string", "total_events": "long"})
     rows = [
@@ -175,6 +179,6 @@ def test_first_rows_are_in_the_order_of_their_groups(config: Config) -> None:
         for start, action in ((1, "b"), (1, "c"), (1, "a"), (0, "z"))
     ]
     records.append_records(config.layout.table("gold.action_counts"), spec, rows)
-    (found,) = (each for each in catalog.first_rows(config, 3) if each.rows)
-    assert (found.table, found.rows) == ("gold.action_counts", 4)
-    assert [row[2] for row in found.first.rows] == ["z", "a", "b"]
+    (table,) = (table_ for table_ in catalog.first_rows(config, 3) if table_.rows)
+    assert (table.table, table.rows) == ("gold.action_counts", 4)
+    assert [row[2] for row in table.first.rows] == ["z", "a", "b"]

@@ -20,22 +20,22 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
 from medallion.storage.paths import Layout
 from tests.support import PROJECT
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
 START = datetime(2026, 5, 1, tzinfo=UTC)
-# Key, sequence, day of ingestion, delete.
+# key, sequence, day of ingestion, is_delete
 CHANGES = (
-    *[(1, 10, 0, False), (1, 20, 0, False), (1, 20, 1, False)],  # the last two are copies
-    *[(2, 10, 0, False), (2, 30, 1, True), (2, 20, 2, False)],  # deleted; the last came too late
-    *[(3, 30, 0, True), (3, 10, 40, False), (3, 5, 41, False)],  # the delete is forgotten
-    *[(4, 10, 0, False), (4, 10, 1, True)],  # the delete is the later copy
+    *[(1, 10, 0, False), (1, 20, 0, False), (1, 20, 1, False)],  # the last two are duplicates
+    *[(2, 10, 0, False), (2, 30, 1, True), (2, 20, 2, False)],  # deleted; the last one is late
+    *[(3, 30, 0, True), (3, 10, 40, False), (3, 5, 41, False)],  # after tombstone retention
+    *[(4, 10, 0, False), (4, 10, 1, True)],  # the delete is the later duplicate
 )
 
 
 def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
     cdc = replace(CDC, **changes)
-    source: SourceConfig = a_source(cdc=cdc, keys=("id",), event_time="")
+    source: SourceConfig = activity_source(cdc=cdc, keys=("id",), event_time="")
     config = replace(load({}, PROJECT), layout=Layout(tmp_path), sources={source.name: source})
     names = ("id", "_sequence", "_ingested_at", "_is_delete", "_source_file")
     columns: dict[str, list[Any]] = {name: [] for name in names}
@@ -48,13 +48,13 @@ def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
 
 
 @pytest.fixture(autouse=True)
-def everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def mark_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read = DeltaOffset(1, -1)
     monkeypatch.setattr(pending_work, "read_up_to", lambda *_: read)
 
 
 def test_count_changes_of_the_latest_state(tmp_path: Path) -> None:
-    """Current are 1 at 20 and 3 at 10."""
+    """Current rows: key 1 at sequence 20, and key 3 at 10."""
     assert counts(tmp_path, CHANGES) == ChangeCounts(4, 3, 2, 0)
 
 

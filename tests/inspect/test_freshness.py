@@ -26,7 +26,7 @@ DAY = Duration.parse("1 day")
 
 @pytest.fixture
 def config(home: Home, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """The project, whose `event` and gold.device_totals should have new rows each day."""
+    """Return the project with `expect_every` of a day for `event` and gold.device_totals."""
     monkeypatch.setattr(clock, "now_micros", lambda: NOW)
     project = load({}, PROJECT)
     sources = {**project.sources, "event": replace(project.sources["event"], expect_every=DAY)}
@@ -37,14 +37,14 @@ def config(home: Home, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 def stale(config: Config) -> dict[str, int | None]:
     tables = freshness.stale_tables(config, Runs(config.layout).run_state)
-    return {each.name: each.since for each in tables}
+    return {table.name: table.since for table in tables}
 
 
 def ingest(config: Config, hours_ago: float, seen_hours_ago: float = 0, **more: Any) -> None:
     """Record a file of `event`, modified and first seen at these times."""
-    modified, seen = (NOW - round(hours * HOUR) for hours in (hours_ago, seen_hours_ago))
+    modified, first_seen = (NOW - round(hours * HOUR) for hours in (hours_ago, seen_hours_ago))
     path, state = f"landing/event/{hours_ago}{more}", "archived"
-    row = Entry("event", path, 1, 5, modified, seen, **{"state": state, "rows": 3, **more})
+    row = Entry("event", path, 1, 5, modified, first_seen, **{"state": state, "rows": 3, **more})
     Ledger(config.layout, "event").write([row])
 
 
@@ -58,7 +58,7 @@ def test_stale_tables_of_source_by_its_newest_file(
 ) -> None:
     ingest(config, 90, 80)
     ingest(config, hours)
-    # Files without rows, or that are not ingested, do not count.
+    # Empty files and files that are not ingested do not count.
     ingest(config, 1, rows=0)
     ingest(config, 1, state="pending", rows=None)
     ingest(config, 1, state="rejected", rows=None)
@@ -94,8 +94,11 @@ def test_stale_tables_of_stream_by_its_last_run_with_rows(config: Config) -> Non
 
 def test_stale_tables_nothing_expected(config: Config) -> None:
     """Without `expect_every` nothing is read."""
-    plain = replace(load({}, PROJECT), layout=config.layout)
-    assert freshness.stale_tables(plain, Runs(plain.layout).run_state) == ()
+    without_expectations = replace(load({}, PROJECT), layout=config.layout)
+    assert (
+        freshness.stale_tables(without_expectations, Runs(without_expectations.layout).run_state)
+        == ()
+    )
 
 
 def test_stale_table_says_since_when() -> None:

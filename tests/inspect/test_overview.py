@@ -1,4 +1,4 @@
-"""The overview of a lakehouse without Spark."""
+"""The overview of a lakehouse, without Spark."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FIRST, SECOND = (datetime(1970, 1, day, tzinfo=UTC) for day in (1, 10))
 
 @pytest.fixture
 def config(home: Home) -> Config:
-    known = load({}, PROJECT)
-    sources = {"event": known.sources["event"]}
-    gold = {"action_counts": known.gold["action_counts"]}
-    return replace(known, layout=home.layout, sources=sources, gold=gold)
+    project = load({}, PROJECT)
+    sources = {"event": project.sources["event"]}
+    gold = {"action_counts": project.gold["action_counts"]}
+    return replace(project, layout=home.layout, sources=sources, gold=gold)
 
 
 def test_overview_of_an_empty_lakehouse(config: Config) -> None:

@@ -50,8 +50,8 @@ def config(home: Home) -> Config:
     return replace(load({}, PROJECT), layout=home.layout)
 
 
-def codes(found: LakehouseVerdict) -> list[tuple[str, str]]:
-    return [(problem.code.value, problem.subject) for problem in found.problems]
+def codes(verdict: LakehouseVerdict) -> list[tuple[str, str]]:
+    return [(problem.code.value, problem.subject) for problem in verdict.problems]
 
 
 def entry(name: str, state: str, **more: Any) -> Entry:
@@ -60,16 +60,16 @@ def entry(name: str, state: str, **more: Any) -> Entry:
 
 
 def test_verdict_before_the_first_run_is_healthy(config: Config) -> None:
-    found = take_verdict(config)
-    assert (str(found), found.is_healthy, found.problems) == ("healthy", True, ())
-    assert verdict_text(found) == "healthy"
+    verdict = take_verdict(config)
+    assert (str(verdict), verdict.is_healthy, verdict.problems) == ("healthy", True, ())
+    assert verdict_text(verdict) == "healthy"
     assert not config.layout.root.local.exists()
 
 
 def test_verdict_five_faults(
     config: Config, home: Home, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The morning after: all of them are named, each with its remedy."""
+    """All faults are listed, each with its remedy."""
     conf = tmp_path / "conf"
     event = replace(config.sources["event"], expect_every=Duration.parse("1 day"))
     config = replace(config, conf_dir=conf, sources={**config.sources, "event": event})
@@ -86,41 +86,41 @@ def test_verdict_five_faults(
     Ledger(config.layout, "event").write(rows)
     monkeypatch.setattr(StoragePath, "free_bytes", lambda _: 2**29)
 
-    found = take_verdict(config)
-    assert codes(found) == [
+    verdict = take_verdict(config)
+    assert codes(verdict) == [
         ("failed", "silver.event"),
         ("blocked", "silver.activity"),
         ("rejected", "event"),
         ("stale", "event"),
         ("disk", str(config.layout.root)),
     ]
-    assert not found.is_healthy
+    assert not verdict.is_healthy
     line = (
         "NOT HEALTHY. failed: silver.event; blocked: silver.activity; rejected: event; "
         f"stale: event; disk: {config.layout.root}"
     )
-    shown = verdict_text(found).splitlines()
-    assert shown[0] == line
-    assert shown[1:3] == [
+    text_lines = verdict_text(verdict).splitlines()
+    assert text_lines[0] == line
+    assert text_lines[1:3] == [
         "  failed: silver.event: it broke at 'secret'",
         "    correct what the message names, then run medallion nightly",
     ]
-    assert shown[3].startswith(
+    assert text_lines[3].startswith(
         "  blocked: silver.activity: small failed: 2 of 9 rows are not small, such as x=9; "
         "large failed: its query found 3 rows; no later run passed; this blocks gold."
     )
-    assert "accept the rows: medallion nightly --accept small --accept large; or" in shown[4]
+    assert "accept the rows: medallion nightly --accept small --accept large; or" in text_lines[4]
     assert (
         f"in {config.conf_dir.name}/great_expectations/expectations/silver/activity.json and run"
-        in shown[4]
+        in text_lines[4]
     )
-    assert shown[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
-    assert shown[9].endswith("512 MiB are free")
-    document = verdict_json(found)
+    assert text_lines[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
+    assert text_lines[9].endswith("512 MiB are free")
+    document = verdict_json(verdict)
     assert (document["healthy"], document["verdict"]) == (False, line)
-    assert [problem["code"] for problem in document["problems"]] == [c for c, _ in codes(found)]
-    # What leaves the machine unless it is asked for has no values of rows.
-    assert not any("secret" in problem.remedy for problem in found.problems)
+    assert [problem["code"] for problem in document["problems"]] == [c for c, _ in codes(verdict)]
+    # Remedies are sent to other systems by default, so they contain no values of rows.
+    assert not any("secret" in problem.remedy for problem in verdict.problems)
 
 
 def test_verdict_warnings_are_healthy(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,12 +129,12 @@ def test_verdict_warnings_are_healthy(config: Config, monkeypatch: pytest.Monkey
     fields = '{"amount": {"rows": 2, "example": "12.5"}}'
     rescued = {"rows_in": 9, "rescued_rows": 2, "rescued_fields": fields}
     runs.record(config, "bronze.activity", **rescued)
-    found = take_verdict(config)
-    assert codes(found) == [("expectation", "silver.event"), ("rescued_values", "activity")]
-    assert found.is_healthy
+    verdict = take_verdict(config)
+    assert codes(verdict) == [("expectation", "silver.event"), ("rescued_values", "activity")]
+    assert verdict.is_healthy
     line = "healthy, with 2 warnings. expectation: silver.event; rescued values: activity"
-    assert str(found) == line
-    # The next run of the gate, and rows that fit, end both.
+    assert str(verdict) == line
+    # The next run of the gate and matching rows resolve both.
     runs.record(config, "silver.event", kind="gate", state="passed")
     runs.record(config, "bronze.activity", rows_in=9, rescued_rows=0)
     assert str(take_verdict(config)) == "healthy"
@@ -147,12 +147,12 @@ def test_verdict_warns_of_mostly_quarantined_rows(
     rows = pa.table({"_failed_rules": [["no_time"], ["no_time", "small"]]})
     write_deltalake(str(config.layout.table("quarantine.event")), rows)
     runs.record(config, "silver.event", rows_in=3, quarantined_rows=2)
-    found = take_verdict(config)
-    assert str(found) == "healthy, with 1 warning. quarantined rows: quarantine.event"
-    assert found.problems[0].sentence == (
+    verdict = take_verdict(config)
+    assert str(verdict) == "healthy, with 1 warning. quarantined rows: quarantine.event"
+    assert verdict.problems[0].sentence == (
         "2 of 3 rows of the last run broke a rule; all rows by rule: no_time (2), small (1)"
     )
-    assert found.problems[0].remedy.endswith("medallion replay quarantine.event")
+    assert verdict.problems[0].remedy.endswith("medallion replay quarantine.event")
     runs.record(config, "silver.event", rows_in=4, quarantined_rows=2)
     assert str(take_verdict(config)) == "healthy"
 
@@ -165,7 +165,7 @@ def test_verdict_of_last_nightly_run(config: Config) -> None:
     assert (problem.code, problem.subject) == (ProblemCode.FAILED, "nightly")
     assert problem.sentence == "the docs cannot be written"
     runs.record(config, "silver.event", state="failed", error="it broke")
-    assert codes(take_verdict(config)) == [("failed", "silver.event")], "which may be the cause"
+    assert codes(take_verdict(config)) == [("failed", "silver.event")], "it may be the cause"
     runs.record(config, "silver.event")
     runs.record(config, "nightly", kind="run", state="idle")
     assert str(take_verdict(config)) == "healthy"
@@ -177,7 +177,7 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
         changed=(entry("c", "archived"),),
         folders=(entry("f", "pending"),),
     )
-    seen = Observations(
+    observations = Observations(
         EMPTY,
         files,
         balances={"event": Balance(5, 5, 5, 0, 0, 0, 0), "activity": Balance(5, 4, 4, 0, 0, 0, 0)},
@@ -186,8 +186,8 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
         unreadable={"silver.event": "it is damaged"},
         errors=["silver.event: it is damaged"],
     )
-    found = derive_verdict(config, seen)
-    assert codes(found) == [
+    verdict = derive_verdict(config, observations)
+    assert codes(verdict) == [
         ("unreadable", "silver.event"),
         ("unbalanced", "activity"),
         ("waiting", "event"),
@@ -196,7 +196,7 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
         ("stale", "gold.x"),
         ("unread_files", "landing"),
     ]
-    assert found.problems[1].sentence == "5 lines were read, but bronze has 4 rows."
+    assert verdict.problems[1].sentence == "5 lines were read, but bronze has 4 rows."
 
 
 @pytest.mark.parametrize("has_schema", [True, False])
@@ -254,8 +254,8 @@ def test_verdict_has_no_balance_beside_a_writer(
     config: Config, writer: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its batches may not be recorded yet."""
-    wrong = {"event": Balance(5, 4, 4, 0, 0, 0, 0)}
-    snapshot = BalanceSnapshot(balances=wrong)
+    unbalanced = {"event": Balance(5, 4, 4, 0, 0, 0, 0)}
+    snapshot = BalanceSnapshot(balances=unbalanced)
     monkeypatch.setattr(balance, "take_snapshot", lambda *_: snapshot)
     monkeypatch.setattr(locks, "lock_holder", lambda *_: writer)
     assert codes(take_verdict(config)) == ([] if writer else [("unbalanced", "event")])

@@ -1,4 +1,4 @@
-"""`audit --deep` finds what was changed by hand in files and tables, and nothing else."""
+"""`audit --deep` detects manual changes of files and tables, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from medallion.sql import engine
 from medallion.state import refresh_plan
 from medallion.storage.paths import Layout
 from tests.support import lines
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 
 
 def recording(index: int, model: str | None = None) -> str:
@@ -33,16 +33,16 @@ def event(time: str, action: str) -> str:
     return lines.event(time, "phone", action)
 
 
-# Averages that two engines add up in another order, and a group without a name.
+# Two engines may sum these averages in a different order; one group is null.
 MEANS = Aggregate(("model",), {"mean": "avg(x)"})
 AXES = GoldTable("axes", ("silver.activity",), MEANS, "complete")
-# Whole numbers divided, which not all engines do alike, and a text that only looks like it.
+# A division of integers, which engines define differently, and a string that looks like one.
 EARLY = "count(case when '1/2' <> '1' and event_at < '2018-03-02T10:05:00Z' then 1 end) / count(*)"
-# Of opens at the same time the order of rows says which is the one, and it may leave of 0.1 + 0.2
-# - 0.3 a fraction where there was none.
+# For events at the same time `max_by` depends on the order of rows; so does the rounding error of
+# a sum that is exactly zero.
 SHARES = {"early": EARLY, "some": "max_by(device, date(event_at))", "zero": "sum(0.0D)"}
 SHARE = GoldTable("shares", ("silver.event",), Aggregate(("action",), SHARES), "complete")
-# The terms of the first one cancel, and the second one has a double within it.
+# The terms of `rest` cancel; `pair` has a double within a struct.
 RESTS = {"rest": "sum(x - x)", "pair": "named_struct('n', count(*), 'sum', sum(x))"}
 REST = GoldTable("rests", ("silver.activity",), Aggregate((), RESTS), "complete")
 ALL = GoldTable("all_events", ("silver.event",), Aggregate((), {"n": "count(*)"}), "complete")
@@ -66,14 +66,14 @@ ALL_DIFFERS = (
     "rebuilds it."
 )
 SOURCES = ("activity", "event")
-# Times that nanoseconds cannot say: year 1 is the zero of Go and .NET, and windows before 1970
-# begin where those after it do.
+# Times outside the range of nanoseconds: year 1 is the zero value of Go and .NET; windows before
+# 1970 must start on the same grid as later ones.
 OLD = ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999Z", "1600-01-01T00:07:00Z")
 
 
 @pytest.fixture(scope="module")
-def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Two runs: good rows, a broken one, a duplicate, and a file that cannot be read."""
+def lakehouse_config(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """Two runs: good rows, a malformed one, a duplicate, and an unreadable file."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("deep") / "lakehouse")
     config = lakehouse.config
     gold = {
@@ -98,25 +98,25 @@ def made(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Config:
     lakehouse.land("event", "1.json", event("10:02:33", "open"), event("10:07:00", "open"))
     old = (json.dumps({"id": "p", "action": "old", "ts": time}) for time in OLD)
     lakehouse.land("event", "old.json", *old)
-    torn = lakehouse.land("event", "torn.json.gz")
-    torn.write_bytes(gzip.compress(event("10:03:00", "open").encode() * 99)[:-9])
+    truncated_file = lakehouse.land("event", "torn.json.gz")
+    truncated_file.write_bytes(gzip.compress(event("10:03:00", "open").encode() * 99)[:-9])
     lakehouse.fill("bronze", "silver")
-    packed = lakehouse.land("event", "2.json.gz")
-    packed.write_bytes(gzip.compress(f"{event('10:08:00', 'close')}\n".encode()))
+    compressed = lakehouse.land("event", "2.json.gz")
+    compressed.write_bytes(gzip.compress(f"{event('10:08:00', 'close')}\n".encode()))
     lakehouse.fill()
     return lakehouse.config
 
 
 @pytest.fixture
-def with_gold(made: Config, tmp_path: Path) -> Config:
-    """A copy of the lakehouse, to break."""
-    shutil.copytree(made.layout.root, tmp_path / "copy", symlinks=True)
-    return replace(made, layout=Layout(tmp_path / "copy"))
+def with_gold(lakehouse_config: Config, tmp_path: Path) -> Config:
+    """Return a copy of the lakehouse that tests may damage."""
+    shutil.copytree(lakehouse_config.layout.root, tmp_path / "copy", symlinks=True)
+    return replace(lakehouse_config, layout=Layout(tmp_path / "copy"))
 
 
 @pytest.fixture
 def config(with_gold: Config) -> Config:
-    """The same without gold, whose verification takes most of an audit's time."""
+    """Return the copy without gold, whose verification takes most of an audit's time."""
     return replace(with_gold, gold={})
 
 
@@ -125,7 +125,7 @@ def table(config: Config, name: str) -> DeltaTable:
 
 
 def add_again(config: Config, name: str) -> int:
-    """Commit a table's newest data file again, like a writer that ran twice; return its rows."""
+    """Commit a table's newest data file again, and return its number of rows."""
     folder = config.layout.table(name)
     actions: list[dict[str, Any]] = []
     for log in sorted((folder / "_delta_log").local.glob("*.json")):
@@ -146,51 +146,51 @@ def add_again(config: Config, name: str) -> int:
     return rows
 
 
-def has_finding(found: Audit, *parts: str) -> bool:
-    """Return whether one of the findings has all of these parts."""
-    assert not found.is_balanced
-    return any(all(part in finding for part in parts) for finding in found.findings)
+def has_finding(audit: Audit, *parts: str) -> bool:
+    """Return whether one finding contains all of these parts."""
+    assert not audit.is_balanced
+    return any(all(part in finding for part in parts) for finding in audit.findings)
 
 
-def test_an_intact_lakehouse_has_no_findings(made: Config) -> None:
-    found = run_audit(made, everything=True)
-    assert (found.findings, found.notes, found.is_balanced) == ((), SKIPPED, True)
+def test_intact_lakehouse_has_no_findings(lakehouse_config: Config) -> None:
+    audit = run_audit(lakehouse_config, everything=True)
+    assert (audit.findings, audit.notes, audit.is_balanced) == ((), SKIPPED, True)
 
 
-def test_sliding_windows_counted_by_hand(made: Config) -> None:
-    """10 minutes every 5: each event is in two windows."""
+def test_sliding_windows_count_each_event_twice(lakehouse_config: Config) -> None:
+    """Windows of 10 minutes every 5 minutes: each event is in two."""
     sql = "select action, sum(total_events), count(*) from gold.user_activity group by 1 order by 1"
-    found = engine.query(str(made.layout.root), sql).rows
-    # open at 10:02 is in 9:55 and 10:00, at 10:07 in 10:00 and 10:05; close in 10:00 and 10:05.
-    assert found == [("close", 2, 2), ("old", 6, 6), ("open", 4, 3)]
+    counts = engine.query(str(lakehouse_config.layout.root), sql).rows
+    # open at 10:02 is in 9:55 and 10:00; at 10:07 in 10:00 and 10:05; close in 10:00 and 10:05.
+    assert counts == [("close", 2, 2), ("old", 6, 6), ("open", 4, 3)]
 
 
-def test_a_copy_of_the_lakehouse_has_no_findings(config: Config) -> None:
+def test_copy_of_the_lakehouse_has_no_findings(config: Config) -> None:
     assert run_audit(config, everything=True).findings == ()
 
 
-def test_a_row_deleted_from_bronze(config: Config) -> None:
+def test_row_deleted_from_bronze(config: Config) -> None:
     table(config, "bronze.activity").delete('"Index" = 7')
-    found = run_audit(config, everything=True)
+    audit = run_audit(config, everything=True)
     assert has_finding(
-        found, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze"
+        audit, "activity/1.json has 502 lines, 502 rows in the ledger and 501 in bronze"
     )
 
 
-def test_a_bronze_commit_written_twice(config: Config) -> None:
+def test_bronze_commit_written_twice(config: Config) -> None:
     assert add_again(config, "bronze.event") == 1
-    found = run_audit(config, everything=True)
-    assert has_finding(found, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
+    audit = run_audit(config, everything=True)
+    assert has_finding(audit, "event/2.json.gz has 1 line, 1 row in the ledger and 2 in bronze")
 
 
-def test_a_file_missing_from_the_ledger(config: Config) -> None:
+def test_file_missing_from_the_ledger(config: Config) -> None:
     table(config, "ops.files").delete("path = 'landing/event/1.json'")
-    found = run_audit(config, everything=True)
-    assert has_finding(found, "bronze has 2 rows of landing/event/1.json", "ledger")
+    audit = run_audit(config, everything=True)
+    assert has_finding(audit, "bronze has 2 rows of landing/event/1.json", "ledger")
 
 
 @pytest.mark.parametrize(
-    ("break_", "why"),
+    ("damage", "reason"),
     [
         (lambda file: file.unlink(), "does not exist any more"),
         (lambda file: file.write_bytes(file.read_bytes()[:-9]), "cannot be read"),
@@ -198,27 +198,27 @@ def test_a_file_missing_from_the_ledger(config: Config) -> None:
         (lambda file: file.write_bytes(gzip.compress(b"{}\n{}\n")), "has 2 lines, 1 row"),
         (lambda file: file.write_bytes(file.read_bytes()[:15] + bytes(40)), "cannot be read"),
     ],
-    ids=["removed", "torn", "another", "changed", "damaged"],
+    ids=["removed", "truncated", "another", "changed", "damaged"],
 )
-def test_a_changed_archived_file(config: Config, break_: Callable[[Path], Any], why: str) -> None:
-    break_((config.layout.archive("event") / "2.json.gz").local)
-    assert has_finding(run_audit(config, everything=True), "event", "2.json.gz", why)
+def test_changed_archived_file(config: Config, damage: Callable[[Path], Any], reason: str) -> None:
+    damage((config.layout.archive("event") / "2.json.gz").local)
+    assert has_finding(run_audit(config, everything=True), "event", "2.json.gz", reason)
 
 
-def test_rows_doubled_in_silver(config: Config) -> None:
+def test_duplicate_rows_in_silver(config: Config) -> None:
     assert add_again(config, "silver.event") == 1
-    found = run_audit(config, everything=True)
-    assert has_finding(found, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
-    assert has_finding(found, "silver has 2 rows with the key", "'action': 'close'")
+    audit = run_audit(config, everything=True)
+    assert has_finding(audit, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
+    assert has_finding(audit, "silver has 2 rows with the key", "'action': 'close'")
 
 
 def test_changed_keys_are_a_note_until_a_refresh(config: Config) -> None:
     source = replace(config.sources["event"], keys=("device",))
     assert verify_counts(config, source).findings == []
     sources = {**config.sources, "event": source}
-    found = run_audit(replace(config, sources=sources), everything=True)
-    assert found.findings == ()
-    note = next(note for note in found.notes if note.startswith("silver.event: "))
+    audit = run_audit(replace(config, sources=sources), everything=True)
+    assert audit.findings == ()
+    note = next(note for note in audit.notes if note.startswith("silver.event: "))
     assert note.startswith("silver.event: not verified: its definition has changed")
     assert note.endswith(
         "first run (keys was ['event_at', 'device', 'action']). Restore it, or rebuild the table "
@@ -226,65 +226,65 @@ def test_changed_keys_are_a_note_until_a_refresh(config: Config) -> None:
     )
 
 
-def test_a_row_doubled_in_quarantine(config: Config) -> None:
+def test_duplicate_row_in_quarantine(config: Config) -> None:
     """A missing table does not hide it."""
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
-    found = run_audit(config, everything=True)
+    audit = run_audit(config, everything=True)
     assert has_finding(
-        found,
+        audit,
         "activity/1.json has 1 row in silver or quarantine that bronze does not have as often",
     )
-    assert has_finding(found, "silver.event: it cannot be verified: quarantine.event: ")
+    assert has_finding(audit, "silver.event: it cannot be verified: quarantine.event: ")
 
 
-def test_a_changed_key_in_silver(config: Config) -> None:
+def test_changed_key_in_silver(config: Config) -> None:
     """The number of rows is the same; their keys differ."""
     table(config, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
-    found = run_audit(config, everything=True)
-    place = "activity: landing/activity/1.json has 1 row in"
-    assert has_finding(found, f"{place} silver or quarantine that bronze does not have as often")
-    assert has_finding(found, f"{place} bronze that neither", "refresh silver.activity")
-    assert len(found.findings) == 2
+    audit = run_audit(config, everything=True)
+    prefix = "activity: landing/activity/1.json has 1 row in"
+    assert has_finding(audit, f"{prefix} silver or quarantine that bronze does not have as often")
+    assert has_finding(audit, f"{prefix} bronze that neither", "refresh silver.activity")
+    assert len(audit.findings) == 2
 
 
-def test_a_changed_origin_in_quarantine(config: Config) -> None:
+def test_changed_origin_in_quarantine(config: Config) -> None:
     """One lost row and one extra row add up to the same number."""
     broken = {"_source_file": "'landing/activity/0.json'"}
     table(config, "quarantine.activity").update(broken)
-    found = run_audit(config, everything=True)
-    assert has_finding(found, "activity: landing/activity/0.json has 1 row in silver or quarantine")
-    assert has_finding(found, "activity: landing/activity/1.json has 1 row in bronze that neither")
+    audit = run_audit(config, everything=True)
+    assert has_finding(audit, "activity: landing/activity/0.json has 1 row in silver or quarantine")
+    assert has_finding(audit, "activity: landing/activity/1.json has 1 row in bronze that neither")
 
 
-def test_an_interrupted_refresh_is_not_verified(
+def test_interrupted_refresh_is_not_verified(
     config: Config,
 ) -> None:
-    """Killed after it replaced silver's table, and before quarantine's."""
+    """The refresh was killed after it replaced silver's table, and before quarantine's."""
     built = ("silver.activity", "quarantine.activity")
     config.layout.refresh_plan.parent.local.mkdir()
     refresh_plan.write_plan(config.layout, refresh_plan.RefreshPlan("silver.activity", built))
     table(config, "quarantine.activity").delete()
-    found = run_audit(config, everything=True)
+    audit = run_audit(config, everything=True)
     assert has_finding(
-        found, "silver.activity: a refresh was interrupted", "the next run completes it"
+        audit, "silver.activity: a refresh was interrupted", "the next run completes it"
     )
-    assert not any("that neither silver" in finding for finding in found.findings)
+    assert not any("that neither silver" in finding for finding in audit.findings)
 
 
 def test_unrecorded_batches_are_not_verified(config: Config) -> None:
     """Late rows are inserted when the batch is recorded."""
     table(config, "silver.event").delete("action = 'close'")
     table(config, "ops.runs").delete("query = 'silver.event'")
-    found = run_audit(config, everything=True)
-    assert not any("that neither silver" in finding for finding in found.findings)
+    audit = run_audit(config, everything=True)
+    assert not any("that neither silver" in finding for finding in audit.findings)
     assert any(
-        note.startswith("silver.event: not verified: its last batch") for note in found.notes
+        note.startswith("silver.event: not verified: its last batch") for note in audit.notes
     )
 
 
 def test_changed_gold_rows(with_gold: Config) -> None:
-    """Measures, duplicate groups and a missing one: each is a finding, and nothing else is."""
+    """Changed measures and duplicate or missing groups are findings, and nothing else is."""
     for name, figure in {"device_totals": "total_recordings", "all_events": "n"}.items():
         table(with_gold, f"gold.{name}").update({figure: f"{figure} + 1"})
     old = {"total_events": "total_events + 1"}
@@ -293,65 +293,68 @@ def test_changed_gold_rows(with_gold: Config) -> None:
     table(with_gold, "gold.axes").update({"mean": "cast('NaN' as double)"})
     differing = {"device_totals": 1, "all_events": 1, "action_counts": len(OLD), "axes": 2}
     differing["user_activity"] = add_again(with_gold, "gold.user_activity")
-    # 5e-10 may be left of terms that cancel, 5e-9 is a difference; the others are not compared.
-    near = {"rest": "5e-10", "pair": "named_struct('n', pair['n'], 'sum', pair['sum'] + 1)"}
-    table(with_gold, "gold.rests").update(near)
-    chance = {"some": "'another'", "zero": "0.1 + 0.2 - 0.3"}
-    table(with_gold, "gold.shares").update(chance, predicate="action = 'open'")
+    # Canceling terms may leave 5e-10, but not 5e-9; order-dependent columns are not compared.
+    within_tolerance = {
+        "rest": "5e-10",
+        "pair": "named_struct('n', pair['n'], 'sum', pair['sum'] + 1)",
+    }
+    table(with_gold, "gold.rests").update(within_tolerance)
+    order_dependent = {"some": "'another'", "zero": "0.1 + 0.2 - 0.3"}
+    table(with_gold, "gold.shares").update(order_dependent, predicate="action = 'open'")
     table(with_gold, "gold.newest").update({"d": "'another'"})
-    found = run_audit(with_gold, everything=True)
+    audit = run_audit(with_gold, everything=True)
     for name, count in differing.items():
-        assert has_finding(found, f"gold.{name}: it differs from its input in {count} group")
-    assert len(found.findings) == len(differing)
-    assert found.notes == SKIPPED
+        assert has_finding(audit, f"gold.{name}: it differs from its input in {count} group")
+    assert len(audit.findings) == len(differing)
+    assert audit.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
-    found = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
-    assert has_finding(found, "gold.rests: it differs from its input in 1 group")
+    audit = run_audit(replace(with_gold, gold={"rests": REST}), everything=True)
+    assert has_finding(audit, "gold.rests: it differs from its input in 1 group")
 
 
 def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:
     gold = {name: with_gold.gold[name] for name in ("device_totals", "axes")}
     add_again(with_gold, "silver.activity")
-    found = run_audit(replace(with_gold, gold=gold), everything=True)
-    notes = [note.split(":")[0] for note in found.notes if "not verified" in note]
+    audit = run_audit(replace(with_gold, gold=gold), everything=True)
+    notes = [note.split(":")[0] for note in audit.notes if "not verified" in note]
     assert notes == ["gold.device_totals", "gold.axes"]
 
 
 def test_unreadable_gold_hides_no_other_finding(with_gold: Config) -> None:
-    cut, gone = (
+    truncated, removed = (
         next(with_gold.layout.table(f"gold.{name}").local.glob("*.parquet"))
         for name in ("device_totals", "action_counts")
     )
-    cut.write_bytes(cut.read_bytes()[:-1])
-    gone.unlink()
+    truncated.write_bytes(truncated.read_bytes()[:-1])
+    removed.unlink()
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
     names = ("device_totals", "action_counts", "all_events")
     gold = {name: with_gold.gold[name] for name in names}
     *unreadable, differing = run_audit(replace(with_gold, gold=gold), everything=True).findings
-    for expected, name, file in zip(unreadable, names, (cut, gone), strict=False):
+    for expected, name, file in zip(unreadable, names, (truncated, removed), strict=False):
         assert expected.startswith(f"gold.{name}: it cannot be verified: ")
         assert file.name in expected
     assert len(unreadable) == 2
     assert differing == ALL_DIFFERS
 
 
-def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> None:
-    """An edited entry before its refresh, and SQL over a column that silver lost."""
-    totals = otherwise(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
+def test_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> None:
+    """A changed definition before its refresh, and SQL with a column that silver lost."""
+    totals = redefined(with_gold.gold["device_totals"], measure={"total_recordings": "count(x)"})
     sql = Statement(Path("lacking.sql"), "select lacking from silver_event")
     lacking = GoldTable("lacking", ("silver.event",), sql, "append")
     for path in (with_gold.layout.table, with_gold.layout.checkpoint):
         shutil.copytree(path("gold.all_events"), path("gold.lacking"))
     checkpoint = with_gold.layout.checkpoint("gold.lacking")
     checkpoints.write_document(checkpoint, "definition", {"sql": sql.sql, "output_mode": "append"})
-    gold = {each.name: each for each in (totals, lacking, ALL)}
+    gold = {gold_table.name: gold_table for gold_table in (totals, lacking, ALL)}
     table(with_gold, "gold.all_events").update({"n": "n + 1"})
-    found = run_audit(replace(with_gold, gold=gold), everything=True)
-    unknown, differing = found.findings
+    audit = run_audit(replace(with_gold, gold=gold), everything=True)
+    unknown, differing = audit.findings
     assert differing == ALL_DIFFERS
-    (another,) = (note for note in found.notes if "not verified" in note)
-    assert another.startswith("gold.device_totals: not verified: its definition has changed: ")
-    assert another.endswith(
+    (note,) = (note for note in audit.notes if "not verified" in note)
+    assert note.startswith("gold.device_totals: not verified: its definition has changed: ")
+    assert note.endswith(
         "first run (measure was {'total_recordings': 'count(*)'}). Restore it, or rebuild the "
         "table with medallion refresh gold.device_totals."
     )
@@ -360,7 +363,7 @@ def test_a_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> 
 
 
 def test_file_versions_with_equal_times(lakehouse: Lakehouse) -> None:
-    """A file replaced by a longer one with the same time, as by `cp -p` or `rsync -t`."""
+    """A file is replaced by a longer one with the same time, as by `cp -p` or `rsync -t`."""
     config = lakehouse.config
     source = replace(config.sources["event"], allow_overwrites=True, clean_source="off")
     lakehouse.config = replace(config, sources={"event": source}, gold={})
@@ -369,8 +372,8 @@ def test_file_versions_with_equal_times(lakehouse: Lakehouse) -> None:
         file = lakehouse.land("event", "day.json", *rows)
         os.utime(file, (1_700_000_000, 1_700_000_000))
         lakehouse.fill("bronze")
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.balances["event"].bronze_rows, found.findings) == (3, ())
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.balances["event"].bronze_rows, audit.findings) == (3, ())
     DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")
-    found = run_audit(lakehouse.config, everything=True)
-    assert has_finding(found, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")
+    audit = run_audit(lakehouse.config, everything=True)
+    assert has_finding(audit, "day.json has 3 lines, 3 rows in the ledger and 2 in bronze")

@@ -1,4 +1,4 @@
-"""The class archive: used only by the Java and with the jars that it was written for."""
+"""The class archive is used only with the Java and the jars that it was written for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.install.test_find_java import fake_java
 
 @pytest.fixture
 def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Spark in a virtual environment, with Delta's jars in the cache, a Java, and an archive."""
+    """Create a Spark installation with Delta's jars in the cache, a Java, and an archive."""
     home = tmp_path / "env/lib/python3/site-packages/pyspark"
     (home / "jars").mkdir(parents=True)
     (home / "jars/spark-core.jar").touch()

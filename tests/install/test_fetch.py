@@ -1,4 +1,4 @@
-"""Jars are fetched one by one: what is complete stays after a failure."""
+"""Jars are fetched one by one; complete ones stay after a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JARS = [
 
 
 class Repository:
-    """Instead of Ivy, which writes each jar into its folder."""
+    """A substitute for Ivy that writes each jar into its folder."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.content: dict[str, str] = {}
@@ -30,7 +30,7 @@ class Repository:
     def command(self, jar: Jar, work: Path) -> list[str]:
         self.folders.append(work)
         if jar.artifact not in self.content:
-            return ["echo", "as Ivy says"]
+            return ["echo", "error of Ivy"]
         text = shlex.quote(self.content[jar.artifact])
         return ["sh", "-c", f"printf %s {text} > {work}/{jar.artifact}-{jar.version}.jar"]
 
@@ -50,13 +50,13 @@ def test_fetch_jars_reports_each(tmp_path: Path, repository: Repository) -> None
     assert len(repository.folders) == 2
 
 
-def test_fetch_jars_takes_a_relative_folder(
+def test_fetch_jars_into_a_relative_folder(
     tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     repository.content = {"one": "first", "two": "second"}
     fetch.fetch_jars(JARS, Path("jars"), lambda _: None)
-    assert repository.folders[0].is_absolute(), "Ivy refuses a relative folder"
+    assert repository.folders[0].is_absolute(), "Ivy rejects a relative folder"
     assert len(list((tmp_path / "jars").iterdir())) == 2
 
 
@@ -66,11 +66,11 @@ def test_fetch_jars_keeps_complete_ones(tmp_path: Path, repository: Repository) 
     with pytest.raises(UsageError, match=r"org.two_two-2.0.jar could not be fetched"):
         fetch.fetch_jars(JARS, tmp_path, lines.append)
     assert [file.name for file in tmp_path.iterdir()] == ["org.one_one-1.0.jar"]
-    assert "as Ivy says" in lines[-1]
-    assert len(repository.folders) == 3, "once more with the authorities of Python"
+    assert "error of Ivy" in lines[-1]
+    assert len(repository.folders) == 3, "retried with Python's certificate authorities"
 
 
-def test_fetch_jars_refuses_another_checksum(tmp_path: Path, repository: Repository) -> None:
+def test_fetch_jars_rejects_another_checksum(tmp_path: Path, repository: Repository) -> None:
     repository.content = {"one": "first, changed", "two": "second"}
     with pytest.raises(UsageError, match=r"org.one_one-1.0.jar does not have the checksum"):
         fetch.fetch_jars(JARS, tmp_path, lambda _: None)

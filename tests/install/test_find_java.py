@@ -1,4 +1,4 @@
-"""The first Java that Spark supports: JAVA_HOME, PATH, then the one of `medallion setup`."""
+"""Search for a supported Java: JAVA_HOME, then PATH, then the Java of `medallion setup`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ OUTPUT = 'WARNING: Using incubator modules\\nopenjdk version "%s" 2025-04-15\\nO
 
 
 def fake_java(home: Path, version: str, has_module: bool = True) -> Path:
-    """A Java that prints its version, and the arguments that it got."""
+    """Create a Java that prints its version and its arguments."""
     (home / "bin").mkdir(parents=True)
-    refuse = "" if has_module else 'case "$*" in *vector*) exit 1;; esac\n'
-    text = f"#!/bin/sh\n{refuse}echo \"$@\"\nprintf '{OUTPUT % version}\\n' >&2\n"
+    exit_if_module = "" if has_module else 'case "$*" in *vector*) exit 1;; esac\n'
+    text = f"#!/bin/sh\n{exit_if_module}echo \"$@\"\nprintf '{OUTPUT % version}\\n' >&2\n"
     (home / "bin/java").write_text(text)
     (home / "bin/java").chmod(0o755)
     return home
@@ -29,7 +29,7 @@ def fake_java(home: Path, version: str, has_module: bool = True) -> Path:
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without Java, and an empty cache."""
+    """Simulate a machine without Java and with an empty cache."""
     monkeypatch.setenv("MEDALLION_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     (tmp_path / "bin").mkdir()
@@ -48,7 +48,7 @@ def test_find_java_takes_the_first_supported(tmp_path: Path, machine: pytest.Mon
     assert java.find_java() == str(tmp_path / "new")
 
 
-def test_use_java_without_one(machine: pytest.MonkeyPatch) -> None:
+def test_use_java_without_java(machine: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"needs Java 17 or 21, .*: run medallion setup$"):
         java.use_java()
 
@@ -73,12 +73,12 @@ def test_install_java_starts_without_the_module(
     machine.setattr(java, "find_spec", lambda _: package)
     java.install_java(lambda _: None)
     installed = cache_dir() / "java/bin/java"
-    for given in (
+    for arguments in (
         ["--add-modules=jdk.incubator.vector", "-cp", "a b"],
         ["-cp", "--add-modules", "jdk.incubator.vector", "a b"],
     ):
-        done = subprocess.run([installed, *given], capture_output=True, text=True, check=True)
-        assert done.stdout == "-cp a b\n"
+        result = subprocess.run([installed, *arguments], capture_output=True, text=True, check=True)
+        assert result.stdout == "-cp a b\n"
 
 
 def test_wheel_has_the_version_of_the_constraints() -> None:

@@ -1,4 +1,4 @@
-"""Jars are Spark's own, or in the cache; the lists name what this release was tested with."""
+"""Required jars, in Spark or in the cache, and the lists of tested versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from medallion.install.jars import (
 
 @pytest.fixture
 def spark_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The jars of a Spark that has none of the listed ones, and an empty cache."""
+    """Create a Spark installation without the listed jars, and an empty cache."""
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     monkeypatch.setenv("MEDALLION_CACHE", str(tmp_path / "cache"))
     (tmp_path / "spark/jars").mkdir(parents=True)
@@ -45,7 +45,7 @@ def test_s3_jar_has_the_version_of_hadoop() -> None:
     assert (spark_home() / f"jars/hadoop-client-api-{version_}.jar").is_file()
 
 
-def test_cache_is_the_users_or_the_given_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_dir_default_and_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"spark-{version('pyspark')}"
     monkeypatch.delenv("MEDALLION_CACHE", raising=False)
     monkeypatch.setenv("HOME", "/home/someone")
@@ -55,7 +55,7 @@ def test_cache_is_the_users_or_the_given_one(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("spark_jars")
-def test_class_path_names_the_command_for_missing_jars() -> None:
+def test_class_path_with_missing_jars_names_setup() -> None:
     with pytest.raises(UsageError, match=r"needs 7 jars .*: run medallion setup$"):
         class_path()
     with pytest.raises(UsageError, match=r"needs 11 jars .*: run medallion setup --kafka$"):
@@ -73,7 +73,7 @@ def test_class_path_has_the_jars_of_the_cache() -> None:
     files = install(cache_dir() / "jars")
     assert class_path() == files
     files = install(cache_dir() / "jars", Extra.KAFKA)
-    assert class_path() == files, "of an extra that is installed, too"
+    assert class_path() == files, "jars of installed extras are included"
     files[0].unlink()
     with pytest.raises(UsageError, match=r"needs 1 jar .*delta-spark"):
         class_path()

@@ -1,4 +1,4 @@
-"""`medallion init`: the files of a new project, none of which replaces another."""
+"""`medallion init` creates the files of a new project and replaces none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_create_project(tmp_path: Path) -> None:
 
 
 def test_create_project_examples_are_valid(tmp_path: Path) -> None:
-    """The comments, without their marks."""
+    """The commented examples, uncommented."""
     create_project(tmp_path)
     file = tmp_path / "pipeline.yaml"
     lines = [line[2:] for line in file.read_text().splitlines() if line.startswith("#  ")]
@@ -48,7 +48,7 @@ def test_create_project_keeps_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pipeline.yaml", "conf/pipeline.yaml"])
-def test_create_project_refuses_a_project(tmp_path: Path, name: str) -> None:
+def test_create_project_rejects_an_existing_project(tmp_path: Path, name: str) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / name).write_text("mine")
     with pytest.raises(UsageError, match=r"pipeline.yaml: there is a project already"):

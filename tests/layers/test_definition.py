@@ -1,4 +1,4 @@
-"""Errors of SQL in the configuration: they name the key, its line and the nearest column."""
+"""Errors of SQL in the configuration name the key, its line and the nearest column."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bronze(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "where", "problem"),
+    ("before", "after", "location", "problem"),
     [
         (
             "cast(amount",
@@ -71,14 +71,14 @@ def bronze(spark: SparkSession) -> DataFrame:
     ],
 )
 def test_error_of_a_silver_column(
-    file: Path, bronze: DataFrame, before: str, after: str, where: str, problem: str
+    file: Path, bronze: DataFrame, before: str, after: str, location: str, problem: str
 ) -> None:
     config = configured(file, before, after.replace("id + [", "'id + [ 1'"))
     source = config.sources["orders"]
     parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
     column = "amount" if "am" in after else "id"
     error = invalid_sql_error("silver.orders", parts, AnalysisException("x"))
-    start = f"silver.orders.{column} in {file} {where}: {problem}"
+    start = f"silver.orders.{column} in {file} {location}: {problem}"
     assert str(error)[: len(start)] == start
 
 

@@ -1,4 +1,4 @@
-"""Corrupt and missing checkpoints, as Spark writes them but without it."""
+"""Corrupt and missing checkpoints, written as Spark does, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OFFSET = {"reservoirVersion": 5, "index": -1}
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> StoragePath:
-    """Batches 0 to 2 have ended, 3 has started; the query is `one`."""
+    """Return a checkpoint of query `one`: batches 0 to 2 are complete, 3 has started."""
     checkpoint = tmp_path / "silver.a"
     for name in ("offsets", "commits"):
         (checkpoint / name).mkdir(parents=True)
@@ -36,36 +36,36 @@ def checkpoint(tmp_path: Path) -> StoragePath:
     return StoragePath(checkpoint)
 
 
-def written(table: Path, batch: int, query: str = "one") -> Path:
-    """A table that has rows of a batch of a query, which is the checkpoint's if none is named."""
+def append_batch(table: Path, batch: int, query: str = "one") -> Path:
+    """Append a row of a batch to a table; the query is by default the checkpoint's."""
     rows = duckdb.connect().sql("select 1 as n")
     properties = CommitProperties(app_transactions=[Transaction(query, batch)])
     write_deltalake(table, rows, mode="append", commit_properties=properties)
     return table
 
 
-def test_an_intact_checkpoint_is_left_alone(checkpoint: StoragePath) -> None:
+def test_intact_checkpoint_is_unchanged(checkpoint: StoragePath) -> None:
     assert recovery.repair_checkpoint(checkpoint, ()) is None
     assert checkpoints.last_planned(checkpoint) == 3
     assert checkpoints.corrupt_part(StoragePath(checkpoint.local.with_name("none"))) is None
 
 
-def test_a_corrupt_plan_without_writes_is_removed(checkpoint: StoragePath) -> None:
+def test_corrupt_plan_without_writes_is_removed(checkpoint: StoragePath) -> None:
     plan = checkpoint / "offsets/3"
     plan.local.write_text('v1\n{"batchWat')
     names = ("2.crc", "3.crc", "4.0a.tmp", ".4.0a.tmp.crc")
     hidden = [checkpoint / f"offsets/.{name}" for name in names] + [checkpoint / "commits/.3.crc"]
     for file in hidden:
         file.local.touch()
-    table = written(checkpoint.local.with_name("table"), 2)
+    table = append_batch(checkpoint.local.with_name("table"), 2)
     assert recovery.repair_checkpoint(checkpoint, (StoragePath(table),)) is None
     assert checkpoints.last_planned(checkpoint) == 2
-    # Hadoop would not put another file beside a checksum that it did not write.
+    # Hadoop would not replace a file whose checksum file it did not write.
     assert [file.local.exists() for file in hidden] == [True, False, False, False, False]
 
 
 def test_remnants_of_a_first_plan_are_removed(checkpoint: StoragePath) -> None:
-    """Spark starts no query beside it; its id is kept if it is intact."""
+    """Spark starts no query beside remnants; the query's id is kept if it is intact."""
     for log in ("offsets", "commits"):
         for file in (checkpoint / log).local.iterdir():
             file.unlink()
@@ -83,17 +83,17 @@ def test_remnants_of_a_first_plan_are_removed(checkpoint: StoragePath) -> None:
         }
 
 
-def test_a_corrupt_plan_with_writes_is_not_repaired(checkpoint: StoragePath) -> None:
-    """Other rows might be in the batch of that number, and would be taken for written."""
+def test_corrupt_plan_with_writes_is_not_repaired(checkpoint: StoragePath) -> None:
+    """The new batch of that number may have other rows, which would wrongly count as written."""
     plan = checkpoint / "offsets/3"
     plan.local.write_text("")
-    table = StoragePath(written(checkpoint.local.with_name("table"), 3))
+    table = StoragePath(append_batch(checkpoint.local.with_name("table"), 3))
     assert recovery.repair_checkpoint(checkpoint, (table,)) == StoragePath(plan)
     with pytest.raises(UsageError, match=r"offsets/3 is missing or corrupt\. .*refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=2)
 
 
-def test_a_corrupt_commit_is_removed(checkpoint: StoragePath) -> None:
+def test_corrupt_commit_is_removed(checkpoint: StoragePath) -> None:
     (checkpoint / "offsets/3").local.unlink()
     (checkpoint / "commits/2").local.write_text("v1")
     assert recovery.repair_checkpoint(checkpoint, ()) is None
@@ -105,44 +105,44 @@ def test_a_corrupt_commit_is_removed(checkpoint: StoragePath) -> None:
 
 
 @pytest.mark.parametrize("part", ["offsets/2", "metadata"])
-def test_an_unrepairable_part_is_returned(checkpoint: StoragePath, part: str) -> None:
+def test_unrepairable_part_is_returned(checkpoint: StoragePath, part: str) -> None:
     (checkpoint / part).local.write_text("v1\n")
     assert recovery.repair_checkpoint(checkpoint, ()) == StoragePath(checkpoint / part)
 
 
-def test_recorded_batches_that_the_checkpoint_lacks(checkpoint: StoragePath) -> None:
+def test_checkpoint_without_recorded_batches_is_refused(checkpoint: StoragePath) -> None:
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=3)
     with pytest.raises(UsageError, match=r"silver.a cannot continue.* medallion refresh silver.a"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (), recorded=4)
 
 
-def test_a_batch_is_unrecorded_once_it_has_written(checkpoint: StoragePath) -> None:
+def test_batch_is_unrecorded_once_it_has_written(checkpoint: StoragePath) -> None:
     table = checkpoint.local.with_name("table")
 
-    def found() -> list[bool]:
-        of = (StoragePath(table),)
-        return [recovery.has_unrecorded(checkpoint, of, recorded) for recorded in (1, 2, 3)]
+    def has_unrecorded() -> list[bool]:
+        tables = (StoragePath(table),)
+        return [recovery.has_unrecorded(checkpoint, tables, recorded) for recorded in (1, 2, 3)]
 
-    assert found() == [True, False, False]
-    written(table, 3)
-    assert found() == [True, True, False]
+    assert has_unrecorded() == [True, False, False]
+    append_batch(table, 3)
+    assert has_unrecorded() == [True, True, False]
     shutil.rmtree(table)
     (checkpoint / "offsets/3").local.write_text("v1")  # corrupt, so this is unknown
-    assert found() == [True, True, False]
+    assert has_unrecorded() == [True, True, False]
 
 
-def test_a_batch_whose_rows_are_removed(checkpoint: StoragePath) -> None:
-    """They were put together with others, and the record of their batch was lost."""
+def test_batch_whose_rows_are_removed_is_refused(checkpoint: StoragePath) -> None:
+    """Their files were compacted, and the record of their batch was lost."""
     bronze = StoragePath(checkpoint.local.with_name("bronze"))
     for batch in range(5):
-        written(bronze.local, batch)
+        append_batch(bronze.local, batch)
     for number in range(4):
         plan = checkpoint / f"offsets/{number}"
         plan.local.write_text(plan.local.read_text().replace(": 5", f": {number + 2}"))
     files = [bronze / added(bronze.local, version)[0] for version in range(5)]
     no_session: Any = None
-    for number, gone in ((0, files[1]), (2, files[3])):
-        gone.local.unlink()
+    for number, removed in ((0, files[1]), (2, files[3])):
+        removed.local.unlink()
         with pytest.raises(UsageError, match=rf"silver.a: batch {number} .* refresh silver.a"):
             SilverTables(
                 bronze,
@@ -152,8 +152,8 @@ def test_a_batch_whose_rows_are_removed(checkpoint: StoragePath) -> None:
             ).batch_rows(no_session, number)
 
 
-def test_rows_without_their_checkpoint(checkpoint: StoragePath) -> None:
-    table = written(checkpoint.local.with_name("table"), 2)
+def test_table_without_its_checkpoint_is_refused(checkpoint: StoragePath) -> None:
+    table = append_batch(checkpoint.local.with_name("table"), 2)
     shutil.rmtree(checkpoint)
     recovery.refuse_lost_checkpoint(
         "silver.a", checkpoint, (StoragePath(table.with_name("none")),), recorded=-1
@@ -162,25 +162,25 @@ def test_rows_without_their_checkpoint(checkpoint: StoragePath) -> None:
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (StoragePath(table),), recorded=-1)
 
 
-def test_a_checkpoint_of_another_table(checkpoint: StoragePath) -> None:
-    """The table was moved away, or an older copy of the checkpoint was put back."""
-    table = StoragePath(written(checkpoint.local.with_name("table"), 3))
+def test_checkpoint_of_another_table_is_refused(checkpoint: StoragePath) -> None:
+    """The table was moved away, or an older copy of the checkpoint was restored."""
+    table = StoragePath(append_batch(checkpoint.local.with_name("table"), 3))
     assert recovery.find_mismatch(checkpoint, (table,)) is None
     none = checkpoint.local.with_name("none")
     with pytest.raises(UsageError, match=r"none is missing\. .*medallion refresh silver\.a"):
         recovery.refuse_lost_checkpoint(
             "silver.a", checkpoint, (table, StoragePath(none)), recorded=3
         )
-    written(table.local, 4)
+    append_batch(table.local, 4)
     with pytest.raises(UsageError, match="is older than what its batches have written"):
         recovery.refuse_lost_checkpoint("silver.a", checkpoint, (table,), recorded=3)
-    foreign = written(checkpoint.local.with_name("foreign"), 9, query="another")
+    foreign = append_batch(checkpoint.local.with_name("foreign"), 9, query="another")
     DeltaTable(foreign).delete()
     recovery.refuse_lost_checkpoint("silver.a", checkpoint, (StoragePath(foreign),), recorded=3)
-    of_another = written(checkpoint.local.with_name("another"), 9, query="another")
+    other_query = append_batch(checkpoint.local.with_name("another"), 9, query="another")
     with pytest.raises(UsageError, match="lacks the batches that have written its rows"):
         recovery.refuse_lost_checkpoint(
-            "silver.a", checkpoint, (StoragePath(of_another),), recorded=3
+            "silver.a", checkpoint, (StoragePath(other_query),), recorded=3
         )
     assert "is older" in (recovery.find_mismatch(checkpoint, (table,)) or "")
 
@@ -197,7 +197,7 @@ def test_drop_checkpoint_keeps_the_definition(tmp_path: Path) -> None:
     assert [path.name for path in checkpoint.parent.local.iterdir()] == ["1"]
 
 
-def test_readers_report_a_corrupt_part(checkpoint: StoragePath) -> None:
+def test_delta_offset_reports_a_corrupt_part(checkpoint: StoragePath) -> None:
     (checkpoint / "offsets/2").local.write_text("v1\n{")
     with pytest.raises(MedallionError, match=r"offsets/2 is missing or corrupt: medallion nightly"):
         checkpoints.delta_offset(checkpoint, 2)

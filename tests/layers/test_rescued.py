@@ -1,4 +1,4 @@
-"""Values that did not fit their columns: the rules about them, and what each run reports."""
+"""Values that did not fit their columns: rules about them, and messages of each run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FIELDS = {
 
 
 class Run:
-    """A lakehouse with a source for each mode, after one nightly run, and what that printed."""
+    """A lakehouse with a source for each mode, after one nightly run; `messages` has its output."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.lakehouse = Lakehouse(spark, folder / "lakehouse")
@@ -63,8 +63,8 @@ class Run:
         self.lakehouse.configure(folder, {"sources": sources, "gold": {}})
         for mode in MODES:
             self.lakehouse.land(mode, "1.json", *LINES)
-        self.said: list[str] = []
-        pipeline = Pipeline(spark, self.lakehouse.config, "test", self.said.append)
+        self.messages: list[str] = []
+        pipeline = Pipeline(spark, self.lakehouse.config, "test", self.messages.append)
         nightly = Nightly(pipeline)
         nightly.gates = NoGates(self.lakehouse.config.conf_dir)
         self.outcome = nightly.run()
@@ -76,7 +76,7 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(spark, tmp_path_factory.mktemp("rescued"))
 
 
-def test_rows_whose_field_silver_reads_go_to_quarantine(run: Run) -> None:
+def test_rows_with_rescued_silver_fields_go_to_quarantine(run: Run) -> None:
     assert run.lakehouse.rows("quarantine.quarantine", "id", "_failed_rules") == [
         ("b", ["rescued_amount"]),
         ("c", ["rescued_amount"]),
@@ -96,15 +96,15 @@ def test_all_rows_go_to_silver_in_other_modes(run: Run, mode: str) -> None:
     assert run.lakehouse.rows(f"quarantine.{mode}") == []
 
 
-def test_a_deep_audit_agrees(run: Run) -> None:
+def test_deep_audit_has_no_findings(run: Run) -> None:
     assert run_audit(run.lakehouse.config, everything=True).findings == ()
 
 
-def test_a_run_says_one_line_a_source(run: Run) -> None:
+def test_run_prints_one_line_per_source(run: Run) -> None:
     counts = "4 rows have values that do not fit: amount (2, such as 12.5), note (1, such as no"
     counts += " number), user.plan (1, such as pro)"
     remedy = "set schema for amount to a type that fits and run medallion refresh bronze."
-    lines = [line.strip() for line in run.said if "do not fit" in line]
+    lines = [line.strip() for line in run.messages if "do not fit" in line]
     assert lines == [
         f"quarantine: {counts}. They go to quarantine as rescued_amount; to keep them, {remedy}"
         "quarantine, or set on_rescued: warn.",
@@ -112,10 +112,10 @@ def test_a_run_says_one_line_a_source(run: Run) -> None:
     ]
 
 
-def test_the_record_keeps_counts_and_examples(run: Run) -> None:
-    found = run.lakehouse.rows("ops.runs", "query", "rescued_rows", "rescued_fields")
+def test_record_has_counts_and_examples(run: Run) -> None:
+    runs = run.lakehouse.rows("ops.runs", "query", "rescued_rows", "rescued_fields")
     for mode in MODES:
-        ((rows, fields),) = ((r, f) for q, r, f in found if q == f"bronze.{mode}")
+        ((rows, fields),) = ((r, f) for q, r, f in runs if q == f"bronze.{mode}")
         assert rows == 4
         assert json.loads(fields) == {
             "amount": {"rows": 2, "example": "12.5"},
@@ -128,12 +128,12 @@ def test_the_record_keeps_counts_and_examples(run: Run) -> None:
 
 
 def test_commands_show_values_that_do_not_fit(run: Run) -> None:
-    found = query_statuses(run.lakehouse.config)
+    statuses = query_statuses(run.lakehouse.config)
     problems = {(p.code, p.subject): p for p in take_verdict(run.lakehouse.config).problems}
     sentence = problems[ProblemCode.RESCUED, "warn"].sentence
     assert sentence.startswith("4 rows have values that do not fit")
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    document = render_runs.status_json(found, Observations(RunState()), LakehouseVerdict())
+    document = render_runs.status_json(statuses, Observations(RunState()), LakehouseVerdict())
     by_query = {query["query"]: query["rescued"] for query in document["queries"]}
     assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
     assert by_query["silver.warn"] is None
@@ -141,26 +141,26 @@ def test_commands_show_values_that_do_not_fit(run: Run) -> None:
     assert document["rescued"] == {mode: {"rows": 4, "fields": fields} for mode in MODES}
 
 
-def test_a_summary_is_short_and_printable() -> None:
+def test_summary_is_short_and_printable() -> None:
     fields = {f"f{n:02}\n": RescuedField(1, "\x1b" * 50) for n in range(30)}
     record = RescuedSummary(3, fields).record()
-    kept = json.loads(record["rescued_fields"])
-    assert (record["rescued_rows"], len(kept)) == (3, 20)
-    assert kept["f00\\n"] == {"rows": 1, "example": ("\\x1b" * 10)}
+    fields_ = json.loads(record["rescued_fields"])
+    assert (record["rescued_rows"], len(fields_)) == (3, 20)
+    assert fields_["f00\\n"] == {"rows": 1, "example": ("\\x1b" * 10)}
     assert str(RescuedSummary(1, {"a": RescuedField(1, "\x1b")})) == (
         "1 row has values that do not fit: a (1, such as \\x1b)"
     )
     assert RescuedSummary().record() == {"rescued_rows": 0, "rescued_fields": None}
 
 
-def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None:
-    kinds = {
+def test_rescue_rules_of_the_fields_that_silver_reads(spark: SparkSession) -> None:
+    types = {
         "Amount": "long",
         "user": "struct<Name:string,plan:string>",
         "items": "array<struct<sku:string>>",
         "other": "long",
     }
-    columns = {name: T.DataType.fromDDL(kind) for name, kind in kinds.items()}
+    columns = {name: T.DataType.fromDDL(type_) for name, type_ in types.items()}
     silver = {
         "a": "cast(amount as double)",
         "name": "user.name",
@@ -171,25 +171,30 @@ def test_rules_are_for_the_fields_that_silver_reads(spark: SparkSession) -> None
         "more": "other + 1",
     }
     source = replace(load({}, PROJECT).sources["activity"], silver=silver)
-    found = rescue_rules(spark, source, columns)
-    assert found == {
+    rescued = rescue_rules(spark, source, columns)
+    assert rescued == {
         "rescued_Amount": ("Amount",),
         "rescued_items": ("items",),
         "rescued_user.Name": ("user", "Name"),
     }
-    assert rules_broken_at(("user", "plan"), found) == []
-    assert rules_broken_at(("items", "price"), found) == ["rescued_items"]
-    assert rules_broken_at(("user",), found) == ["rescued_user.Name"]
-    of_suite = rescue_rules(spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"])
-    assert of_suite == {**found, "rescued_user.plan": ("user", "plan")}
+    assert rules_broken_at(("user", "plan"), rescued) == []
+    assert rules_broken_at(("items", "price"), rescued) == ["rescued_items"]
+    assert rules_broken_at(("user",), rescued) == ["rescued_user.Name"]
+    with_suite_rules = rescue_rules(
+        spark, source, columns, ["USER.plan = 'x'", "_corrupt_record is null"]
+    )
+    assert with_suite_rules == {**rescued, "rescued_user.plan": ("user", "plan")}
 
 
-def test_rule_of_a_suite_replaces_that_of_a_field(spark: SparkSession) -> None:
+def test_rule_of_a_suite_replaces_the_rescue_rule(spark: SparkSession) -> None:
     source = replace(load({}, PROJECT).sources["activity"], silver={"a": "amount"})
     bronze = T.StructType([T.StructField("amount", T.LongType())])
     document: dict[str, Any] = {"bronze": {}, "silver": {}}
     assert rules.with_rescue_rules(spark, source, document, bronze)["rescued"]
-    own = {"bronze": {}, "silver": {"rescued_amount": "false"}}
-    assert rules.with_rescue_rules(spark, source, own, bronze) == {**own, "rescued": ""}
+    suite_rules = {"bronze": {}, "silver": {"rescued_amount": "false"}}
+    assert rules.with_rescue_rules(spark, source, suite_rules, bronze) == {
+        **suite_rules,
+        "rescued": "",
+    }
     warn = replace(source, on_rescued="warn")
     assert rules.with_rescue_rules(spark, warn, document, bronze)["rescued"] == ""

@@ -1,4 +1,4 @@
-"""Gates over the project's own suites, with tables that meet them and tables that do not."""
+"""Gates with the project's own suites, over tables that meet them and tables that do not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ACTIVITY = """
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file below a folder, with when it changed and what is in it."""
+    """Return modification time and content of every file below a directory."""
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in folder.rglob("*")
@@ -42,7 +42,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 @pytest.fixture(scope="module")
 def conf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The project's suites, in a folder that cannot be written to."""
+    """Yield the project's suites in a read-only directory."""
     conf = tmp_path_factory.mktemp("conf")
     shutil.copytree(CONF / "great_expectations", conf / "great_expectations")
     for folder in (*conf.rglob("*"), conf):
@@ -63,7 +63,7 @@ def validate(gates: Gates, table: str, batch: DataFrame) -> Verdict:
     return verdict
 
 
-def only(verdict: Verdict, name: str) -> Failure:
+def failure_of(verdict: Verdict, name: str) -> Failure:
     (failure,) = (f for f in verdict.failures if f.expectation == name)
     return failure
 
@@ -73,7 +73,7 @@ def stops(verdict: Verdict) -> bool:
     return any(failure.on_failure == "stop" for failure in verdict.failures)
 
 
-def test_gate_passes_a_good_table(spark: SparkSession, gates: Gates) -> None:
+def test_gate_passes_a_valid_table(spark: SparkSession, gates: Gates) -> None:
     verdict = validate(gates, "silver.activity", spark.sql(ACTIVITY.format(rows=10)))
     assert verdict == Verdict("silver.activity", 10, ())
     assert not stops(verdict)
@@ -93,20 +93,26 @@ def test_gate_passes_an_empty_table(spark: SparkSession, gates: Gates, layer: st
 
 
 def test_gate_stops_duplicates_and_unquarantined_rows(spark: SparkSession, gates: Gates) -> None:
-    good = spark.sql(ACTIVITY.format(rows=20))
-    no_x = good.where("user_id >= 13").selectExpr("* EXCEPT (x)", "cast(null as double) AS x")
-    no_x = no_x.withColumn("user_id", F.col("user_id") + 100).select(good.columns)
-    batch = good.union(good.limit(2)).union(no_x)
+    valid_rows = spark.sql(ACTIVITY.format(rows=20))
+    without_x = valid_rows.where("user_id >= 13").selectExpr(
+        "* EXCEPT (x)", "cast(null as double) AS x"
+    )
+    without_x = without_x.withColumn("user_id", F.col("user_id") + 100).select(valid_rows.columns)
+    batch = valid_rows.union(valid_rows.limit(2)).union(without_x)
     verdict = validate(gates, "silver.activity", batch)
     assert (verdict.rows, stops(verdict)) == (29, True)
     assert {f.expectation for f in verdict.failures} == {"unique_recordings", "missing_x"}
 
-    twins = only(verdict, "unique_recordings")
-    assert (twins.on_failure, twins.unexpected_count, twins.element_count) == ("stop", 4, 29)
-    assert len(set(twins.examples)) == 2  # each is there twice
-    assert all("device=nexus4_2" in example for example in twins.examples)
+    duplicates = failure_of(verdict, "unique_recordings")
+    assert (duplicates.on_failure, duplicates.unexpected_count, duplicates.element_count) == (
+        "stop",
+        4,
+        29,
+    )
+    assert len(set(duplicates.examples)) == 2  # each key is there twice
+    assert all("device=nexus4_2" in example for example in duplicates.examples)
 
-    missing = only(verdict, "missing_x")
+    missing = failure_of(verdict, "missing_x")
     assert (missing.on_failure, missing.unexpected_count) == ("stop", 7)
     assert len(missing.examples) == 5
     assert "disagree" in missing.detail
@@ -127,12 +133,14 @@ def test_gate_warns_with_examples(spark: SparkSession, gates: Gates) -> None:
 
 
 def test_gate_counts_rows_that_python_cannot_show(spark: SparkSession, gates: Gates) -> None:
-    """Epoch milliseconds read as seconds are of the year 47116: a warning stays a warning."""
-    late = "timestamp_seconds(1424686734958) AS recorded_at"
-    good = spark.sql(ACTIVITY.format(rows=3))
-    batch = good.selectExpr("* EXCEPT (x, recorded_at)", "999D AS x", late).select(good.columns)
+    """Epoch milliseconds read as seconds are in the year 47116; the failure stays a warning."""
+    far_future = "timestamp_seconds(1424686734958) AS recorded_at"
+    valid_rows = spark.sql(ACTIVITY.format(rows=3))
+    batch = valid_rows.selectExpr("* EXCEPT (x, recorded_at)", "999D AS x", far_future).select(
+        valid_rows.columns
+    )
     verdict = validate(gates, "silver.activity", batch)
-    implausible = only(verdict, "implausible_x")
+    implausible = failure_of(verdict, "implausible_x")
     assert (implausible.on_failure, implausible.unexpected_count) == ("warn", 3)
     assert implausible.examples[0].startswith("x=999.0, ")
     assert "recorded_at=+47116-" in implausible.examples[0]
@@ -140,18 +148,18 @@ def test_gate_counts_rows_that_python_cannot_show(spark: SparkSession, gates: Ga
 
 
 @pytest.mark.parametrize(
-    ("broken", "names"), [(5, ["malformed_line"]), (6, ["malformed_line", "malformed_share"])]
+    ("malformed", "names"), [(5, ["malformed_line"]), (6, ["malformed_line", "malformed_share"])]
 )
 def test_gate_reports_malformed_lines(
-    spark: SparkSession, gates: Gates, broken: int, names: list[str]
+    spark: SparkSession, gates: Gates, malformed: int, names: list[str]
 ) -> None:
     batch = spark.sql(
-        f"SELECT CASE WHEN id < {broken} THEN '{{bad' END _corrupt_record FROM range(100)"
+        f"SELECT CASE WHEN id < {malformed} THEN '{{bad' END _corrupt_record FROM range(100)"
     )
     verdict = validate(gates, "bronze.event", batch)
     assert [f.expectation for f in verdict.failures] == names
     assert [f.on_failure for f in verdict.failures] == ["quarantine", "warn"][: len(names)]
-    assert verdict.failures[0].unexpected_count == broken
+    assert verdict.failures[0].unexpected_count == malformed
     assert verdict.failures[0].examples == ("_corrupt_record={bad",) * 5
     assert not stops(verdict)
 
@@ -161,21 +169,22 @@ def test_gate_ignores_rows_without_a_key(spark: SparkSession, gates: Gates) -> N
         "SELECT timestamp'2018-03-02' event_at, {} device, 'open' action,"
         " timestamp'2026-01-01' _ingested_at"
     )
-    strangers = spark.sql(f"{event} UNION ALL {event}".format("NULL", "NULL"))
-    twins = spark.sql(f"{event} UNION ALL {event}".format("'p'", "'p'"))
-    assert validate(gates, "silver.event", strangers).failures == ()
-    (failure,) = validate(gates, "silver.event", twins).failures
+    without_key = spark.sql(f"{event} UNION ALL {event}".format("NULL", "NULL"))
+    duplicates = spark.sql(f"{event} UNION ALL {event}".format("'p'", "'p'"))
+    assert validate(gates, "silver.event", without_key).failures == ()
+    (failure,) = validate(gates, "silver.event", duplicates).failures
     assert (failure.expectation, failure.unexpected_count) == ("unique_events", 2)
 
 
 @pytest.mark.parametrize(
-    ("key", "changed", "holds"),
+    ("key", "changed", "passes"),
     [
         (["event_at", "device"], {}, True),
         (["event_at", "device", "action"], {}, True),
         ((), {}, False),
-        (["event_at", "_ingested_at"], {}, False),  # which may be what tells them apart
-        (["event_at"], {"ignore_row_if": "never"}, False),  # rows without one may be alike
+        # This column may be what makes the rows different.
+        (["event_at", "_ingested_at"], {}, False),
+        (["event_at"], {"ignore_row_if": "never"}, False),  # rows without a key may be equal
         (["event_at"], {"column_list": ["event_at", "nothing"]}, False),
     ],
 )
@@ -184,22 +193,22 @@ def test_gate_skips_known_unique_keys(
     tmp_path: Path,
     key: Sequence[str],
     changed: dict[str, Any],
-    holds: bool,
+    passes: bool,
 ) -> None:
-    """That it is known is not true here, so that asking would tell."""
+    """The known key is false here, so a gate that checks uniqueness would fail."""
     columns = {"column_list": ["event_at", "device", "action"]}
     kwargs = columns | {"ignore_row_if": "any_value_is_missing"} | changed
-    kind = "expect_compound_columns_to_be_unique"
+    type_ = "expect_compound_columns_to_be_unique"
     meta = {"name": "u", "on_failure": "stop"}
     path = suite_path(tmp_path, "t")
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
-    suite = {"name": "t", "expectations": [{"type": kind, "kwargs": kwargs, "meta": meta}]}
+    suite = {"name": "t", "expectations": [{"type": type_, "kwargs": kwargs, "meta": meta}]}
     path.write_text(json.dumps(suite))
     twice = spark.sql("SELECT 1 event_at, 2 device, 3 action, 4 _ingested_at").unionAll
     batch = twice(spark.sql("SELECT 1, 2, 3, 5"))
     verdict = Gates(tmp_path).validate("t", batch, key)
     assert verdict is not None
-    assert (verdict.rows, verdict.failures == ()) == (2, holds)
+    assert (verdict.rows, verdict.failures == ()) == (2, passes)
 
 
 def test_gate_of_gold(spark: SparkSession, gates: Gates) -> None:
@@ -226,7 +235,7 @@ def test_gate_stops_if_an_expectation_cannot_run(spark: SparkSession, gates: Gat
     assert {f.expectation: f.on_failure for f in verdict.failures} == dict.fromkeys(
         ["missing_x", "implausible_x"], "stop"
     )
-    assert "x" in only(verdict, "missing_x").detail
+    assert "x" in failure_of(verdict, "missing_x").detail
 
 
 def test_gate_without_a_suite_is_none(spark: SparkSession, gates: Gates) -> None:
@@ -244,12 +253,12 @@ def test_gate_refuses_unknown_expectations(spark: SparkSession, tmp_path: Path) 
 
 ABOVE = "SELECT * FROM {batch} WHERE id > 2"
 OTHERS = "SELECT * FROM {batch} EXCEPT SELECT id FROM range(3)"
-# Beside a query of single rows, which is counted and not asked of Great Expectations.
+# A query over single rows, which is counted without Great Expectations.
 ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
 
 
 @pytest.mark.parametrize(
-    ("kind", "kwargs", "holds"),
+    ("type_", "kwargs", "passes"),
     [
         ("expect_table_column_count_to_equal", {"value": 1}, True),
         ("expect_table_column_count_to_equal", {"value": 2}, False),
@@ -260,24 +269,24 @@ ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
     ],
 )
 def test_gate_of_table_expectations(
-    spark: SparkSession, tmp_path: Path, kind: str, kwargs: dict[str, Any], holds: bool
+    spark: SparkSession, tmp_path: Path, type_: str, kwargs: dict[str, Any], passes: bool
 ) -> None:
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
-    both = {"small": ROW_QUERY, "its columns": (kind, kwargs)}
+    expectations_by_name = {"small": ROW_QUERY, "its columns": (type_, kwargs)}
     expectations = [
-        {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": "stop"}}
-        for name, (kind, kwargs) in both.items()
+        {"type": type_, "kwargs": kwargs, "meta": {"name": name, "on_failure": "stop"}}
+        for name, (type_, kwargs) in expectations_by_name.items()
     ]
     suite = {"name": "gold.t", "expectations": expectations, "meta": {}}
     suite_path(tmp_path, "gold.t").write_text(json.dumps(suite))
     verdict = validate(Gates(tmp_path), "gold.t", spark.range(3))
-    assert [f.expectation for f in verdict.failures] == ([] if holds else ["its columns"])
+    assert [f.expectation for f in verdict.failures] == ([] if passes else ["its columns"])
 
 
-def test_the_project_and_home_stay_untouched(conf: Path, tmp_path: Path) -> None:
-    """A process of its own: the home folder is looked up when Great Expectations is imported."""
-    before = tree(conf)
-    script = tmp_path / "script.py"  # with python -c, PySpark takes itself for a doctest
+def test_gate_writes_to_no_directory(conf: Path, tmp_path: Path) -> None:
+    """Run in a separate process: Great Expectations looks up the home directory on import."""
+    original = tree(conf)
+    script = tmp_path / "script.py"  # PySpark takes `python -c` for a doctest
     script.write_text(f"""
 from pathlib import Path
 from medallion.quality.gates import Gates
@@ -286,17 +295,17 @@ assert Gates(Path({str(conf)!r}))._context
     home = tmp_path / "home"
     home.mkdir()
     environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script)], env=environment, cwd=home, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     assert tree(home) == {}
-    assert tree(conf) == before == tree_of_copy(before)
+    assert tree(conf) == original == tree_of_copy(original)
 
 
-def tree_of_copy(before: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
-    original = tree(CONF / "great_expectations")
+def tree_of_copy(original: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    project = tree(CONF / "great_expectations")
     return {
-        name: (when, original[name.removeprefix("great_expectations/")][1])
-        for name, (when, _) in before.items()
+        name: (modified_at, project[name.removeprefix("great_expectations/")][1])
+        for name, (modified_at, _) in original.items()
     }

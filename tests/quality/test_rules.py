@@ -1,4 +1,4 @@
-"""Rules against Great Expectations: both must find the same rows."""
+"""Rules compared with Great Expectations: both must find the same rows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ PAIR = "expect_column_pair_values_a_to_be_greater_than_b"
 QUERY = "unexpected_rows_expectation"
 SELECT = "SELECT * FROM {batch} WHERE "
 
-# An expectation, and the ids of the rows that break it.
+# An expectation, and the ids of the rows that violate it.
 CASES: list[tuple[str, dict[str, Any], set[int]]] = [
     (NOT_NULL, {"column": "s"}, {0}),
     (NOT_NULL, {"column": "odd name"}, {0}),
     (NULL, {"column": "t"}, {1, 2, 3, 5}),
     (BETWEEN, {"column": "n", "min_value": 1, "max_value": 10}, {4, 5}),
     (BETWEEN, {"column": "n", "min_value": 1, "strict_min": True}, {1, 4}),
-    (BETWEEN, {"column": "n", "max_value": 9007199254740992}, set()),  # both as doubles
+    # Both are compared as doubles.
+    (BETWEEN, {"column": "n", "max_value": 9007199254740992}, set()),
     (
         BETWEEN,
         {"column": "d", "min_value": 1.0, "max_value": 2.5, "strict_max": True},
@@ -82,8 +83,8 @@ CASES: list[tuple[str, dict[str, Any], set[int]]] = [
 ]
 
 
-def entry(kind: str, kwargs: dict[str, Any], name: str, on_failure: str) -> dict[str, Any]:
-    return {"type": kind, "kwargs": kwargs, "meta": {"name": name, "on_failure": on_failure}}
+def entry(type_: str, kwargs: dict[str, Any], name: str, on_failure: str) -> dict[str, Any]:
+    return {"type": type_, "kwargs": kwargs, "meta": {"name": name, "on_failure": on_failure}}
 
 
 def write_suite(conf: Path, table: str, *entries: dict[str, Any]) -> Path:
@@ -102,20 +103,22 @@ def frame(spark: SparkSession) -> DataFrame:
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rule, ...]:
     conf = tmp_path_factory.mktemp("conf")
-    entries = [entry(kind, kw, f"case {i}", "quarantine") for i, (kind, kw, _) in enumerate(CASES)]
+    entries = [
+        entry(type_, kw, f"case {i}", "quarantine") for i, (type_, kw, _) in enumerate(CASES)
+    ]
     write_suite(conf, "any.table", *entries)
     return load_rules(conf, "any.table")
 
 
 @pytest.fixture(scope="module")
-def flagged(frame: DataFrame, rules: tuple[Rule, ...]) -> dict[str, set[int]]:
+def failed_ids(frame: DataFrame, rules: tuple[Rule, ...]) -> dict[str, set[int]]:
     rows = frame.select("id", failed_rules(rules).alias("failed")).collect()
     return {rule.name: {row.id for row in rows if rule.name in row.failed} for rule in rules}
 
 
 @pytest.fixture(scope="module")
 def unexpected(frame: DataFrame) -> Callable[[str, dict[str, Any]], set[int]]:
-    """The ids of the rows that Great Expectations finds unexpected."""
+    """Return a function that lists the ids of rows that Great Expectations finds unexpected."""
     import great_expectations as gx
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
@@ -123,35 +126,35 @@ def unexpected(frame: DataFrame) -> Callable[[str, dict[str, Any]], set[int]]:
     definition = source.add_dataframe_asset("frame").add_batch_definition_whole_dataframe("all")
     batch = definition.get_batch({"dataframe": frame})
 
-    def ask(kind: str, kwargs: dict[str, Any]) -> set[int]:
-        expectation = ExpectationConfiguration(type=kind, kwargs=kwargs).to_domain_obj()
-        form = "COMPLETE" if kind == QUERY else "BASIC"
+    def find_unexpected(type_: str, kwargs: dict[str, Any]) -> set[int]:
+        expectation = ExpectationConfiguration(type=type_, kwargs=kwargs).to_domain_obj()
+        format_ = "COMPLETE" if type_ == QUERY else "BASIC"
         result = batch.validate(
-            expectation, result_format={"result_format": form, "include_unexpected_rows": True}
+            expectation, result_format={"result_format": format_, "include_unexpected_rows": True}
         )
         assert not any(
             isinstance(info, dict) and info.get("raised_exception")
             for info in (result.exception_info, *result.exception_info.values())
         ), result.exception_info
-        found = result.result
-        rows = found["details"] if kind == QUERY else found
-        count = found["observed_value" if kind == QUERY else "unexpected_count"]
+        details = result.result
+        rows = details["details"] if type_ == QUERY else details
+        count = details["observed_value" if type_ == QUERY else "unexpected_count"]
         ids = {row["id"] for row in rows["unexpected_rows"]}
         assert len(ids) == count
         return ids
 
-    return ask
+    return find_unexpected
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_rules_flag_the_rows_that_gx_counts(
+def test_rules_find_the_same_rows_as_gx(
     case: int,
-    flagged: dict[str, set[int]],
+    failed_ids: dict[str, set[int]],
     unexpected: Callable[[str, dict[str, Any]], set[int]],
 ) -> None:
-    kind, kwargs, expected = CASES[case]
-    assert flagged[f"case {case}"] == expected
-    assert unexpected(kind, kwargs) == expected
+    type_, kwargs, expected = CASES[case]
+    assert failed_ids[f"case {case}"] == expected
+    assert unexpected(type_, kwargs) == expected
 
 
 def test_rules_are_never_null(frame: DataFrame, rules: tuple[Rule, ...]) -> None:
@@ -165,20 +168,20 @@ def test_failed_rules_are_in_order(
 ) -> None:
     frame = spark.range(4)
     rules = (Rule("big", "id > 1"), Rule("odd", "id % 2 = 1"), Rule("it's", "id = 3"))
-    found = frame.select(failed_rules(rules)).collect()
-    assert [row[0] for row in found] == [[], ["odd"], ["big"], ["big", "odd", "it's"]]
+    failed = frame.select(failed_rules(rules)).collect()
+    assert [row[0] for row in failed] == [[], ["odd"], ["big"], ["big", "odd", "it's"]]
     assert frame.select(failed_rules(())).first()[0] == []  # type: ignore[index]
-    for some in (rules, ()):
-        assert frame.select(failed_rules(some)).dtypes[0][1] == "array<string>"
+    for rule_set in (rules, ()):
+        assert frame.select(failed_rules(rule_set)).dtypes[0][1] == "array<string>"
 
 
 def test_rules_quote_column_names(spark: SparkSession, tmp_path: Path) -> None:
-    # Great Expectations has no way to name such a column, so this has no second opinion.
+    # Great Expectations cannot name such a column, so this is not compared with it.
     name = "a.b`c"
     write_suite(tmp_path, "t", entry(NOT_NULL, {"column": name}, "r", "quarantine"))
     frame = spark.range(2).select(F.when(F.col("id") == 1, 1).alias(name))
-    found = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
-    assert [row[0] for row in found] == [["r"], []]
+    failed = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
+    assert [row[0] for row in failed] == [["r"], []]
 
 
 def test_only_quarantine_expectations_are_rules(tmp_path: Path) -> None:
@@ -191,18 +194,18 @@ def test_only_quarantine_expectations_are_rules(tmp_path: Path) -> None:
     )
     assert load_rules(tmp_path, "t") == (Rule("q", "coalesce(`a` IS NULL, false)"),)
     assert load_rules(tmp_path, "no.suite") == ()
-    path = write_suite(tmp_path, "gold.t", GOOD)
+    path = write_suite(tmp_path, "gold.t", VALID)
     with pytest.raises(ConfigError, match='"r" cannot quarantine, because gold has no') as error:
         load_rules(tmp_path, "gold.t")
     assert str(path) in str(error.value)
 
 
 COMPOUND = "expect_compound_columns_to_be_unique"
-GOOD = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
+VALID = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
 
 
 @pytest.mark.parametrize(
-    ("entries", "says"),
+    ("entries", "message"),
     [
         ([entry(COMPOUND, {"column_list": ["a", "b"]}, "r", "quarantine")], "single rows"),
         ([entry(NOT_NULL, {"column": "a", "mostly": 0.9}, "r", "quarantine")], "mostly"),
@@ -243,17 +246,17 @@ GOOD = entry(NOT_NULL, {"column": "a"}, "r", "quarantine")
             ],
             "WHERE <condition>",
         ),
-        ([GOOD, GOOD], "twice"),
+        ([VALID, VALID], "twice"),
         ([entry(NOT_NULL, {"column": "a"}, "", "warn")], 'needs a "name"'),
         ([{"type": NOT_NULL, "kwargs": {"column": "a"}}], "number 1"),
         ([entry(NOT_NULL, {"column": "a"}, "r", "explode")], "warn, quarantine, stop"),
     ],
 )
-def test_suite_with_an_invalid_rule_is_refused(
-    tmp_path: Path, entries: list[dict[str, Any]], says: str
+def test_load_rules_refuses_an_invalid_rule(
+    tmp_path: Path, entries: list[dict[str, Any]], message: str
 ) -> None:
     path = write_suite(tmp_path, "silver.t", *entries)
-    with pytest.raises(ConfigError, match=re.escape(says)) as error:
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
         load_rules(tmp_path, "silver.t")
     assert str(path) in str(error.value)
     assert '"r"' in str(error.value) or "number 1" in str(error.value)
@@ -270,7 +273,7 @@ def test_suite_with_an_invalid_rule_is_refused(
         "[" * 100_000,
     ],
 )
-def test_file_that_is_no_suite_is_refused(tmp_path: Path, text: str) -> None:
+def test_load_rules_refuses_a_file_that_is_no_suite(tmp_path: Path, text: str) -> None:
     path = write_suite(tmp_path, "t")
     path.write_text(text)
     with pytest.raises(ConfigError, match=re.escape(str(path))):
@@ -281,15 +284,15 @@ def test_rule_query_with_sql_words_in_quotes(spark: SparkSession, tmp_path: Path
     query = SELECT + "s = 'group by -- {{x}}' OR `limit` = 1"
     write_suite(tmp_path, "t", entry(QUERY, {"unexpected_rows_query": query}, "r", "quarantine"))
     frame = spark.sql("SELECT 'group by -- {x}' AS s, 0 AS `limit` UNION ALL SELECT 'b', 0")
-    found = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
-    assert sorted(row[0] for row in found) == [[], ["r"]]
+    failed = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
+    assert sorted(row[0] for row in failed) == [[], ["r"]]
 
 
 def names(table: str) -> list[str]:
     return [rule.name for rule in load_rules(CONF, table)]
 
 
-def test_the_rules_of_the_project() -> None:
+def test_load_rules_of_the_project() -> None:
     assert names("bronze.activity") == names("bronze.event") == ["malformed_line"]
     assert names("silver.activity") == [
         "missing_device",

@@ -1,4 +1,4 @@
-"""Alerts by a command and to a URL, and the file of metrics, after commands without Spark."""
+"""Alerts by command and by URL, and the metrics file, after commands without Spark."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ VERDICT = LakehouseVerdict(
 
 
 class Receiver:
-    """An HTTP server that keeps what is posted to it."""
+    """An HTTP server that keeps the posted requests."""
 
     def __init__(self) -> None:
-        self.posted, self.status, posted = list[Any](), 200, self
+        self.posted, self.status, receiver_ = list[Any](), 200, self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                posted.posted.append((self.path, self.headers["Content-Type"], json.loads(body)))
-                self.send_response(posted.status)
+                receiver_.posted.append((self.path, self.headers["Content-Type"], json.loads(body)))
+                self.send_response(receiver_.status)
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
@@ -102,7 +102,7 @@ def test_alert_with_details_escapes_them_for_slack(home: Home, receiver: Receive
     assert document["problems"][0]["sentence"] == VERDICT.problems[0].sentence
 
 
-def test_alert_has_the_message_of_wrong_use(home: Home, tmp_path: Path) -> None:
+def test_alert_has_the_message_of_usage_errors(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "text"
     config = alerting(home, command=("sh", "-c", f"cat > {file}"))
     error = UsageError("another process writes bronze")
@@ -141,7 +141,7 @@ def test_only_failed_runs_send_alerts(
     assert len(receiver.posted) == posts
 
 
-def test_a_hook_that_crashes_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crashed_hook_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise RuntimeError("no")
 
@@ -153,7 +153,7 @@ def test_a_hook_that_crashes_is_reported(home: Home, monkeypatch: pytest.MonkeyP
 
 
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """The project with more keys in its pipeline.yaml, and a root of its own."""
+    """Configure the project with additional keys in pipeline.yaml, and a separate root."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     with (tmp_path / "conf/pipeline.yaml").open("a") as file:
         file.write(text)
@@ -167,7 +167,7 @@ def test_main_sends_alerts_of_errors(
     receiver: Receiver,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By a URL of the environment; the status stays that of the run."""
+    """The URL comes from the environment; the exit status stays that of the run."""
     project(tmp_path, monkeypatch, "\non_failure: { post: '${HOOK}', command: [ 'false' ] }\n")
     monkeypatch.setenv("HOOK", receiver.url)
 
@@ -197,13 +197,13 @@ def test_metrics_of_status(
     config = load()
     runs.record(config, "silver.event", state="failed", error="no", started_at=5_000_000, rows_in=9)
     runs.record(config, "nightly", kind="run", state="idle", started_at=7_000_000, seconds=2.5)
-    row = Entry("event", "landing/event/a", 1, 5, 3_000_000, 4_000_000, "archived", rows=2)
-    bad = Entry("event", "landing/event/b", 1, 5, 3_000_000, 4_000_000, "rejected", "no text")
-    Ledger(config.layout, "event").write([row, bad])
+    archived = Entry("event", "landing/event/a", 1, 5, 3_000_000, 4_000_000, "archived", rows=2)
+    rejected = Entry("event", "landing/event/b", 1, 5, 3_000_000, 4_000_000, "rejected", "no text")
+    Ledger(config.layout, "event").write([archived, rejected])
     assert main.main(["status", "--json"]) == 1
-    shown = capsys.readouterr()
-    assert "medallion: MEDALLION_METRICS_FILE: FileNotFoundError: No such file" in shown.err
-    assert json.loads(shown.out)["healthy"] is False
+    captured = capsys.readouterr()
+    assert "medallion: MEDALLION_METRICS_FILE: FileNotFoundError: No such file" in captured.err
+    assert json.loads(captured.out)["healthy"] is False
 
     file.parent.mkdir()
     assert main.main(["status"]) == 1

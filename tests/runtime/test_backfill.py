@@ -1,4 +1,4 @@
-"""Backfills beside a stream: files that wait, change, are hidden or vanish; without Spark."""
+"""Backfills beside a stream, without Spark: files that wait, change, are hidden or vanish."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from medallion.runtime.backfill import BackfillResult, run_backfill
 from medallion.state.ledger import State
 from medallion.storage import locks
 from medallion.storage.text import Reporter
-from tests.support.home import Home, aged
+from tests.support.home import Home, set_age
 
 _PATIENCE = 60.0
 
@@ -35,71 +35,69 @@ def land(folder: Path, name: str, text: str = "{}\n", age: float = 3600) -> Path
     file = folder / name
     file.parent.mkdir(exist_ok=True)
     file.write_text(text)
-    return aged(file, age)
+    return set_age(file, age)
 
 
-def take_in(home: Home) -> None:
-    """What a stream does between two looks, but for the reading."""
+def poll_and_ingest(home: Home) -> None:
+    """Poll and ingest, as a stream does between two checks of the backfill, without reading."""
     home.poll()
-    home.take_in(
-        *[e.path for e in home.ledger().values() if e.state == State.PENDING and not e.why]
-    )
+    home.ingest(*[e.path for e in home.ledger().values() if e.state == State.PENDING and not e.why])
 
 
-def beside(
+def backfill_beside(
     home: Home,
     monkeypatch: pytest.MonkeyPatch,
     path: Path,
-    *looks: Callable[[], Any],
-    say: Reporter = lambda _: None,
+    *steps: Callable[[], Any],
+    report: Reporter = lambda _: None,
 ) -> BackfillResult:
-    """A backfill beside a process that looks so, the last way for ever."""
-    left, started = list(looks), time.monotonic()
+    """Run a backfill beside a process that does these steps; the last one repeats."""
+    remaining, started = list(steps), time.monotonic()
 
     def sleep(_: float) -> None:
         assert time.monotonic() - started < _PATIENCE, "the command hangs"
-        (left.pop(0) if len(left) > 1 else left[0])()
+        (remaining.pop(0) if len(remaining) > 1 else remaining[0])()
 
     monkeypatch.setattr(locks, "lock_holder", lambda *_: "medallion stream, pid 1")
-    # Its own name of the module: other threads of this process sleep, too, and must not look.
+    # Replace the name in this module only: other threads also sleep, and must not run steps.
     monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    return run_backfill(home.config, home.source.name, path, say)
+    return run_backfill(home.config, home.source.name, path, report)
 
 
 def test_backfill_reports_a_growing_file(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.change(quiet_period=Duration.parse("5 minutes"))
-    young, file = land(old, "young.json", age=100), land(old, "a.json")
-    found = beside(home, monkeypatch, old, lambda: take_in(home))
-    assert (found.files, found.new_files, found.rows, found.refused) == (2, 1, 1, ())
-    (waiting,) = found.waiting
-    assert waiting.path == str(young)
+    recent, file = land(old, "young.json", age=100), land(old, "a.json")
+    result = backfill_beside(home, monkeypatch, old, lambda: poll_and_ingest(home))
+    assert (result.files, result.new_files, result.rows, result.refused) == (2, 1, 1, ())
+    (waiting,) = result.waiting
+    assert waiting.path == str(recent)
     assert "5 minutes" in (waiting.why or "")
-    assert not found.is_good
-    assert f"  {young}: pending: still being written" in backfill_text(found)
+    assert not result.is_good
+    assert f"  {recent}: pending: still being written" in backfill_text(result)
     assert "2 files: 1 ingested with 1 row, 0 known before or refused, 1 waiting" in (
-        backfill_text(found)
+        backfill_text(result)
     )
-    assert [entry["path"] for entry in backfill_json(found)["waiting"]] == [str(young)]
-    aged(young, 301)
+    assert [entry["path"] for entry in backfill_json(result)["waiting"]] == [str(recent)]
+    set_age(recent, 301)
     assert home.poll() == 1
-    assert home.names() == [str(file), str(young)]
+    assert home.names() == [str(file), str(recent)]
 
 
 def test_backfill_waits_for_a_file_that_changed(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = land(old, "a.json")
-    found = beside(
+    result = backfill_beside(
         home,
         monkeypatch,
         old,
         lambda: land(old, "a.json", "{}\n{}\n"),
         home.poll,
-        lambda: take_in(home),
+        lambda: poll_and_ingest(home),
     )
-    assert (found.files, found.new_files, found.waiting, found.is_good) == (1, 1, (), True)
+    assert (result.files, result.new_files, result.waiting, result.is_good) == (1, 1, (), True)
     assert home.ledger()[str(file), 1].size == 6
 
 
@@ -108,8 +106,8 @@ def test_backfill_leaves_out_ignored_files(
 ) -> None:
     land(old, "a.json")
     ignored = land(old, "b.json.part")
-    found = beside(home, monkeypatch, old, lambda: take_in(home))
-    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    result = backfill_beside(home, monkeypatch, old, lambda: poll_and_ingest(home))
+    assert (result.files, result.new_files, result.is_good) == (1, 1, True)
     with pytest.raises(UsageError, match=r"b\.json\.part: files of this name are ignored"):
         run_backfill(home.config, "activity", ignored, lambda _: None)
 
@@ -131,33 +129,33 @@ def test_backfill_reports_an_unsupported_name(
 ) -> None:
     land(old, "a.json")
     Path(os.fsdecode(os.fsencode(old) + b"/\xff.json")).write_text("{}\n")
-    found = beside(home, monkeypatch, old, lambda: take_in(home))
-    assert (found.files, found.new_files) == (2, 1)
-    (waiting,) = found.waiting
+    result = backfill_beside(home, monkeypatch, old, lambda: poll_and_ingest(home))
+    assert (result.files, result.new_files) == (2, 1)
+    (waiting,) = result.waiting
     assert "UTF-8" in (waiting.why or "")
-    assert not found.is_good
+    assert not result.is_good
 
 
 def test_backfill_reports_a_vanished_file(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "a.json")
-    gone = land(old, "b.json")
-    found = beside(home, monkeypatch, old, gone.unlink, lambda: take_in(home))
-    assert (found.files, found.new_files) == (2, 1)
-    (refused,) = found.refused
-    assert (refused.path, refused.state) == (str(gone), "vanished")
-    assert not found.is_good
+    vanished = land(old, "b.json")
+    result = backfill_beside(home, monkeypatch, old, vanished.unlink, lambda: poll_and_ingest(home))
+    assert (result.files, result.new_files) == (2, 1)
+    (refused,) = result.refused
+    assert (refused.path, refused.state) == (str(vanished), "vanished")
+    assert not result.is_good
 
 
 def test_backfill_of_ingested_files_succeeds(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(old, "a.json")
-    found = beside(home, monkeypatch, old, lambda: take_in(home))
-    assert (found.files, found.new_files, found.rows, found.is_good) == (1, 1, 1, True)
-    again = beside(home, monkeypatch, old, home.poll)
-    assert (again.files, again.new_files, again.rows, again.is_good) == (1, 0, 0, True)
+    result = backfill_beside(home, monkeypatch, old, lambda: poll_and_ingest(home))
+    assert (result.files, result.new_files, result.rows, result.is_good) == (1, 1, 1, True)
+    second = backfill_beside(home, monkeypatch, old, home.poll)
+    assert (second.files, second.new_files, second.rows, second.is_good) == (1, 0, 0, True)
 
 
 def test_backfill_of_a_link_to_a_folder(
@@ -165,12 +163,14 @@ def test_backfill_of_a_link_to_a_folder(
 ) -> None:
     land(old, "below/a.json")
     (old.parent / "link").symlink_to(old)
-    first = beside(home, monkeypatch, old.parent / "link" / "below", lambda: take_in(home))
+    first = backfill_beside(
+        home, monkeypatch, old.parent / "link" / "below", lambda: poll_and_ingest(home)
+    )
     assert (first.files, first.new_files, first.is_good) == (1, 1, True)
     monkeypatch.chdir(old.parent / "link")
     for path in (Path("below"), Path("below/a.json"), old):
-        again = beside(home, monkeypatch, path, home.poll)
-        assert (again.files, again.new_files, again.is_good) == (1, 0, True)
+        second = backfill_beside(home, monkeypatch, path, home.poll)
+        assert (second.files, second.new_files, second.is_good) == (1, 0, True)
     assert list(home.states()) == [(str(old / "below" / "a.json"), 1)]
 
 
@@ -179,30 +179,34 @@ def test_backfill_of_landing_by_a_link(
 ) -> None:
     home.land("a.json")
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     (tmp_path / "link").symlink_to(home.layout.root)
-    found = beside(home, monkeypatch, tmp_path / "link" / "landing" / "activity", home.poll)
-    assert (found.files, found.new_files, found.is_good) == (1, 0, True)
+    result = backfill_beside(
+        home, monkeypatch, tmp_path / "link" / "landing" / "activity", home.poll
+    )
+    assert (result.files, result.new_files, result.is_good) == (1, 0, True)
     assert list(home.states()) == [("a.json", 1)]
 
 
 def test_backfill_refuses_a_file_beside_the_pattern(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a folder it is reported, and the others are ingested."""
+    """A file in a directory is reported, and the others are ingested."""
     home.change(pattern="*.json")
     for name in ("a.json", "deep/b.csv", "deep/.c.csv"):
         land(old, name)
     messages: list[str] = []
-    found = beside(home, monkeypatch, old, lambda: take_in(home), say=messages.append)
-    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    result = backfill_beside(
+        home, monkeypatch, old, lambda: poll_and_ingest(home), report=messages.append
+    )
+    assert (result.files, result.new_files, result.is_good) == (1, 1, True)
     assert messages[0] == f"{old}: 1 file left out, whose names do not match *.json"
     with pytest.raises(UsageError, match=r"a\.csv: its name does not match \*\.json, the pattern"):
         run_backfill(home.config, "activity", land(old, "a.csv"), lambda _: None)
 
 
 def test_backfill_refuses_a_table(home: Home) -> None:
-    """Its rows would come in once more, or its log wait for ever."""
+    """Its rows would be ingested again, or its log would wait forever."""
     for name in ("bronze/activity", "_schemas"):
         (home.layout.root / name).local.mkdir(parents=True, exist_ok=True)
         with pytest.raises(UsageError, match="belongs to the lakehouse's own tables"):
@@ -216,15 +220,17 @@ def test_backfill_leaves_reason_files_out(home: Home, monkeypatch: pytest.Monkey
     rejected.local.mkdir(parents=True)
     land(rejected.local, "a.json.reason.txt", "landing/activity/a.json: torn\n")
     land(rejected.local, "a.json")
-    found = beside(home, monkeypatch, rejected.parent.local, lambda: take_in(home))
-    assert (found.files, found.new_files, found.is_good) == (1, 1, True)
+    result = backfill_beside(
+        home, monkeypatch, rejected.parent.local, lambda: poll_and_ingest(home)
+    )
+    assert (result.files, result.new_files, result.is_good) == (1, 1, True)
     assert list(home.states()) == [("rejected/activity/day/a.json", 1)]
 
 
 def test_backfill_reports_errors_of_other_sources(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A socket, say, which keeps nothing for a backfill's run."""
+    """A failing source of another format, such as a socket, does not fail the backfill."""
     land(old, "a.json")
     failing = "chat"
 
@@ -234,7 +240,7 @@ def test_backfill_reports_errors_of_other_sources(
     def run_flows(flows: list[Any]) -> list[Any]:
         layer = flows[0].name.removesuffix(".x")
         if layer == "bronze":
-            take_in(home)
+            poll_and_ingest(home)
         failed = UsageError(f"{layer}.{failing}: no")
         return [(flows[0], failed)] if layer != "gold" else []
 
@@ -243,8 +249,8 @@ def test_backfill_reports_errors_of_other_sources(
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)
     messages: list[str] = []
-    found = run_backfill(home.config, "activity", old, messages.append)
-    assert (found.new_files, found.is_good) == (1, True)
+    result = run_backfill(home.config, "activity", old, messages.append)
+    assert (result.new_files, result.is_good) == (1, True)
     assert messages == ["bronze.chat: no", "silver.chat: no"]
     failing = "activity"
     with pytest.raises(UsageError, match=r"^bronze.activity: no; silver.activity: no$"):

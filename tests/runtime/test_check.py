@@ -37,7 +37,7 @@ GUARDS = [
 
 
 class Project:
-    """A project folder with one source, `sales`, and one gold table, `counts`."""
+    """A project directory with one source, `sales`, and one gold table, `counts`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,7 +64,7 @@ class Project:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text + "\n")
 
-    def learn(self, **columns: str) -> None:
+    def add_schema_version(self, **columns: str) -> None:
         """Record a version of the schema, as a run does."""
         directory = self.folder / "data/lakehouse/_schemas/sales"
         registry.add_version(StoragePath(directory), columns, "inferred")
@@ -85,7 +85,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_good_project(project: Project) -> None:
+def test_valid_project(project: Project) -> None:
     result = project.check()
     assert (result.errors, result.attention, result.notes, result.exit_status) == ([], [], [], 0)
     backlog = result.backlogs["sales"]
@@ -113,7 +113,7 @@ def test_alert_without_its_variable(project: Project) -> None:
 
 
 def test_misspelled_columns(project: Project) -> None:
-    project.learn(time="timestamp", shop="string")
+    project.add_schema_version(time="timestamp", shop="string")
     sales = project.document["sources"]["sales"]
     sales["silver"] = {"at": "time", "shop": "lower(shopp)", "region": "coalesce(country, zip)"}
     project.document["gold"]["counts"]["measure"] = {"n": "count(distinct shpo)"}
@@ -134,7 +134,7 @@ def test_misspelled_columns(project: Project) -> None:
     assert "gold.counts.measure.n reads shpo" in gold
     assert "(did you mean shop?)" in gold
     assert 'expectation "long_region" reads regio, which is not a column of silver.sales' in suite
-    # Fields of an inferred schema may still come.
+    # Fields of an inferred schema may still land.
     (attention,) = result.attention
     assert "line" in attention
     assert "sources.sales.silver.shop reads shopp" in attention
@@ -146,7 +146,7 @@ def test_misspelled_columns(project: Project) -> None:
 
 
 def test_columns_of_a_query(project: Project) -> None:
-    """Qualified names are checked, except of aliases that name something else too."""
+    """Qualified names are checked, unless an alias also names something else."""
     query = project.folder / "conf/query.sql"
     project.document["gold"]["query"] = {"sql": "query.sql"}
     query.write_text(
@@ -170,7 +170,7 @@ def test_columns_of_a_declared_schema(project: Project) -> None:
 
 def test_columns_of_change_records(project: Project) -> None:
     """They may be silver's or bronze's."""
-    project.learn(time="timestamp", shop="string", op="string")
+    project.add_schema_version(time="timestamp", shop="string", op="string")
     sales = project.document["sources"]["sales"]
     sales["cdc"] = {"sequence_by": "at", "apply_as_deletes": "op = 'd'"}
     result = project.check()
@@ -183,7 +183,7 @@ def test_columns_of_change_records(project: Project) -> None:
     assert "did you mean op?" in deletes
 
 
-def test_folders_and_files(project: Project) -> None:
+def test_directories_and_unused_files(project: Project) -> None:
     project.document["sources"]["sales"]["folders"] = ["/nowhere"]
     project.document["sources"]["idle"] = SOURCE
     project.suite(GUARDS, "silver.idle")
@@ -201,14 +201,14 @@ def test_folders_and_files(project: Project) -> None:
 
 
 def test_hints_for_a_field_of_a_column(project: Project) -> None:
-    project.learn(time="timestamp", shop="string", user="struct<age:string>")
+    project.add_schema_version(time="timestamp", shop="string", user="struct<age:string>")
     project.document["sources"]["sales"]["hints"] = {"user.age": "long", "some.thing": "long"}
     (attention,) = project.check().attention
     assert "hints.user.age is not a column" in attention
     assert "user: struct<age:string>. Or cast user.age in silver" in attention
 
 
-def test_files_that_would_wait(project: Project) -> None:
+def test_files_that_need_a_header(project: Project) -> None:
     project.document["sources"]["sales"]["format"] = "csv"
     project.land("sales/a.json", "time,shop\n2026-05-01,x")
     project.land("sales/b.csv", "Report\n\ntime,shop\n2026-05-01,x")
@@ -225,10 +225,8 @@ def test_suites_are_refused_before_a_run(project: Project) -> None:
         refuse_invalid_project(config)
 
 
-def test_all_that_is_wrong_is_refused_at_once(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Configuration, suites, expressions, Spark's settings, Java, jars; each once, in one error."""
+def test_all_errors_are_refused_at_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configuration, suites, expressions, Spark, Java and jars: each once, in one error."""
     project.document["sources"]["sales"]["schema"] = {"time": "timestamp", "stores": "string"}
     project.document["sources"]["typo"] = {**SOURCE, "watermrak": "1 hour"}
     project.suite("nothing")
@@ -240,9 +238,9 @@ def test_all_that_is_wrong_is_refused_at_once(
         monkeypatch.setenv(name, str(folder / "spark"))
     assert project.check().exit_status == 2
     config, errors = load_with_errors({}, folder)
-    with pytest.raises(InvalidProjectError) as refused:
+    with pytest.raises(InvalidProjectError) as error:
         refuse_invalid_project(config, errors)
-    key, suite, column, setting, java, jars = refused.value.messages
+    key, suite, column, setting, java, jars = error.value.messages
     assert "sources.typo" in key
     assert "watermrak" in key
     assert "silver/sales.json is not a Great Expectations suite" in suite
@@ -252,14 +250,14 @@ def test_all_that_is_wrong_is_refused_at_once(
     assert java.endswith("run medallion setup")
     assert "Spark needs 7 jars" in jars
     assert jars.endswith("run medallion setup")
-    assert set(refused.value.messages) <= set(project.check().errors)
+    assert set(error.value.messages) <= set(project.check().errors)
 
 
-def test_root_without_write_permission_is_refused(nobodys: Home) -> None:
-    (nobodys.layout.root / "silver").local.mkdir(parents=True)
-    config = replace(load({}, PROJECT), layout=nobodys.layout)
+def test_root_without_write_permission_is_refused(unprivileged_home: Home) -> None:
+    (unprivileged_home.layout.root / "silver").local.mkdir(parents=True)
+    config = replace(load({}, PROJECT), layout=unprivileged_home.layout)
     refuse_invalid_project(config)
-    (nobodys.layout.root / "silver").local.chmod(0o555)
+    (unprivileged_home.layout.root / "silver").local.chmod(0o555)
     with pytest.raises(InvalidProjectError, match=r"silver: this user may not write here"):
         refuse_invalid_project(config)
 
@@ -287,7 +285,7 @@ def test_changed_definitions_need_a_rebuild(
 
 
 def test_check_views(project: Project) -> None:
-    """A view is planned if its tables are there."""
+    """A view is planned if its tables exist."""
     write(project.folder / "data/lakehouse", "gold.n", "SELECT 1 AS total")
     project.document["views"] = {
         "good": "SELECT total FROM gold.n",

@@ -26,53 +26,53 @@ from medallion.spark.errors import StreamError
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event, recording
 from tests.support.runs import record
 
 
 def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
-    lakehouse.about("event", "action_counts")
-    right = lakehouse.config
-    source, counts = right.sources["event"], right.gold["action_counts"]
+    lakehouse.keep_only("event", "action_counts")
+    valid = lakehouse.config
+    source, counts = valid.sources["event"], valid.gold["action_counts"]
     lakehouse.fill("bronze")
-    for column, word in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
-        wrong = replace(source, silver={**source.silver, "action": column})
-        lakehouse.config = replace(right, sources={"event": wrong})
-        expected = rf"silver\.event\.action in .*pipeline.yaml line \d+.*: there is no .*{word}\."
+    for column, name in (("Devise", "Devise"), ("nosuch(id)", "nosuch")):
+        invalid = replace(source, silver={**source.silver, "action": column})
+        lakehouse.config = replace(valid, sources={"event": invalid})
+        expected = rf"silver\.event\.action in .*pipeline.yaml line \d+.*: there is no .*{name}\."
         with pytest.raises(ConfigError, match=expected):
             lakehouse.fill("silver")
-    lakehouse.config = right
+    lakehouse.config = valid
     lakehouse.fill("silver")
-    table = otherwise(counts, measure={"n": "sum(acton)"})
-    lakehouse.config = replace(right, gold={"action_counts": table})
+    table = redefined(counts, measure={"n": "sum(acton)"})
+    lakehouse.config = replace(valid, gold={"action_counts": table})
     expected = r"gold\.action_counts\.measure\.n in .*: there is no column acton; .* mean action\?"
     with pytest.raises(ConfigError, match=expected):
         lakehouse.fill("gold")
     for measure in ("count(*) / sum(count(*)) over ()", "explode(collect_list(device))"):
-        table = otherwise(replace(counts, output_mode="update"), measure={"n": measure})
-        lakehouse.config = replace(right, gold={"action_counts": table})
+        table = redefined(replace(counts, output_mode="update"), measure={"n": measure})
+        lakehouse.config = replace(valid, gold={"action_counts": table})
         with pytest.raises(
             ConfigError, match=r"yaml: gold\.action_counts has a window function \(OVER\)"
         ):
             lakehouse.fill("gold")
-    # What is SQL, and no stream can do: the table has been made by then.
-    table = otherwise(counts, measure={"devices": "count(distinct device)"})
-    lakehouse.config = replace(right, gold={"action_counts": table})
+    # Valid SQL that no stream can run; its table is already created.
+    table = redefined(counts, measure={"devices": "count(distinct device)"})
+    lakehouse.config = replace(valid, gold={"action_counts": table})
     with pytest.raises(ConfigError, match=r"gold\.action_counts.*[Dd]istinct"):
         lakehouse.fill("gold")
     assert "devices" in delta_tables.column_names(
         lakehouse.config.layout.table("gold.action_counts")
     )
-    # And what fails of its first row, by when each has a table, and most a state, of these columns.
+    # SQL that fails at the first row, when each table exists with these columns, most with state.
     lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze", "silver")
     number = "cast(action as int)"
-    lakehouse.config = replace(right, gold=of_each_mode(counts, f"avg({number})", number))
-    with pytest.raises(StreamError) as failed:
+    lakehouse.config = replace(valid, gold=tables_in_each_mode(counts, f"avg({number})", number))
+    with pytest.raises(StreamError) as error:
         lakehouse.fill("gold")
-    assert str(failed.value).count("[CAST_INVALID_INPUT]") == 3
-    assert str(failed.value).count(number) == 3  # the SQL that failed
+    assert str(error.value).count("[CAST_INVALID_INPUT]") == 3
+    assert str(error.value).count(number) == 3  # the SQL that failed
     fails = "fails at a row, and its table stays as it is: [CAST_INVALID_INPUT] The value 'open'"
     pipeline = lakehouse.config.pipeline_file
     for part in (
@@ -80,24 +80,24 @@ def test_invalid_sql_names_its_table(lakehouse: Lakehouse) -> None:
         f"gold.updated.measure.n in {pipeline}",
         "gold.appended in appended.sql",
     ):
-        assert f"{part} {fails}" in str(failed.value)
-    assert str(failed.value).count("try_cast") >= 3, "the message says what to do"
-    lakehouse.config = replace(right, gold=of_each_mode(counts, "max(action)", "action"))
+        assert f"{part} {fails}" in str(error.value)
+    assert str(error.value).count("try_cast") >= 3, "the message says what to do"
+    lakehouse.config = replace(valid, gold=tables_in_each_mode(counts, "max(action)", "action"))
     lakehouse.fill("gold")
     for name in lakehouse.config.gold:
         assert lakehouse.rows(f"gold.{name}", "n") == [("open",)]
 
 
-def of_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
-    """A table in each output mode, with a column `n`."""
-    complete = otherwise(counts, measure={"events": "count(*)", "n": measure})
+def tables_in_each_mode(counts: GoldTable, measure: str, column: str) -> dict[str, GoldTable]:
+    """Return a table in each output mode, with a column `n`."""
+    complete = redefined(counts, measure={"events": "count(*)", "n": measure})
     update = replace(complete, name="updated", output_mode="update")
     sql = Statement(Path("appended.sql"), f"select {column} as n from silver_event")
     append = replace(complete, name="appended", definition=sql, output_mode="append")
     return {table.name: table for table in (complete, update, append)}
 
 
-def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
+def test_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     """Counts of 10 minutes would continue as counts of 5; other tables are not affected."""
     config = lakehouse.config
     line = '{"id": "p", "action": "open", "ts": "2018-03-02T10:07:00"}'
@@ -107,8 +107,8 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     lakehouse.config = replace(config, sources=sources, gold=gold)
     lakehouse.fill()
     before = lakehouse.rows("gold.action_counts")
-    other = otherwise(gold["action_counts"], window=Duration.parse("5 minutes"))
-    lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": other})
+    changed_definition = redefined(gold["action_counts"], window=Duration.parse("5 minutes"))
+    lakehouse.config = replace(lakehouse.config, gold={**gold, "action_counts": changed_definition})
     lakehouse.land("event", "2.json", line.replace("07", "08"))
     lakehouse.fill("bronze", "silver")
     expected = (
@@ -118,26 +118,26 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
         lakehouse.fill("gold")
     measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
     swapped = dict(reversed(measures.items()))
-    both = ({"measure": measures}, {"measure": swapped})
-    refuse_changed(config, "gold.t", *both)
+    definitions = ({"measure": measures}, {"measure": swapped})
+    refuse_changed(config, "gold.t", *definitions)
     with pytest.raises(ConfigError, match="measure was"):
-        refuse_changed(config, "gold.t", *both, in_order=["measure"])
+        refuse_changed(config, "gold.t", *definitions, in_order=["measure"])
     assert lakehouse.rows("gold.action_counts") == before
     assert sum(row[-1] for row in lakehouse.rows("gold.user_activity", "total_events")) == 4
     counts = ("window_start", "window_end", "total_events")
-    spelled_otherwise = otherwise(gold["action_counts"], window=Duration.parse("600 seconds"))
-    lakehouse.config = replace(lakehouse.config, gold={"action_counts": spelled_otherwise})
+    same_window = redefined(gold["action_counts"], window=Duration.parse("600 seconds"))
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": same_window})
     lakehouse.fill("gold")
     ten_minutes = [("2018-03-02 10:00:00", "2018-03-02 10:10:00", 2)]
     assert lakehouse.rows("gold.action_counts", *counts) == ten_minutes
-    lakehouse.config = replace(lakehouse.config, gold={"action_counts": other})
+    lakehouse.config = replace(lakehouse.config, gold={"action_counts": changed_definition})
     refresh.refresh_table(lakehouse.pipeline(), "gold.action_counts")
     five_minutes = [("2018-03-02 10:05:00", "2018-03-02 10:10:00", 2)]
     assert lakehouse.rows("gold.action_counts", *counts) == five_minutes
-    # Without its checkpoint it is recomputed, whatever its columns are then.
+    # A table without a checkpoint is recomputed, and may have other columns.
     shutil.rmtree(lakehouse.config.layout.checkpoint("gold.action_counts"))
     measures = {"device": "max(device)", "total_events": "string(count(*))"}
-    recreated = otherwise(other, measure=measures)
+    recreated = redefined(changed_definition, measure=measures)
     lakehouse.config = replace(lakehouse.config, gold={"action_counts": recreated})
     lakehouse.fill("gold")
     assert lakehouse.rows("gold.action_counts", *measures) == [("p", "2")]
@@ -147,12 +147,11 @@ def test_a_changed_gold_definition_is_refused(lakehouse: Lakehouse) -> None:
     assert rows == [("2018-03-02 10:05:00", "p", "3"), ("2018-03-02 10:10:00", "p", "1")]
     log = (lakehouse.config.layout.table("gold.action_counts") / "_delta_log").local.glob("*.json")
     assert sum('"metaData"' in commit.read_text() for commit in log) == 2, "created, and recreated"
-    refuse_rows_changed_by_hand(lakehouse, line)
+    check_changed_rows_are_refused(lakehouse, line)
 
 
-def refuse_rows_changed_by_hand(lakehouse: Lakehouse, line: str) -> None:
-    """Before a query has read the last of them. Spark's own advice would lead to options that are
-    not medallion's."""
+def check_changed_rows_are_refused(lakehouse: Lakehouse, line: str) -> None:
+    """The error names medallion's remedy instead of Spark's, which users cannot apply."""
     lakehouse.land("event", "4.json", line.replace("07", "14"))
     lakehouse.fill("bronze", "silver")
     silver = DeltaTable(lakehouse.config.layout.table("silver.event"))
@@ -161,19 +160,19 @@ def refuse_rows_changed_by_hand(lakehouse: Lakehouse, line: str) -> None:
         lakehouse.fill("gold")
 
 
-OTHER_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
+CHANGED_DEFINITIONS: list[tuple[dict[str, Any], str]] = [
     ({"keys": ("device", "event_at", "action")}, "keys"),
     ({"silver": {"more": "id"}}, "more"),
     ({"silver": {"kind": "1"}}, "kind"),
     ({"silver": {"kind": None}}, "kind"),
     ({"silver": {"action": "upper(action)"}}, "action"),
-    # Else some rows would say the one, and some the other.
+    # Otherwise old and new rows would have different values.
     ({"silver": {"kind": "'app 2'"}}, "kind"),
 ]
 
 
-def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Keys in another order let copies in; a late row has no place without a column of its own."""
+def test_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """A changed key order would let duplicates in; late rows need all columns of the table."""
     source = lakehouse.config.sources["event"]
     source = replace(source, silver={**source.silver, "kind": "'app'"})
     lakehouse.config = replace(lakehouse.config, sources={"event": source}, gold={})
@@ -181,7 +180,7 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
     lakehouse.fill("bronze", "silver")
     lakehouse.land("event", "2.json", event("10:07:00"))
     lakehouse.fill("bronze")
-    for changed, part in OTHER_DEFINITIONS:
+    for changed, part in CHANGED_DEFINITIONS:
         silver = {**source.silver, **changed.get("silver", {})}
         changed = {**changed, "silver": {name: sql for name, sql in silver.items() if sql}}
         lakehouse.config = replace(lakehouse.config, sources={"event": replace(source, **changed)})
@@ -194,7 +193,7 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         (
             "string(window(ts, '1 hour').start)",
             "returns several rows, or none, for one",
-        ),  # without a time
+        ),
         (
             "string(window(ts, '1 hour', '30 minutes').start)",
             "returns several rows, or none, for one",
@@ -204,8 +203,8 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
         ("string(date /* of */ 'Today')", "current time"),
         ("(select max(id) from values ('a') as t(id))", "another table"),
     ):
-        other = replace(source, silver={**source.silver, "kind": sql})
-        config = replace(lakehouse.config, sources={"event": other})
+        changed_definition = replace(source, silver={**source.silver, "kind": sql})
+        config = replace(lakehouse.config, sources={"event": changed_definition})
         with pytest.raises(ConfigError, match=rf"sources\.event\.silver .*{expected}"):
             Pipeline(lakehouse.spark, config, "test", print).run("silver")
     silver = {**source.silver, "lat": "double(1)"}
@@ -227,7 +226,7 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
     ):
         lakehouse.expect(
             "silver.event",
-            "future_event_time",  # in place of the built-in rule
+            "future_event_time",  # replaces the built-in rule
             "unexpected_rows_expectation",
             "quarantine",
             unexpected_rows_query=f"SELECT * FROM {{batch}} WHERE {sql}",
@@ -240,31 +239,31 @@ def test_a_changed_silver_definition_is_refused(lakehouse: Lakehouse, tmp_path: 
     assert len(lakehouse.rows("silver.event")) == 1
 
 
-def test_a_failed_start_stops_no_other_query(
+def test_failed_start_stops_no_other_query(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lakehouse.about("activity", "event")
+    lakehouse.keep_only("activity", "event")
     lakehouse.land("activity", "1.json", recording("10:07:00"))
     lakehouse.land("event", "1.json", event("10:07:00"))
     lakehouse.fill("bronze")
     notes = lakehouse.config.layout.checkpoint("silver.activity")
     notes.local.mkdir(parents=True)
     (notes / "medallion.json").local.write_text("{")
-    whole = Runs.write
+    write_runs = Runs.write
 
     def write(runs: Runs, rows: Iterable[Mapping[str, Any]]) -> None:
-        listed = list(rows)
-        if any(row["state"] == "failed" for row in listed):
+        row_list = list(rows)
+        if any(row["state"] == "failed" for row in row_list):
             raise OSError(28, "No space left on device")
-        whole(runs, listed)
+        write_runs(runs, row_list)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Runs, "write", write)  # nor can it be recorded
+        patch.setattr(Runs, "write", write)  # the failure cannot be recorded either
         expected = r"medallion\.json is damaged\. .*its query continues.*; .*recorded: OSError"
         with pytest.raises(MedallionError, match=expected):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.event")) == 1
-    # A signal to the process group ends Java before Python, which is no failure.
+    # A signal to the process group ends Java before Python; that is no failure.
     runs = lakehouse.rows("ops.runs")
     with signals.defer_signals():
         signal.raise_signal(signal.SIGTERM)
@@ -281,7 +280,7 @@ def test_a_failed_start_stops_no_other_query(
 
 
 class Stopped:
-    """What is to be stopped, and notes that it was."""
+    """Something that is stopped, and records when."""
 
     def __init__(self, name: str, order: list[str], error: Exception | None = None) -> None:
         self.name, self.order, self.error = name, order, error
@@ -292,7 +291,7 @@ class Stopped:
             raise self.error
 
 
-def test_a_new_lakehouse_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_lakehouse_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
     expected: list[str] = []
     for _ in range(2):
@@ -323,10 +322,10 @@ def test_queries_are_stopped_before_spark(
     assert order == ["query", "another", "spark"]
 
 
-def test_a_layer_runs_level_after_level(
+def test_layer_runs_level_after_level(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query whose input a failed one did not create is left out."""
+    """A query whose input was not created by a failed one is left out."""
     runs = list[list[str]]()
 
     def run_level(_: Pipeline, flows: list[Any]) -> list[tuple[Any, MedallionError]]:
@@ -342,5 +341,5 @@ def test_a_layer_runs_level_after_level(
     flows = [flow("silver.d", "silver.c"), flow("silver.b", "silver.a")]
     flows += [flow("silver.a", "bronze.a"), flow("silver.c", "bronze.c")]
     failures = lakehouse.pipeline().run_flows(flows)
-    assert [each.name for each, _ in failures] == ["silver.c"]
+    assert [flow_.name for flow_, _ in failures] == ["silver.c"]
     assert runs == [["silver.a", "silver.c"], ["silver.b"]]

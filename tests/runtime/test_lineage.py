@@ -1,4 +1,4 @@
-"""OpenLineage events of a command, from records written by hand, by HTTP to a local server."""
+"""OpenLineage events of a command, from records written by hand, sent to a local server."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def record(config: Config) -> Runs:
     runs.write([row | {"query": "gold.action_counts", "state": "failed", "error": "'secret'"}])
     runs.write([row | batch | {"query": "publish.action_counts.files"}])
     runs.write([row | {"kind": "gate", "query": "silver.event", "state": "passed"}])
-    other = Runs(config.layout, run_id="other", command="run gold")
-    other.write([row | batch | {"query": "silver.activity"}])
+    other_run = Runs(config.layout, run_id="other", command="run gold")
+    other_run.write([row | batch | {"query": "silver.activity"}])
     return runs
 
 
@@ -112,7 +112,7 @@ def counts(datasets: list[Any], facets: str, name: str) -> dict[tuple[str, str],
     return {(d["namespace"], d["name"]): d[facets][name]["rowCount"] for d in datasets}
 
 
-def test_a_lost_server_is_reported(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_server_is_reported(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "http")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", "http://127.0.0.1:1")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 0}')
@@ -122,7 +122,7 @@ def test_a_lost_server_is_reported(config: Config, monkeypatch: pytest.MonkeyPat
     assert message.startswith("openlineage: events were not sent: ")
 
 
-def test_off_by_default(home: Home) -> None:
-    plain = replace(load({}, PROJECT), layout=home.layout)
-    assert plain.monitoring == Monitoring()
-    lineage.report_run(plain, Runs(plain.layout), print)
+def test_lineage_is_off_by_default(home: Home) -> None:
+    without_lineage = replace(load({}, PROJECT), layout=home.layout)
+    assert without_lineage.monitoring == Monitoring()
+    lineage.report_run(without_lineage, Runs(without_lineage.layout), print)

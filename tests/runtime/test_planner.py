@@ -1,4 +1,4 @@
-"""What a run has to do, without Spark; an idle nightly run is in e2e/test_sample."""
+"""The work of a run, planned without Spark; e2e/test_sample has an idle nightly run."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def test_reasons_of_bronze(home: Home) -> None:
     settings = pending_work.settings_digest(home.config)
     for query in ("bronze.activity", "silver.activity"):
         pending_work.record_settings(home.config, query, settings)
-    waiting = {WorkReason.NOT_CREATED}
-    assert reasons_of(home) == {"bronze.activity": waiting, "silver.activity": waiting}
+    not_created = {WorkReason.NOT_CREATED}
+    assert reasons_of(home) == {"bronze.activity": not_created, "silver.activity": not_created}
     assert planner.plan_run(home.config, Runs(home.layout)).is_idle
     home.land("a.json", "{}\n")
-    assert reasons_of(home)["bronze.activity"] == waiting | {WorkReason.NEW_INPUT}
+    assert reasons_of(home)["bronze.activity"] == not_created | {WorkReason.NEW_INPUT}
     record(home.config, "bronze.activity", state="failed")
-    assert reasons_of(home)["bronze.activity"] == waiting | {WorkReason.FAILED}
+    assert reasons_of(home)["bronze.activity"] == not_created | {WorkReason.FAILED}
     pending_work.record_settings(home.config, "silver.activity", "other settings")
-    assert reasons_of(home)["silver.activity"] == waiting | {WorkReason.SETTINGS_CHANGED}
+    assert reasons_of(home)["silver.activity"] == not_created | {WorkReason.SETTINGS_CHANGED}
 
 
-def test_a_query_that_cannot_be_planned_hides_no_other(home: Home) -> None:
+def test_unplannable_query_hides_no_other(home: Home) -> None:
     table = home.layout.table("bronze.activity") / "_delta_log"
     table.local.mkdir(parents=True)
     (table / f"{0:020}.json").local.write_text("{")
@@ -52,7 +52,7 @@ def test_a_query_that_cannot_be_planned_hides_no_other(home: Home) -> None:
     assert not plan.is_idle
 
 
-def test_few_bytes_wait_or_many(home: Home) -> None:
+def test_workload_by_waiting_bytes(home: Home) -> None:
     assert estimate_workload(home.config) == Workload.LITTLE  # a first run without input
     home.land("a.json", "{}\n" * 1000)
     home.poll()
@@ -64,16 +64,16 @@ def test_few_bytes_wait_or_many(home: Home) -> None:
     assert estimate_workload(home.config) == Workload.MUCH
 
 
-def test_packed_files_count_as_they_are_unpacked(home: Home) -> None:
-    """Eight times their size: 8 and 72 MiB."""
+def test_workload_of_compressed_files(home: Home) -> None:
+    """Counted as eight times their size: 8 and 72 MiB."""
     for name, size, work in (("a.json.gz", 1, Workload.SOME), ("b.json.gz", 8, Workload.MUCH)):
         home.land(name, "x" * size * 2**20)
         assert estimate_workload(home.config) == work
 
 
 @pytest.mark.parametrize(("table", "name"), [("bronze.activity", "x"), ("gold.device_totals", "n")])
-def test_many_waiting_rows_or_gold_rows(home: Home, table: str, name: str) -> None:
-    """Rows of bronze that silver has not read; a gold table is written completely."""
+def test_workload_by_waiting_or_gold_rows(home: Home, table: str, name: str) -> None:
+    """Count bronze's unread rows, and all rows of gold tables that are rewritten completely."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
     spec = replace(table_specs.table_spec(table), columns={name: "long"})
@@ -86,7 +86,7 @@ def test_many_waiting_rows_or_gold_rows(home: Home, table: str, name: str) -> No
         assert estimate_workload(config) == work
 
 
-def test_an_unknown_workload_is_much(home: Home) -> None:
+def test_unknown_workload_is_much(home: Home) -> None:
     log = home.layout.table("bronze.activity") / "_delta_log"
     log.local.mkdir(parents=True)
     (log / f"{0:020}.json").local.write_text("{")

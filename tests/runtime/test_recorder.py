@@ -1,4 +1,4 @@
-"""Records of queries; a failure does not affect the others."""
+"""Records of queries; a failure does not affect other queries."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from medallion.state.runs import Runs
 from tests.support.home import Home
 
 
-def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
-    """A flow whose query has done its first batch; what it has released is in `released`."""
+def new_flow(name: str, figures: Mapping[str, Any] | Exception) -> Any:
+    """Return a flow whose query has run its first batch; `released` lists the released batches."""
 
-    def settled(_: int) -> Mapping[str, Any]:
+    def finish_batches(_: int) -> Mapping[str, Any]:
         if isinstance(figures, Exception):
             raise figures
         return figures
@@ -40,32 +40,30 @@ def flow_of(name: str, figures: Mapping[str, Any] | Exception) -> Any:
         upstream_paths=(),
         targets=(),
         target_paths=(),
-        finish_batches=settled,
+        finish_batches=finish_batches,
         released=released,
         release=released.append,
     )
 
 
-def test_a_record_that_cannot_be_written_hides_no_other_failure(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a batch has read stays where it is: its rows may have to be counted again."""
+def test_failed_record_hides_no_other_failure(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files read by an unrecorded batch are not released, as their rows may be counted again."""
     flows = [
-        flow_of("bronze.a", {"rows_in": 7, "last_batch": 0}),
-        flow_of("bronze.b", MedallionError("files are gone")),
+        new_flow("bronze.a", {"rows_in": 7, "last_batch": 0}),
+        new_flow("bronze.b", MedallionError("files are gone")),
     ]
     runs = Runs(home.layout, run_id="r", command="test")
 
-    def full(*_: Any, **__: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("medallion.storage.records.append_records", full)
+        patch.setattr("medallion.storage.records.append_records", fail)
         expected = {name: str(error) for name, error in record_flows(runs, flows).items()}
     assert expected["bronze.a"].startswith("batches cannot be recorded in ops.runs: OSError")
     assert expected["bronze.b"] == "files are gone"
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(False, []), (False, [])]
-    # The next time does all that is left.
+    # The next call records what is left.
     assert record_flows(runs, flows).keys() == {"bronze.b"}
     assert [(flow.run.is_recorded, flow.released) for flow in flows] == [(True, [0]), (False, [-1])]
     assert runs.run_state.sums["bronze.a"].rows_in == 7

@@ -1,4 +1,4 @@
-"""Refreshes of silver and gold: the same rows, and a complete table at any moment."""
+"""Refreshes of silver and gold: the same rows, and complete tables at any time."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from medallion.state import refresh_plan
 from medallion.storage import files
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.text import Reporter
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.lines import event
 
-NIGHTS = (
+RUNS = (
     (event("10:00:00"), event("10:00:00"), event("15:00:00"), "{broken"),
     (event("09:00:00"), event("16:00:00"), event("09:00:01", None), event("09:00:01", None)),
 )
@@ -43,30 +43,30 @@ def times(lakehouse: Lakehouse) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """After two nightly runs with events; one row of the second is late."""
+def after_two_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """Return a lakehouse after two nightly runs with events; one row of the second is late."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("refresh") / "lakehouse")
-    lakehouse.about("event", "action_counts", "user_activity")
+    lakehouse.keep_only("event", "action_counts", "user_activity")
     gold = dict(lakehouse.config.gold)
     gold["action_counts"] = replace(gold["action_counts"], output_mode="update")
     lakehouse.config = replace(lakehouse.config, gold=gold)
-    lakehouse.fill_with("event", *NIGHTS)
+    lakehouse.run_each("event", *RUNS)
     return lakehouse
 
 
 @pytest.fixture
-def filled(two_nights: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy to change."""
-    return two_nights.copy(tmp_path / "lakehouse")
+def filled(after_two_runs: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """Return a copy that tests may change."""
+    return after_two_runs.copy(tmp_path / "lakehouse")
 
 
-def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
+def check_next_run(lakehouse: Lakehouse) -> None:
     lakehouse.land("event", "after.json", *AFTER)
     lakehouse.fill()
     assert times(lakehouse) == SILVER
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.findings, found.notes) == ((), ())
-    balance = found.balances["event"]
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.notes) == ((), ())
+    balance = audit.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (12, 8, 2)
     assert balance.duplicate_rows == 2
     (total,) = engine.query(
@@ -76,18 +76,18 @@ def the_next_night_has_no_seam(lakehouse: Lakehouse) -> None:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Stands for the end of the process."""
 
 
-def test_a_silver_refresh_interrupted_at_each_step(
+def test_silver_refresh_interrupted_at_each_step(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers find a complete table at any moment, and the next process completes the refresh."""
+    """Readers find a complete table at any time, and the next process completes the refresh."""
     names = ("silver.event", "quarantine.event", "gold.action_counts", "gold.user_activity")
     before = {name: filled.rows(name) for name in names}
     kills = 0
-    with watched(filled) as seen, monkeypatch.context() as patch:
-        killed_at_each_step(filled, patch)
+    with watch_tables(filled) as observed, monkeypatch.context() as patch:
+        kill_at_each_step(filled, patch)
         try:
             refresh.refresh_table(filled.pipeline(), "silver.event")
         except Killed:
@@ -99,16 +99,16 @@ def test_a_silver_refresh_interrupted_at_each_step(
                     assert refresh.rebuild_pending(filled.pipeline(), layer) == []
             except Killed:
                 kills += 1
-    # Built and put in its place: silver, one table of gold, and the other, which ends it.
+    # Built and swapped: silver and one gold table; the second gold table ends the refresh.
     assert kills == 5
     # Six rows, each in two windows of user_activity.
-    assert seen == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
+    assert observed == {("action_counts", (6,), (6,)), ("user_activity", (6,), (12,))}
     assert not (filled.root / "_refresh").exists()
     assert {name: filled.rows(name) for name in names} == before
     assert run_audit(filled.config).is_balanced
     figures = filled.rows("ops.runs", "state", "query", "rows_in", "rows_out", "quarantined_rows")
     assert ("refreshed", "silver.event", 8, 6, 1) in figures
-    the_next_night_has_no_seam(filled)
+    check_next_run(filled)
 
 
 def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
@@ -116,7 +116,7 @@ def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
     swap.resume_swap(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, report)
 
 
-def test_a_missing_staged_table_is_built_again(
+def test_missing_staged_table_is_built_again(
     filled: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user deleted the staged table to free disk space."""
@@ -124,31 +124,28 @@ def test_a_missing_staged_table_is_built_again(
     source = replace(filled.config.sources["event"], silver=columns)
     filled.config = replace(filled.config, sources={"event": source}, gold={})
     with monkeypatch.context() as patch:
-        killed_at_each_step(filled, patch)
+        kill_at_each_step(filled, patch)
         with pytest.raises(Killed):
             refresh.refresh_table(filled.pipeline(), "silver.event")
-    for gone in ("quarantine.event", "checkpoint"):
-        killed = filled.copy(tmp_path / gone)
+    for missing in ("quarantine.event", "checkpoint"):
+        killed = filled.copy(tmp_path / missing)
         staged = ("silver.event", "quarantine.event")
-        beside = refresh_plan.StagingLayout(killed.config.layout.root, staged)
-        is_table = gone != "checkpoint"
-        shutil.rmtree(beside.table(gone) if is_table else beside.checkpoint("silver.event"))
+        staging = refresh_plan.StagingLayout(killed.config.layout.root, staged)
+        is_table = missing != "checkpoint"
+        shutil.rmtree(staging.table(missing) if is_table else staging.checkpoint("silver.event"))
         messages = list[str]()
         resume_swap(killed, messages.append)
         assert messages[-1].startswith("refresh   silver.event: ")
-        assert messages[-1].endswith(
-            "is missing, which the refresh had built"
-        )  # there may be no others
+        assert messages[-1].endswith("is missing, which the refresh had built")
         assert refresh.rebuild_pending(killed.pipeline(), "silver") == []
         assert {action for (action,) in killed.rows("silver.event", "action")} == {"OPEN"}
         assert run_audit(killed.config, everything=True).findings == ()
 
 
-def test_a_swap_without_its_checkpoint_is_refused(
+def test_swap_without_its_checkpoint_is_refused(
     filled: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The notes of an interrupted refresh were removed: the old checkpoint would
-    read rows once more that the new table has."""
+    """Without the refresh's notes the old checkpoint would read rows of the new table again."""
     filled.config = replace(filled.config, gold={})
     filled.land("event", "after.json", *AFTER)
     filled.fill("bronze")
@@ -172,12 +169,12 @@ def test_a_swap_without_its_checkpoint_is_refused(
     assert run_audit(filled.config).is_balanced
 
 
-def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
-    """From now on a process ends each time that it has written what is left to do."""
-    whole = files.write_atomic
+def kill_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
+    """Make the process end after each write of the refresh plan."""
+    write_atomic = files.write_atomic
 
     def write(file: Path, text: str) -> None:
-        whole(file, text)
+        write_atomic(file, text)
         if StoragePath(file) == lakehouse.config.layout.refresh_plan:
             raise Killed
 
@@ -185,29 +182,29 @@ def killed_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None
 
 
 @contextmanager
-def watched(lakehouse: Lakehouse) -> Iterator[set[Any]]:
-    """What a reader sees meanwhile: rows of silver, and sums of gold."""
-    seen: set[Any] = set()
-    done = threading.Event()
+def watch_tables(lakehouse: Lakehouse) -> Iterator[set[Any]]:
+    """Yield the row counts of silver and gold that a concurrent reader sees."""
+    observed: set[Any] = set()
+    is_done = threading.Event()
 
     def watch() -> None:
         sql = "select count(*) from silver.event union all select sum(total_events) from gold."
-        while not done.wait(0.1):
+        while not is_done.wait(0.1):
             for table in ("action_counts", "user_activity"):
-                seen.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
+                observed.add((table, *sorted(engine.query(str(lakehouse.root), sql + table).rows)))
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
         try:
-            yield seen
+            yield observed
         finally:
-            done.set()
+            is_done.set()
         watching.result()
 
 
-def test_waiting_rows_come_once_after_a_refresh(filled: Lakehouse) -> None:
-    """Bronze is ahead of silver when it is rebuilt: the new checkpoint has read that as well."""
-    filled.about("event")
+def test_waiting_rows_are_ingested_once_after_a_refresh(filled: Lakehouse) -> None:
+    """Bronze is ahead of silver at its rebuild; the new checkpoint has read these rows too."""
+    filled.keep_only("event")
     filled.land("event", "waits.json", event("17:00:00"))
     filled.fill("bronze")
     refresh.refresh_table(filled.pipeline(), "silver.event")
@@ -218,7 +215,7 @@ def test_waiting_rows_come_once_after_a_refresh(filled: Lakehouse) -> None:
 
 @pytest.mark.slow
 def test_gates_validate_refreshed_rows(filled: Lakehouse) -> None:
-    """Rows between two gates are validated once: the table has no row twice."""
+    """Rows between two gates are validated once, without duplicates."""
     assert filled.nightly().is_good
     filled.land("event", "after.json", *AFTER)
     filled.fill()
@@ -230,9 +227,11 @@ def test_gates_validate_refreshed_rows(filled: Lakehouse) -> None:
 
 
 def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Path) -> None:
-    """A rule of silver that stops, put right by a refresh under another one. And back again: what a
-    night rebuilds of silver that could not be put in its place passes the gates before gold."""
-    filled.about("event", "action_counts")
+    """A refresh under a changed rule repairs silver while its gate blocks gold.
+
+    In the other direction, a nightly run rebuilds silver, and its gates validate it before gold.
+    """
+    filled.keep_only("event", "action_counts")
     gold = filled.rows("gold.action_counts")
     suites = filled.copy_of_conf(tmp_path) / "great_expectations/expectations"
     (suites / "gold/action_counts.json").unlink()
@@ -263,7 +262,7 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     report = filled.nightly()
     assert report.is_good, report
     assert refresh_plan.read_plan(filled.config.layout) is None
-    # Two of the first runs and one of this have no device.
+    # Two rows of the first runs and one of this run have no device.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (10, 5, 4)
     (total,) = engine.query(
@@ -275,40 +274,40 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     rule["meta"] = {"name": "no_device", "on_failure": "stop"}
     suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
     filled.config.layout.refresh_plan.parent.local.mkdir()
-    again = ("silver.event", "gold.action_counts")
+    pending = ("silver.event", "gold.action_counts")
     refresh_plan.write_plan(
-        filled.config.layout, refresh_plan.RefreshPlan("silver.event", then=again)
+        filled.config.layout, refresh_plan.RefreshPlan("silver.event", then=pending)
     )
     report = filled.nightly()
     assert [f.expectation for gate in report.gates for f in gate.blocking_failures] == ["no_device"]
     assert report.balances["event"].silver_rows == 8
     assert filled.rows("gold.action_counts") == gold
-    assert refresh_plan.pending_tables(filled.config.layout) == again[1:]
+    assert refresh_plan.pending_tables(filled.config.layout) == pending[1:]
 
 
-def test_a_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
-    right = filled.config.gold
-    wrong = otherwise(right["user_activity"], measure={"total_events": "count_if(nothing)"})
-    counts = {"action_counts": right["action_counts"]}
-    filled.config = replace(filled.config, gold={"user_activity": wrong, **counts})
+def test_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
+    valid = filled.config.gold
+    invalid = redefined(valid["user_activity"], measure={"total_events": "count_if(nothing)"})
+    counts = {"action_counts": valid["action_counts"]}
+    filled.config = replace(filled.config, gold={"user_activity": invalid, **counts})
     with pytest.raises(MedallionError, match=r"gold\.user_activity\..*nothing"):
         refresh.refresh_table(filled.pipeline(), "silver.event")
     filled.land("event", "after.json", *AFTER)
-    report = filled.night()
+    report = filled.run_without_gates()
     assert report.exit_status
     (expected,) = report.errors
     assert "gold.user_activity" in expected
     assert not any((filled.root / "_refresh").glob("*.*/_delta_log"))
     assert sum(n for (n,) in filled.rows("gold.action_counts", "total_events")) == len(SILVER)
-    filled.config = replace(filled.config, gold={"user_activity": right["user_activity"], **counts})
-    assert filled.night().is_good
+    filled.config = replace(filled.config, gold={"user_activity": valid["user_activity"], **counts})
+    assert filled.run_without_gates().is_good
     assert sum(n for (n,) in filled.rows("gold.user_activity", "total_events")) == 2 * len(SILVER)
     assert refresh_plan.read_plan(filled.config.layout) is None
 
 
 def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
-    filled.about("event", "action_counts")
-    table = otherwise(
+    filled.keep_only("event", "action_counts")
+    table = redefined(
         filled.config.gold["action_counts"],
         measure={"total_events": "count(*)", "devices": "count(distinct device)"},
     )
@@ -326,33 +325,33 @@ def test_gold_rebuilt_with_another_measure(filled: Lakehouse) -> None:
 
 
 def test_gold_waits_for_a_silver_refresh(filled: Lakehouse) -> None:
-    """Its windows would be of two kinds of times, also once the old one is put back."""
+    """Its windows would mix two event times, also after the old one is restored."""
     filled.land("event", "after.json", *AFTER)
     filled.fill("bronze", "silver")
-    right = filled.config
-    source = replace(right.sources["event"], event_time="_ingested_at")
-    filled.config = replace(right, sources={"event": source})
+    valid = filled.config
+    source = replace(valid.sources["event"], event_time="_ingested_at")
+    filled.config = replace(valid, sources={"event": source})
     with pytest.raises(ConfigError, match=r"event_time was 'event_at'.* refresh silver.event"):
         filled.pipeline().run("gold")
-    filled.config = right
+    filled.config = valid
     filled.fill()
     assert run_audit(filled.config, everything=True).findings == ()
 
 
 def test_merged_rows_without_a_definition_are_refused(filled: Lakehouse) -> None:
-    """Its groups would be merged into those that there are."""
+    """Its groups would be merged into the existing ones."""
     checkpoint = filled.config.layout.checkpoint("gold.action_counts")
     before = filled.rows("gold.action_counts")
     gold = filled.config.gold
-    hours = otherwise(gold["action_counts"], window=Duration.parse("1 hour"))
-    other = replace(filled.config, gold={**gold, "action_counts": hours})
-    for ends in (checkpoint / "commits").local.iterdir():
-        ends.unlink()
+    hours = redefined(gold["action_counts"], window=Duration.parse("1 hour"))
+    changed = replace(filled.config, gold={**gold, "action_counts": hours})
+    for commit_file in (checkpoint / "commits").local.iterdir():
+        commit_file.unlink()
     with pytest.raises(ConfigError, match=r"window was '10 minutes'.* refresh gold.action"):
-        Pipeline(filled.spark, other, "test", print).run("gold")
+        Pipeline(filled.spark, changed, "test", print).run("gold")
     shutil.rmtree(checkpoint)
     with pytest.raises(UsageError, match=r"lacks the batches .* refresh gold.action"):
-        Pipeline(filled.spark, other, "test", print).run("gold")
+        Pipeline(filled.spark, changed, "test", print).run("gold")
     assert filled.rows("gold.action_counts") == before
 
 

@@ -1,4 +1,4 @@
-"""Queries that stay on: those that wait, and those that have stopped."""
+"""Queries of a stream that wait, or have stopped."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from tests.support import PROJECT
 
 
 @pytest.fixture(autouse=True)
-def recorded(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What recording what queries did answers, in `failures`; none unless a test says so."""
-    answer = SimpleNamespace(failures=dict[str, MedallionError]())
+def recorder_stub(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Replace the recorder; it returns `failures`, which is empty by default."""
+    result = SimpleNamespace(failures=dict[str, MedallionError]())
 
     def record_flows(*_: Any) -> Any:
-        if isinstance(answer.failures, Exception):
-            raise answer.failures
-        return answer.failures
+        if isinstance(result.failures, Exception):
+            raise result.failures
+        return result.failures
 
     monkeypatch.setattr(recorder, "record_flows", record_flows)
     monkeypatch.setattr(recorder, "record_failed_start", lambda *_: [])
-    return answer
+    return result
 
 
 class Waiting:
-    """A flow whose source has no schema; the second time it is asked, it has one."""
+    """A flow whose source has a schema only when asked a second time."""
 
     name, run, upstream = "silver.a", None, ()
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.checks = 0
 
     def unknown_schema_reason(self) -> str | None:
-        self.asked += 1
-        return "no file yet" if self.asked < 2 else None
+        self.checks += 1
+        return "no file yet" if self.checks < 2 else None
 
     def poll(self) -> bool:
         return True
 
 
-def test_a_stream_waits_for_schemas() -> None:
+def test_stream_waits_for_schemas() -> None:
     flow, started = Waiting(), 0
 
     def start_flow(*_: Any) -> None:
@@ -71,13 +71,13 @@ def test_a_stream_waits_for_schemas() -> None:
     assert started == 0
     stream.poll()
     assert started == 1
-    for _ in range(2):  # there is no query still: it is not asked at every look
+    for _ in range(2):  # there is still no query: not every poll asks again
         stream.poll()
     assert started == 1
 
 
 class Ended:
-    """A flow whose query has ended; by an error, or because it had all that there was to do."""
+    """A flow whose query has ended, by an error or because it had nothing left to do."""
 
     name = "silver.a"
 
@@ -106,12 +106,12 @@ class Ended:
         return True
 
 
-def stream_of(first: Any, others: list[Any], messages: list[str]) -> Stream:
+def new_stream(flow: Any, replacements: list[Any], messages: list[str]) -> Stream:
     pipeline: Any = SimpleNamespace(
         config=load({}, PROJECT),
         runs=None,
-        flows=lambda _: [first],
-        flow=lambda _: others.pop(0),
+        flows=lambda _: [flow],
+        flow=lambda _: replacements.pop(0),
         start_flow=lambda *_: True,
         unblocked_flows=list,
         is_alive=True,
@@ -121,27 +121,27 @@ def stream_of(first: Any, others: list[Any], messages: list[str]) -> Stream:
     return Stream(pipeline, ["silver"], "1 hour")
 
 
-def test_a_stopped_query_restarts_at_once_then_later() -> None:
+def test_stopped_query_restarts_at_once_then_later() -> None:
     messages: list[str] = []
-    stream = stream_of(Ended("the disk is full"), left := [Ended("the disk is full")], messages)
+    stream = new_stream(Ended("the disk is full"), waiting := [Ended("the disk is full")], messages)
     stream.start()
     for _ in range(4):
         stream.step()
     stopped = "silver.a stopped: the disk is full"
-    assert messages == [f"{stopped}; it is retried"]  # once
+    assert messages == [f"{stopped}; it is retried"]  # reported once
     assert stream.failures == {"silver.a": stopped}
-    assert not left
+    assert not waiting
     pipeline: Any = stream.pipeline
     pipeline.is_alive = False
     stream.stop()
     assert "start this again" in stream.failures["java"]
 
 
-def test_a_query_with_a_batch_has_recovered() -> None:
+def test_query_with_a_batch_has_recovered() -> None:
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active = again.run.has_done_batch = True
-    stream = stream_of(Ended("the disk is full"), [again], messages)
+    restarted = Ended(None)
+    restarted.run.is_active = restarted.run.has_done_batch = True
+    stream = new_stream(Ended("the disk is full"), [restarted], messages)
     stream.start()
     for _ in range(2):
         stream.step()
@@ -149,57 +149,57 @@ def test_a_query_with_a_batch_has_recovered() -> None:
     assert stream.failures == {}
 
 
-def test_a_query_has_recovered_after_a_minute() -> None:
-    """It may have no batch to do for days."""
+def test_query_has_recovered_after_a_minute() -> None:
+    """It may have no batch for days."""
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active = True
-    stream = stream_of(Ended("the disk is full"), [again], messages)
+    restarted = Ended(None)
+    restarted.run.is_active = True
+    stream = new_stream(Ended("the disk is full"), [restarted], messages)
     stream.start()
     for _ in range(2):
         stream.step()
     assert stream.failures
     stream._queries[0]._started_at -= 61
-    again.run.is_processing = True  # which may be the one that failed
+    restarted.run.is_processing = True  # possibly the batch that failed
     stream.step()
     assert stream.failures
-    again.run.is_processing = False
+    restarted.run.is_processing = False
     stream.step()
     assert messages[1:] == ["  silver.a is running again"]
     assert stream.failures == {}
 
 
-def test_a_query_can_recover_until_the_stream_ends() -> None:
+def test_query_can_recover_until_the_stream_ends() -> None:
     """The stream may end before the next step."""
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active, again.run.stop = True, lambda: None
-    stream = stream_of(Ended("the disk is full"), [again], messages)
+    restarted = Ended(None)
+    restarted.run.is_active, restarted.run.stop = True, lambda: None
+    stream = new_stream(Ended("the disk is full"), [restarted], messages)
     stream.start()
     stream.step()
-    again.run.has_done_batch = True
+    restarted.run.has_done_batch = True
     stream.stop()
     assert messages[1:] == ["  silver.a is running again"]
     assert stream.failures == {}
 
 
-def test_a_query_restarts_with_the_current_rules() -> None:
+def test_query_restarts_with_the_current_rules() -> None:
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active = True
-    stream = stream_of(Ended(None), [again], messages)
+    restarted = Ended(None)
+    restarted.run.is_active = True
+    stream = new_stream(Ended(None), [restarted], messages)
     stream.start()
     stream.step()
     assert messages == ["  silver.a restarts with the current rules"]
     assert stream.failures == {}
 
 
-def test_an_unrecorded_batch_is_retried_with_pauses(
-    recorded: SimpleNamespace,
+def test_unrecorded_batch_is_retried_with_pauses(
+    recorder_stub: SimpleNamespace,
 ) -> None:
     messages: list[str] = []
-    stream = stream_of(Ended(None), [Ended(None)], messages)
-    recorded.failures = {"silver.a": MedallionError("keys never came into silver")}
+    stream = new_stream(Ended(None), [Ended(None)], messages)
+    recorder_stub.failures = {"silver.a": MedallionError("keys never came into silver")}
     stream.start()
     for _ in range(4):
         stream.step()
@@ -207,30 +207,30 @@ def test_an_unrecorded_batch_is_retried_with_pauses(
         "keys never came into silver",
         "silver.a stopped: keys never came into silver; it is retried",
     ]
-    recorded.failures = {}  # the second one, when its turn comes
+    recorder_stub.failures = {}  # applies when the second query is recorded
     assert stream.failures.keys() == {"silver.a"}
 
 
-def test_a_query_waits_for_its_input_table(tmp_path: Path) -> None:
-    early = Ended(None)
-    early.run = None
-    early.upstream, early.upstream_paths = ("silver.b",), (tmp_path / "silver/b",)
-    stream = stream_of(early, [], [])
+def test_query_waits_for_its_input_table(tmp_path: Path) -> None:
+    not_started = Ended(None)
+    not_started.run = None
+    not_started.upstream, not_started.upstream_paths = ("silver.b",), (tmp_path / "silver/b",)
+    stream = new_stream(not_started, [], [])
     stream.start()
     assert stream.failures == {}
 
 
-def test_a_stream_waits_for_its_broker() -> None:
+def test_stream_waits_for_its_broker() -> None:
     messages: list[str] = []
-    early, on = Ended(None), Ended(None)
-    early.run, on.run.is_active = None, True
-    stream = stream_of(early, [on], messages)
-    answers: list[Any] = [UnreachableError("no Kafka broker answers."), True]
+    not_started, active = Ended(None), Ended(None)
+    not_started.run, active.run.is_active = None, True
+    stream = new_stream(not_started, [active], messages)
+    results: list[Any] = [UnreachableError("no Kafka broker answers."), True]
 
     def start_flow(*_: Any) -> Any:
-        if isinstance(answer := answers.pop(0), Exception):
-            raise answer
-        return answer
+        if isinstance(result := results.pop(0), Exception):
+            raise result
+        return result
 
     pipeline: Any = stream.pipeline
     pipeline.start_flow = start_flow
@@ -238,21 +238,21 @@ def test_a_stream_waits_for_its_broker() -> None:
     assert messages == ["no Kafka broker answers. It is retried."]
     assert stream.failures == {}
     stream.poll()
-    assert not answers
-    assert [flow.run for flow in stream._flows] == [on.run]
+    assert not results
+    assert [flow.run for flow in stream._flows] == [active.run]
 
 
-def test_a_failed_rebuild_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rebuild_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails as the stream starts."""
     messages, fails = list[str](), [True, False]
-    left, again = Ended(None), Ended(None)
-    left.name = again.name = "gold.a"
-    left.run, again.run.is_active = None, True
-    on = Ended(None)
-    on.run.is_active = True
-    stream = stream_of(on, [again], messages)
+    waiting, restarted = Ended(None), Ended(None)
+    waiting.name = restarted.name = "gold.a"
+    waiting.run, restarted.run.is_active = None, True
+    active = Ended(None)
+    active.run.is_active = True
+    stream = new_stream(active, [restarted], messages)
     pipeline: Any = stream.pipeline
-    pipeline.flows = {"silver": [on], "gold": [left]}.__getitem__
+    pipeline.flows = {"silver": [active], "gold": [waiting]}.__getitem__
     stream.layers = ["silver", "gold"]
 
     def rebuild(_: Any, flow: Any) -> None:
@@ -265,14 +265,14 @@ def test_a_failed_rebuild_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     assert messages == [f"{expected}; it is retried"]
     stream.poll()
     assert not fails
-    assert [flow.run for flow in stream._flows] == [on.run, again.run]
+    assert [flow.run for flow in stream._flows] == [active.run, restarted.run]
 
 
-def test_a_restart_without_a_batch_has_failed() -> None:
-    """As where a table was overwritten with other columns: each start ends by the same error."""
+def test_restart_without_a_batch_has_failed() -> None:
+    """Each start ends with the same error, as after a table was overwritten with other columns."""
     messages: list[str] = []
     error = "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change:"
-    stream = stream_of(Ended(error), [Ended(error), Ended(error)], messages)
+    stream = new_stream(Ended(error), [Ended(error), Ended(error)], messages)
     stream.start()
     for _ in range(5):
         stream.step()
@@ -283,30 +283,30 @@ def test_a_restart_without_a_batch_has_failed() -> None:
     assert stream.failures.keys() == {"silver.a"}
 
 
-def test_an_unrecorded_batch_is_no_recovery(recorded: SimpleNamespace) -> None:
+def test_unrecorded_batch_is_no_recovery(recorder_stub: SimpleNamespace) -> None:
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active = again.run.has_done_batch = True
-    stream = stream_of(Ended("the disk is full"), [again], messages)
-    recorded.failures = {"silver.a": MedallionError("keys never came into silver")}
+    restarted = Ended(None)
+    restarted.run.is_active = restarted.run.has_done_batch = True
+    stream = new_stream(Ended("the disk is full"), [restarted], messages)
+    recorder_stub.failures = {"silver.a": MedallionError("keys never came into silver")}
     stream.start()
     for _ in range(3):
         stream.step()
     assert not any("running again" in line for line in messages)
-    recorded.failures = {}
-    stream.recorder.record([again])  # type: ignore[list-item]
+    recorder_stub.failures = {}
+    stream.recorder.record([restarted])  # type: ignore[list-item]
     stream.step()
     assert messages[-1] == "  silver.a is running again"
 
 
-def test_a_failed_record_is_reported(
-    recorded: SimpleNamespace,
+def test_failed_record_is_reported(
+    recorder_stub: SimpleNamespace,
 ) -> None:
     messages: list[str] = []
-    again = Ended(None)
-    again.run.is_active = True
-    stream = stream_of(again, [], messages)
-    recorded.failures = {"silver.a": MedallionError("no space left on device")}
+    restarted = Ended(None)
+    restarted.run.is_active = True
+    stream = new_stream(restarted, [], messages)
+    recorder_stub.failures = {"silver.a": MedallionError("no space left on device")}
     stream.start()
     stream.step()
     expected = "no space left on device"
@@ -321,27 +321,27 @@ def test_a_failed_record_is_reported(
         "[DELTA_METADATA_CHANGED] The metadata of the table has been changed by another update.",
     ],
 )
-def test_a_needed_restart_is_no_failure(error: str | Failure) -> None:
+def test_required_restart_is_no_failure(error: str | Failure) -> None:
     """It ends between the last step and the stop, and the next run continues."""
     flow = Ended(error)
     flow.run.stop = lambda: None
-    stream = stream_of(flow, [], [])
+    stream = new_stream(flow, [], [])
     stream.start()
     stream.stop()
     assert stream.failures == {}
 
 
 def test_pauses_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pauses = 0.0, list[float]()
-    monkeypatch.setattr("medallion.runtime.stream.time.monotonic", lambda: now)
-    stream = stream_of(Ended("a full disk"), [], [])
+    current_time, pauses = 0.0, list[float]()
+    monkeypatch.setattr("medallion.runtime.stream.time.monotonic", lambda: current_time)
+    stream = new_stream(Ended("a full disk"), [], [])
     stream.start()
-    (one,) = stream._queries
+    (query,) = stream._queries
     for _ in range(7):
-        one._delay_start()
-        pauses.append(one._next_start - now)
+        query._delay_start()
+        pauses.append(query._next_start - current_time)
     assert pauses == [0, 5, 10, 20, 40, 60, 60]
-    one._clear_failure()
-    assert (one.failure, one._next_start <= now) == (None, True)
-    one._delay_start()
-    assert one._next_start == now  # at once, as at first
+    query._clear_failure()
+    assert (query.failure, query._next_start <= current_time) == (None, True)
+    query._delay_start()
+    assert query._next_start == current_time  # at once, as at first

@@ -1,4 +1,4 @@
-"""The Thrift server, asked by Beeline from PySpark's jars."""
+"""The Thrift server, queried by Beeline from PySpark's jars."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ views:
 def test_thrift_port_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Found before Spark starts."""
+    """The error is found before Spark starts."""
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path / "lakehouse"))
     assert main(["thrift"]) == 2
     assert "there is no lakehouse" in capsys.readouterr().err
@@ -41,7 +41,7 @@ def test_thrift_port_in_use(
 def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "lakehouse"
     write(root, "gold.device_counts", COUNTS)
-    cli.about(tmp_path / "conf", "event", small=True)
+    cli.keep_only(tmp_path / "conf", "event", small=True)
     file = tmp_path / "conf/pipeline.yaml"
     file.write_text(file.read_text() + VIEWS)
     server = cli.start("thrift", "--port", "0")
@@ -50,16 +50,16 @@ def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
     url, _, rest = server.stdout.readline().partition(" ")
     assert (url.partition("127.0.0.1")[0], rest) == ("jdbc:hive2://", "until Ctrl-C\n")
 
-    def ask(statement: str) -> tuple[int, str, str]:
+    def run_beeline(statement: str) -> tuple[int, str, str]:
         beeline = [str(spark_home() / "bin/beeline"), "--silent=true", "--outputformat=csv2"]
         command = [*beeline, "-u", url, "-n", "analyst", "-e", statement]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=300)
         # Beeline repeats its prompt in the output.
-        return done.returncode, re.sub(r"^0: \S+> ", "", done.stdout), done.stderr
+        return process.returncode, re.sub(r"^0: \S+> ", "", process.stdout), process.stderr
 
-    assert ask("SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
-    assert ask("SELECT * FROM total")[1] == "n\n3\n"
-    status, _, err = ask("SELECT * FROM gold.device_count")
+    assert run_beeline("SELECT * FROM gold.device_counts ORDER BY n")[1] == "device,n\na,1\nb,2\n"
+    assert run_beeline("SELECT * FROM total")[1] == "n\n3\n"
+    status, _, err = run_beeline("SELECT * FROM gold.device_count")
     assert (status != 0, "TABLE_OR_VIEW_NOT_FOUND" in err) == (True, True)
     server.send_signal(signal.SIGINT)
     out, err = server.communicate(timeout=60)

@@ -27,8 +27,8 @@ def test_register_tables_and_views(spark: SparkSession, tmp_path: Path) -> None:
         assert [*register_tables(spark, config)] == []
     assert spark.table("gold.catalog_totals").count() == 2
     assert spark.table("catalog_more").collect()[0].n == 4
-    wrong = replace(config, views={"catalog_wrong": "SELECT m FROM gold.catalog_totals"})
-    (error,) = register_tables(spark, wrong)
+    invalid = replace(config, views={"catalog_wrong": "SELECT m FROM gold.catalog_totals"})
+    (error,) = register_tables(spark, invalid)
     assert isinstance(error, ConfigError)
     assert error.key == "views.catalog_wrong"
     for view in views:
@@ -44,12 +44,12 @@ def test_register_tables_for_other_sessions(spark: SparkSession, tmp_path: Path)
     views = {"served_sum": "SELECT sum(n) AS n FROM gold.served_totals"}
     config = replace(load({}, PROJECT), layout=Layout(tmp_path), views=views)
     assert [*register_tables(spark, config, is_server=True)] == []
-    other = spark.newSession()
-    assert [row.n for row in other.table("served_sum").collect()] == [1]
+    other_session = spark.newSession()
+    assert [row.n for row in other_session.table("served_sum").collect()] == [1]
     path = str(tmp_path / "gold/served_totals")
     rows = spark.sql("SELECT 'b' AS device, 2L AS n, true AS is_new")
     rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-    assert other.table("gold.served_totals").columns == ["device", "n", "is_new"]
-    other.sql("DROP SCHEMA gold CASCADE")
-    other.sql("DROP VIEW served_sum")
+    assert other_session.table("gold.served_totals").columns == ["device", "n", "is_new"]
+    other_session.sql("DROP SCHEMA gold CASCADE")
+    other_session.sql("DROP VIEW served_sum")
     assert spark.read.format("delta").load(path).count() == 2

@@ -1,4 +1,4 @@
-"""Checkpoints as Spark writes them, read without it."""
+"""Checkpoints in Spark's format, read without Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.storage.paths import Layout, StoragePath
-from tests.support.checkpoints import done, planned
+from tests.support.checkpoints import write_completed, write_plan
 
 QUERY = "silver.a"
 
@@ -21,7 +21,7 @@ def layout(tmp_path: Path) -> Layout:
     return Layout(tmp_path)
 
 
-def test_a_query_that_has_never_run(layout: Layout) -> None:
+def test_checkpoint_before_the_first_run(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     assert checkpoints.last_planned(folder) == checkpoints.last_committed(folder) == -1
     assert checkpoints.delta_offset(folder, -1) == DeltaOffset(0, -1)
@@ -33,17 +33,17 @@ def test_a_query_that_has_never_run(layout: Layout) -> None:
 def test_batches_are_ordered_by_number(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     for batch in (2, 9, 10):
-        done(layout, QUERY, batch, version=batch)
-    planned(layout, QUERY, 11, version=11)
-    (folder / "commits" / ".12.crc").local.touch()  # Hadoop's checksum of one that is gone
+        write_completed(layout, QUERY, batch, version=batch)
+    write_plan(layout, QUERY, 11, version=11)
+    (folder / "commits" / ".12.crc").local.touch()  # Hadoop's checksum of a missing file
     (folder / "commits" / "13.tmp").local.touch()
     assert (checkpoints.last_committed(folder), checkpoints.last_planned(folder)) == (10, 11)
 
 
 def test_offset_and_watermark_of_a_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
-    done(layout, QUERY, 0, version=4, watermark=0)
-    done(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
+    write_completed(layout, QUERY, 0, version=4, watermark=0)
+    write_completed(layout, QUERY, 1, version=7, watermark=1_519_984_953_000)
     assert checkpoints.delta_offset(folder, 0) == DeltaOffset(4, -1)
     assert checkpoints.delta_offset(folder, 1) == DeltaOffset(7, -1)
     assert checkpoints.watermark(folder, 0) is None
@@ -52,24 +52,28 @@ def test_offset_and_watermark_of_a_batch(layout: Layout) -> None:
         checkpoints.delta_offset(folder, 2)
 
 
-@pytest.mark.parametrize(("index", "is_whole"), [(-1, True), (-100, True), (0, False), (3, False)])
-def test_an_offset_between_or_within_versions(index: int, is_whole: bool) -> None:
-    assert DeltaOffset(5, index).is_between_versions == is_whole
+@pytest.mark.parametrize(
+    ("index", "is_between"), [(-1, True), (-100, True), (0, False), (3, False)]
+)
+def test_offset_between_or_within_versions(index: int, is_between: bool) -> None:
+    assert DeltaOffset(5, index).is_between_versions == is_between
 
 
-def test_the_definition_is_that_of_the_first_batch(layout: Layout) -> None:
+def test_first_definition_is_kept_after_a_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     a, b, c = {"keys": ["a"]}, {"keys": ["b"]}, {"keys": ["c"]}
     assert checkpoints.first_definition(folder, a, has_written=False) == a
-    # Nothing was made by it yet.
+    # Nothing was written by it yet.
     assert checkpoints.first_definition(folder, b, has_written=False) == b
-    assert checkpoints.first_definition(folder, c, has_written=True) == b, "it was interrupted"
-    done(layout, QUERY, 0, version=1)
+    assert checkpoints.first_definition(folder, c, has_written=True) == b, (
+        "the first batch was interrupted"
+    )
+    write_completed(layout, QUERY, 0, version=1)
     assert checkpoints.first_definition(folder, c, has_written=False) == b
     assert checkpoints.read_document(folder, "definition") == {"keys": ["b"]}
 
 
-def test_query_id_is_sparks(layout: Layout) -> None:
+def test_query_id_is_read_from_the_metadata(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     folder.local.mkdir(parents=True)
     (folder / "metadata").local.write_text(json.dumps({"id": "8d3c-1"}))
@@ -78,7 +82,7 @@ def test_query_id_is_sparks(layout: Layout) -> None:
 
 def test_start_generation_replaces_the_checkpoint(layout: Layout) -> None:
     first = layout.checkpoint(QUERY)
-    done(layout, QUERY, 0, version=1)
+    write_completed(layout, QUERY, 0, version=1)
     for number in (1, 2):
         new = checkpoints.next_generation(layout, QUERY)
         (new / "offsets").local.mkdir(parents=True)
@@ -94,7 +98,7 @@ def test_start_generation_replaces_the_checkpoint(layout: Layout) -> None:
 def test_start_generation_killed_before_the_removal(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done(layout, QUERY, 0, version=1)
+    write_completed(layout, QUERY, 0, version=1)
     monkeypatch.setattr(StoragePath, "delete_prefix", raise_full)
     with pytest.raises(OSError, match="full"):
         checkpoints.start_generation(layout, QUERY)

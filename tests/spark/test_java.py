@@ -11,12 +11,16 @@ import pytest
 from medallion.spark.session import Workload
 
 
-@pytest.mark.parametrize("work", Workload)
-def test_java_knows_its_options(work: Workload) -> None:
-    """One that it does not know, or a slip in compilers.json, ends it before Spark; and standard
-    output is for what people asked."""
+@pytest.mark.parametrize("workload", Workload)
+def test_java_accepts_the_options(workload: Workload) -> None:
+    """Java accepts the options and compilers.json, and prints nothing to standard output.
+
+    An invalid option would end Java before Spark starts; standard output is for results.
+    """
     java = f"{os.environ['JAVA_HOME']}/bin/java" if os.environ.get("JAVA_HOME") else "java"
-    options = shlex.split(work.java)
-    ran = subprocess.run([java, *options, "-version"], capture_output=True, text=True, check=True)
-    assert ran.stdout == ""
-    assert ("1 compiler directives added" in ran.stderr) == (work is Workload.MUCH)
+    options = shlex.split(workload.java)
+    process = subprocess.run(
+        [java, *options, "-version"], capture_output=True, text=True, check=True
+    )
+    assert process.stdout == ""
+    assert ("1 compiler directives added" in process.stderr) == (workload is Workload.MUCH)

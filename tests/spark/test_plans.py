@@ -1,4 +1,4 @@
-"""Which fields SQL names, found by Spark's own parser."""
+"""The fields that SQL names, found by Spark's own parser."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def test_fields_in_finds_names(spark: SparkSession, sql: str, names: set[tuple[s
 
 
 def test_fields_in_leaves_out_arguments_of_functions(spark: SparkSession) -> None:
-    some = [
+    expressions = [
         "date_trunc('hour', a) > b",
         "CAST(c AS DATE)",
         "cast(d as string)",
         "DATE_TRUNC('day', b)",
     ]
-    assert fields_in(spark, some, {"date_trunc", "date"}) == {("b",), ("d",)}
+    assert fields_in(spark, expressions, {"date_trunc", "date"}) == {("b",), ("d",)}

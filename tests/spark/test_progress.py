@@ -1,11 +1,11 @@
-"""What the engine's records of progress say."""
+"""Values in Spark's progress records."""
 
 from __future__ import annotations
 
 from medallion.spark.query import BatchProgress, parse_timestamp, watermark_of
 
 
-def test_a_watermark_that_is_not_set_is_none() -> None:
+def test_watermark_that_is_not_set_is_none() -> None:
     assert watermark_of({}) is None
     assert watermark_of({"eventTime": {}}) is None
     assert watermark_of({"eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}}) is None
@@ -13,7 +13,7 @@ def test_a_watermark_that_is_not_set_is_none() -> None:
     assert parse_timestamp(watermark_of(record)) == 86_400_000_000
 
 
-def test_a_record_of_a_batch() -> None:
+def test_batch_progress_of_a_record() -> None:
     operators = [
         {"customMetrics": {"numDroppedDuplicateRows": 3}, "numRowsDroppedByWatermark": 2},
         {"customMetrics": {}, "numRowsDroppedByWatermark": 5},
@@ -32,7 +32,7 @@ def test_a_record_of_a_batch() -> None:
     assert parse_timestamp(batch.watermark) == 1_519_984_800_000_000
 
 
-def test_a_record_of_a_query_without_state() -> None:
+def test_batch_progress_without_state() -> None:
     record = {"batchId": 0, "numInputRows": 1, "durationMs": {}}
     batch = BatchProgress.from_record(record)
     assert (batch.duplicates, batch.late, batch.watermark, batch.seconds) == (0, 0, None, 0)

@@ -23,8 +23,8 @@ from medallion.spark.query import Run, Sink, trigger_options
 from medallion.spark.watch import Watch, stop_after_batches
 from medallion.storage.paths import StoragePath
 
-# What PySpark leaves of an error of Java's, on the threads that call back from a stream.
-OF_JAVA = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
+# PySpark's message of a Java error on the callback threads of a stream.
+JAVA_ERROR = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.\n"
 
 
 def test_triggers() -> None:
@@ -35,7 +35,7 @@ def test_triggers() -> None:
 
 
 class Progress:
-    """A record of Spark: of a batch, or of an idle trigger, which has the next batch's number."""
+    """A progress record of a batch, or of an idle trigger, which has the next batch's number."""
 
     def __init__(self, batch: int, ran: bool = True) -> None:
         self.record = {
@@ -50,7 +50,7 @@ class Progress:
 
 
 class Query:
-    """A query of Spark, as far as its records go; fetching all of them is counted."""
+    """A query that only has progress records, and counts how often all of them are fetched."""
 
     def __init__(self) -> None:
         self.records: list[Progress] = []
@@ -66,11 +66,9 @@ class Query:
         return self.records
 
 
-def test_records_are_collected_once_each() -> None:
+def test_progress_records_are_collected_once() -> None:
     query = Query()
-    run = Run(
-        "silver.event", cast(Any, query), StoragePath(Path("none")), 4
-    )  # as its checkpoint was
+    run = Run("silver.event", cast(Any, query), StoragePath(Path("none")), 4)
     expected: list[int] = []
     run.on_batch = lambda batch: expected.append(batch.id)
     run.collect()
@@ -84,7 +82,7 @@ def test_records_are_collected_once_each() -> None:
     assert (expected, query.fetched, run.last_batch) == ([5, 6, 7, 8], 1, 8)
 
 
-def test_a_run_has_no_negative_duration(
+def test_run_has_no_negative_duration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = Run("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4)
@@ -95,12 +93,12 @@ def test_a_run_has_no_negative_duration(
     assert run.started_at == 7_000_000
 
 
-def test_a_sink_error_has_no_stack_trace() -> None:
-    """Spark matches `(.|\\n)*` against all of it, and dies where that is long."""
+def test_sink_error_has_no_stack_trace() -> None:
+    """Spark matches a repeated alternative against the message, and dies if it is long."""
 
     def write(*_: Any) -> None:
         try:
-            raise Py4JError(OF_JAVA + "\tat java.base\n" * 1000)
+            raise Py4JError(JAVA_ERROR + "\tat java.base\n" * 1000)
         except Py4JError as error:
             raise ValueError("a number\nwas none") from error
 
@@ -113,94 +111,96 @@ def test_a_sink_error_has_no_stack_trace() -> None:
     assert len(expected) < 1000
 
 
-# A regular expression of an alternative, repeated: its stack grows with the text.
+# A repeated alternative in a regular expression: the stack grows with the text.
 OVERFLOWING = "repeat('a', 5000000) rlike '(a|b)*c'"
 
 
-def test_a_run_reports_its_sinks_error() -> None:
-    """As a full disk where changes are published; Java's root of that is a trace of Python's."""
+def test_run_reports_the_error_of_its_sink() -> None:
+    """Java's root cause of a failed sink, such as a full disk, is only Python's traceback."""
     sink = Sink(lambda rows, batch: None)
     sink.failure = MedallionError("batch 2: [TASK_WRITE_FAILED] no file (No space left on device)")
-    failed = Mock()
-    failed._jsq.exception().get().cause().getCause.return_value = None
-    failed._jsq.exception().get().cause().toString.return_value = "py4j.Py4JException: Traceback"
-    run = Run("publish.t.files", failed, StoragePath(Path("none")), 1, sink)
+    failed_query = Mock()
+    failed_query._jsq.exception().get().cause().getCause.return_value = None
+    failed_query._jsq.exception().get().cause().toString.return_value = (
+        "py4j.Py4JException: Traceback"
+    )
+    run = Run("publish.t.files", failed_query, StoragePath(Path("none")), 1, sink)
     assert run.error() == str(sink.failure)
 
 
-def test_a_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.readStream.format("rate").load()
 
-    def started(some: DataFrame) -> Run:
-        how, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
+    def start(rows_: DataFrame) -> Run:
+        trigger, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
         return query.start_query(
-            some.writeStream, "rate.one", StoragePath(tmp_path / "checkpoint"), how, sink
+            rows_.writeStream, "rate.one", StoragePath(tmp_path / "checkpoint"), trigger, sink
         )
 
-    run = started(rows.where(OVERFLOWING))  # constant, so the query's own thread computes it
+    run = start(rows.where(OVERFLOWING))  # constant, so the query's own thread computes it
     with pytest.raises(
         StreamError, match=r"rate\.one: (java.lang.StackOverflowError|its thread in Spark has died)"
     ):
         Watch(print).await_all([run])
     assert not run.is_active
-    again = started(rows)  # under the same name
-    assert again.is_active
-    again.stop()
-    assert again.error() is None
+    restarted = start(rows)  # with the same name
+    assert restarted.is_active
+    restarted.stop()
+    assert restarted.error() is None
 
 
-def in_time(holds: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
-    while not holds():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def test_a_query_stops_after_its_batch(spark: SparkSession, tmp_path: Path) -> None:
-    written = Event()
+def test_query_stops_after_its_batch(spark: SparkSession, tmp_path: Path) -> None:
+    may_write = Event()
 
     def write(_: DataFrame, __: int) -> None:
-        written.wait(60)
+        may_write.wait(60)
 
     rows = spark.readStream.format("rate").load()
-    how = trigger_options("1 second")
+    trigger = trigger_options("1 second")
     run = query.start_query(
-        rows.writeStream, "rate.slow", StoragePath(tmp_path / "slow"), how, Sink(write)
+        rows.writeStream, "rate.slow", StoragePath(tmp_path / "slow"), trigger, Sink(write)
     )
     try:
-        in_time(lambda: run.is_processing)
-        written.set()
-        in_time(lambda: not run.is_processing)
+        wait_until(lambda: run.is_processing)
+        may_write.set()
+        wait_until(lambda: not run.is_processing)
         assert run.is_active
-        written.clear()
-        in_time(lambda: run.is_processing)
+        may_write.clear()
+        wait_until(lambda: run.is_processing)
         planned = checkpoints.last_planned(run.checkpoint)
-        Timer(2, written.set).start()
-        stop_after_batches([run])  # the rows that it was writing are there, and known to be
+        Timer(2, may_write.set).start()
+        stop_after_batches([run])  # the batch's rows are written and committed
         assert not run.is_active
         assert checkpoints.last_committed(run.checkpoint) >= planned
     finally:
         run.stop()
 
 
-def test_a_dead_thread_ends_the_run() -> None:
-    """To Spark it stays active, has no exception, and is awaited for ever."""
-    done: list[Any] = []
-    streams = SimpleNamespace(notifyQueryTermination=done.append)
+def test_dead_thread_ends_the_run() -> None:
+    """Spark reports such a query as active, without an exception, and would wait forever."""
+    calls: list[Any] = []
+    streams = SimpleNamespace(notifyQueryTermination=calls.append)
     execution = SimpleNamespace(
         queryExecutionThread=lambda: SimpleNamespace(isAlive=lambda: False),
         sparkSession=lambda: SimpleNamespace(streams=lambda: streams),
     )
-    dead: Any = SimpleNamespace(
+    dead_query: Any = SimpleNamespace(
         isActive=True,
         lastProgress=None,
         runId="of no thread",
         exception=lambda: None,
-        stop=lambda: done.append("stopped"),
+        stop=lambda: calls.append("stopped"),
         _jsq=SimpleNamespace(streamingQuery=lambda: execution),
     )
-    run = Run("silver.event", dead, StoragePath(Path("none")), 4)
+    run = Run("silver.event", dead_query, StoragePath(Path("none")), 4)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
         Watch(print).await_all([run])
-    assert done == ["stopped", execution]  # so that another one may take its name
+    assert calls == ["stopped", execution]  # so that another query can use its name

@@ -1,4 +1,4 @@
-"""Spark's settings, as their file has them."""
+"""Spark's settings, and the start of a session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(folder: Path, text: str | None) -> Config:
     return replace(load({}, PROJECT), conf_dir=folder)
 
 
-def test_settings_are_a_key_and_a_value_a_line(tmp_path: Path) -> None:
+def test_settings_file_has_a_key_and_value_per_line(tmp_path: Path) -> None:
     text = "# said\n\nspark.a   one two \n  spark.b\t3\n#spark.c 4\n"
     settings = session_settings(config(tmp_path, text))
     assert settings.items() >= {"spark.a": "one two", "spark.b": "3", **FIXED}.items()
@@ -38,46 +38,46 @@ def test_settings_are_a_key_and_a_value_a_line(tmp_path: Path) -> None:
 
 def test_settings_of_the_project_replace_single_defaults(tmp_path: Path) -> None:
     default = session_settings(load({}, PROJECT))
-    own = session_settings(config(tmp_path, "spark.driver.memory 9g\n"))
-    assert own == {**default, "spark.driver.memory": "9g"}
+    project_settings = session_settings(config(tmp_path, "spark.driver.memory 9g\n"))
+    assert project_settings == {**default, "spark.driver.memory": "9g"}
     assert default["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
 
-def test_jars_of_the_cache_are_added_to_the_project_s(
+def test_cached_jars_are_added_to_the_project_jars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "class_path", lambda _: [Path("/cache/a.jar"), Path("/b.jar")])
-    own = {"spark.driver.extraClassPath": "/own.jar", "spark.ui.enabled": "false"}
-    found = jar_settings(load({}, PROJECT), own, has_executors=False)
-    assert found == {"spark.driver.extraClassPath": "/own.jar:/cache/a.jar:/b.jar"}
-    found = jar_settings(load({}, PROJECT), {}, has_executors=True)
-    assert found["spark.jars"] == "/cache/a.jar,/b.jar"
+    project_settings = {"spark.driver.extraClassPath": "/own.jar", "spark.ui.enabled": "false"}
+    actual = jar_settings(load({}, PROJECT), project_settings, has_executors=False)
+    assert actual == {"spark.driver.extraClassPath": "/own.jar:/cache/a.jar:/b.jar"}
+    actual = jar_settings(load({}, PROJECT), {}, has_executors=True)
+    assert actual["spark.jars"] == "/cache/a.jar,/b.jar"
     monkeypatch.setattr(settings, "class_path", lambda _: [])
-    assert jar_settings(load({}, PROJECT), own, has_executors=True) == {}
+    assert jar_settings(load({}, PROJECT), project_settings, has_executors=True) == {}
 
 
 def test_logging_of_the_project_replaces_the_default(tmp_path: Path) -> None:
     configured = config(tmp_path, None)
     assert logging_file(configured).parent == DEFAULTS
-    own = tmp_path / "spark/log4j2.properties"
-    own.write_text("rootLogger.level = warn\n")
-    assert logging_file(configured) == own
+    log_file = tmp_path / "spark/log4j2.properties"
+    log_file.write_text("rootLogger.level = warn\n")
+    assert logging_file(configured) == log_file
 
 
 @pytest.mark.parametrize("line", ["spark.alone", "other.key value", "spark.a", "="])
-def test_an_invalid_settings_line_is_named(tmp_path: Path, line: str) -> None:
+def test_invalid_settings_line_is_named(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match=r"spark-defaults\.conf line 2: must be a key"):
         session_settings(config(tmp_path, f"spark.ok 1\n{line}\n"))
 
 
 @pytest.mark.parametrize("master", ["foo", None])
-def test_an_invalid_master_is_named(monkeypatch: pytest.MonkeyPatch, master: str | None) -> None:
-    """What is not set is no mistake of a user's."""
+def test_invalid_master_is_named(monkeypatch: pytest.MonkeyPatch, master: str | None) -> None:
+    """Without MEDALLION_MASTER the error is not the user's."""
 
-    def fails(_: object) -> None:
+    def fail(_: object) -> None:
         raise Py4JError("An error occurred while calling None.a.Context.\n: a.b: no such\n\tat c.d")
 
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fails)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", fail)
     config = replace(load({}, PROJECT), master=master)
     with pytest.raises(ConfigError if master else Py4JError) as raised:
         spark_session(config)
@@ -87,15 +87,15 @@ def test_an_invalid_master_is_named(monkeypatch: pytest.MonkeyPatch, master: str
 
 
 def test_java_ending_during_the_start_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To Python, which asks it for a session, it refuses a connection."""
-    gone = ConnectionRefusedError(111, "Connection refused")
-    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", Mock(side_effect=gone))
+    """Python, which asks Java for a session, gets a refused connection."""
+    error = ConnectionRefusedError(111, "Connection refused")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", Mock(side_effect=error))
     with pytest.raises(MedallionError, match=r"^Java has ended while Spark started: .*local\.dir"):
         spark_session(load({}, PROJECT))
 
 
-def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many a machine sets SPARK_HOME for an older one; its classes are others."""
+def test_other_spark_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many machines set SPARK_HOME for an older Spark with other classes."""
     started: list[int] = []
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda _: started.append(1))
     monkeypatch.setattr(session, "_prepare", lambda *_: None)
@@ -105,28 +105,30 @@ def test_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "jars/spark-core_2.12-3.5.1.jar").touch()
     with pytest.raises(ConfigError, match=f"SPARK_HOME: {tmp_path} has no Spark 4"):
         spark_session(load({}, PROJECT))
-    ours = next(Path(pyspark.__path__[0], "jars").glob("spark-core_*.jar"))
-    (tmp_path / "jars" / ours.name).touch()
+    spark_core = next(Path(pyspark.__path__[0], "jars").glob("spark-core_*.jar"))
+    (tmp_path / "jars" / spark_core.name).touch()
     spark_session(load({}, PROJECT))
     assert len(started) == 1
 
 
-def test_the_project_s_own_settings_are_utc_and_delta() -> None:
-    found = session_settings(load({}, PROJECT))
-    assert found["spark.sql.session.timeZone"] == "UTC"
-    assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+def test_project_settings_are_utc_and_delta() -> None:
+    actual = session_settings(load({}, PROJECT))
+    assert actual["spark.sql.session.timeZone"] == "UTC"
+    assert actual["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
 
-def test_a_clock_that_jumps_ahead_loses_no_executor(spark: SparkSession) -> None:
-    """Spark holds heartbeats against the clock: after a sleep of two minutes it would remove the
-    executor that the process is itself, and end Java ten minutes later."""
+def test_clock_jump_loses_no_executor(spark: SparkSession) -> None:
+    """Spark compares heartbeats with the clock, which may jump, as after a sleep.
+
+    After two minutes it would remove the local executor, and end Java ten minutes later.
+    """
     conf = spark.sparkContext._jsc.sc().conf()
-    patience = conf.getTimeAsMs("spark.storage.blockManagerHeartbeatTimeoutMs")
-    assert patience >= 365 * 24 * 3600 * 1000
+    timeout = conf.getTimeAsMs("spark.storage.blockManagerHeartbeatTimeoutMs")
+    assert timeout >= 365 * 24 * 3600 * 1000
 
 
-def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gate of the newest time holds what Python has of it against its bounds."""
+def test_command_has_python_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Freshness gates compare Python's time of the newest row with their bounds."""
     monkeypatch.setattr("medallion.spark.session.spark_session", MagicMock())
     with monkeypatch.context() as patch:
         patch.setenv("TZ", "Asia/Tokyo")
@@ -137,8 +139,8 @@ def test_a_command_has_spark_s_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
-    found = session_settings(load({}, PROJECT))
-    messages = {
+    actual = session_settings(load({}, PROJECT))
+    expected = {
         "spark.sql.timestampType": "TIMESTAMP_LTZ",
         "spark.sql.parser.escapedStringLiterals": "false",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
@@ -151,8 +153,8 @@ def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:
         "spark.databricks.delta.stats.collect": "true",
         "spark.sql.streaming.minBatchesToRetain": "100",
     }
-    assert {key: found.get(key) for key in messages} == messages
-    assert set(messages) <= set(FIXED) <= set(found)
+    assert {key: actual.get(key) for key in expected} == expected
+    assert set(expected) <= set(FIXED) <= set(actual)
     key = "spark.sql.session.timeZone"
     with pytest.raises(ConfigError, match=rf"line 2: {key} must be UTC"):
         session_settings(config(tmp_path, f"spark.sql.ansi.enabled TRUE\n{key} Asia/Tokyo\n"))

@@ -22,5 +22,5 @@ def test_contains_type_and_inner_types() -> None:
     assert contains_type(deep, FloatType, DoubleType)
     assert contains_type(deep, MapType, VariantType)
     assert contains_type(MapType(DoubleType(), LongType()), DoubleType)
-    named = StructType().add("double", LongType()).add("variant", ArrayType(StringType()))
-    assert not contains_type(named, FloatType, DoubleType, MapType, VariantType)
+    misleading = StructType().add("double", LongType()).add("variant", ArrayType(StringType()))
+    assert not contains_type(misleading, FloatType, DoubleType, MapType, VariantType)

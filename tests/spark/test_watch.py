@@ -1,4 +1,4 @@
-"""Queries that are on and get nowhere."""
+"""Active queries without progress, and waiting for queries."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 
 
-def test_a_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
     now = [0.0]
-    signs = {"silver.a": 0, "silver.b": 0}
+    activities = {"silver.a": 0, "silver.b": 0}
 
-    def a_run(name: str) -> Any:
-        sign = lambda: signs[name]  # noqa: E731
-        return SimpleNamespace(name=name, activity=sign)
+    def new_run(name: str) -> Any:
+        activity = lambda: activities[name]  # noqa: E731
+        return SimpleNamespace(name=name, activity=activity)
 
-    runs = [a_run(name) for name in signs]
+    runs = [new_run(name) for name in activities]
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    watched = Watch(messages.append, 300)
+    watch_ = Watch(messages.append, 300)
     for now[0] in range(0, 605, 5):
-        signs["silver.b"] += 1
-        watched.check_progress(runs)
+        activities["silver.b"] += 1
+        watch_.check_progress(runs)
     assert [line.partition(":")[0] for line in messages] == ["silver.a", "silver.a"]
-    signs["silver.a"] = 1
+    activities["silver.a"] = 1
     for now[0] in range(605, 900, 5):
-        watched.check_progress(runs)
+        watch_.check_progress(runs)
     assert len(messages) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
-    """The signal only requests it: an interrupted call to Java would leave a stack trace."""
+    """The signal only requests the stop: an interrupted call to Java would leave a stack trace."""
     stopped: list[str] = []
 
-    def a_run(name: str) -> Any:
+    def new_run(name: str) -> Any:
         return SimpleNamespace(
             is_active=True, collect=lambda: None, stop=lambda: stopped.append(name)
         )
@@ -50,20 +50,20 @@ def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert end.number is not None
         with pytest.raises(KeyboardInterrupt) as raised:
-            Watch(print).await_all([a_run("silver.a"), a_run("silver.b")])
+            Watch(print).await_all([new_run("silver.a"), new_run("silver.b")])
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
-    signals.raise_if_requested()  # beyond it nothing has come
+    signals.raise_if_requested()  # no request is left
 
 
-def test_await_all_starts_no_more_than_allowed_at_once() -> None:
-    """Each query ends after three checks; the next one starts then."""
+def test_await_all_limits_active_queries() -> None:
+    """Each query ends after three checks; then the next one starts."""
     checks: dict[str, int] = {}
-    most = [0]
+    max_active = [0]
 
-    def a_run(name: str) -> Any:
+    def new_run(name: str) -> Any:
         checks[name] = 3
-        most[0] = max(most[0], sum(left > 0 for left in checks.values()))
+        max_active[0] = max(max_active[0], sum(remaining > 0 for remaining in checks.values()))
 
         class Active:
             error = staticmethod(lambda: "no space" if name == "b" else None)
@@ -80,5 +80,5 @@ def test_await_all_starts_no_more_than_allowed_at_once() -> None:
         return Active()
 
     with pytest.raises(StreamError, match=r"^b: no space$"):
-        Watch(print).await_all(map(a_run, "abcde"), at_once=2)
-    assert (list(checks), most[0]) == (list("abcde"), 2)
+        Watch(print).await_all(map(new_run, "abcde"), at_once=2)
+    assert (list(checks), max_active[0]) == (list("abcde"), 2)

@@ -46,14 +46,14 @@ spark.stop()
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    with socket.socket() as socket_:
+        socket_.bind(("127.0.0.1", 0))
+        return int(socket_.getsockname()[1])
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """The address of a master, and its two workers."""
+    """Yield the address of a master, and its two workers."""
     url = f"spark://127.0.0.1:{free_port()}"
     with ExitStack() as stack, (tmp_path / "log").open("wb") as log:
 
@@ -74,7 +74,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]
 
 
 def test_lost_worker_is_named(cluster: tuple[str, list[subprocess.Popen[bytes]]]) -> None:
-    """Both workers run one of six tasks when the first is killed: that one is repeated."""
+    """Both workers run one of six tasks when the first is killed; its task is repeated."""
     url, workers = cluster
     command = [sys.executable, "-c", JOB, url, str(PROJECT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as job:

@@ -16,7 +16,7 @@ TIME = "timestamp '2026-05-01T12:00:00'"  # a Friday
 SORTED = "SELECT n AS v FROM (VALUES (1), (NULL)) AS t(n) ORDER BY n LIMIT 1"
 FAILS = "an error"
 
-# The expression or statement, then its value in Spark and in DataFusion.
+# The expression or statement, its value in Spark, and its value in DataFusion.
 DIFFERENCES: tuple[tuple[str, Any, Any], ...] = (
     ("SELECT A AS v FROM (VALUES (1)) AS t(a)", 1, FAILS),
     ('"open"', "open", FAILS),
@@ -67,11 +67,11 @@ def test_dialect_of_datafusion(sql: str, _: Any, expected: Any, tmp_path: Path) 
 
 
 def test_dialect_of_spark(spark: SparkSession) -> None:
-    found = []
+    actual = []
     for sql, _, _ in DIFFERENCES:
         try:
             ((value,),) = spark.sql(statement(sql)).collect()
         except SPARK_ERRORS:
             value = FAILS
-        found.append((sql, value))
-    assert found == [(sql, expected) for sql, expected, _ in DIFFERENCES]
+        actual.append((sql, value))
+    assert actual == [(sql, expected) for sql, expected, _ in DIFFERENCES]

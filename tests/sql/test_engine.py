@@ -1,4 +1,4 @@
-"""The analyst's door: names, values and errors."""
+"""The SQL engine: names, values and errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.sql import TEN, TEN_IN_SQL, write
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("a lakehouse +1")
-    counted = f"SELECT {TEN_IN_SQL} AS window_start, device, total_recordings"
+    columns = f"SELECT {TEN_IN_SQL} AS window_start, device, total_recordings"
     pairs = "(VALUES ('nexus4_1', 1), ('nexus4_2', 9)) AS t(device, total_recordings)"
-    write(home, "gold.device_counts", f"{counted} FROM {pairs}")
+    write(home, "gold.device_counts", f"{columns} FROM {pairs}")
     write(home, "silver.event", f"VALUES ('open', {TEN_IN_SQL}), (NULL, NULL)")
     write(home, "quarantine.event", "SELECT 'x' AS id WHERE false")
     write(home, "bronze.activity", f'SELECT {TEN_IN_SQL} AS "Recorded_At", 7 AS "Index"')
@@ -50,7 +50,7 @@ def test_query_finds_tables_in_any_spelling(root: str, statement: str) -> None:
 
 
 def test_query_unsupported_root_is_refused(tmp_path: Path) -> None:
-    """Of the lakehouse `b%41` delta-rs would read the log of `bA`."""
+    """For the lakehouse `b%41`, delta-rs would read the log of `bA`."""
     write(tmp_path / "bA", "gold.n", "SELECT 1 AS n")
     write(tmp_path / "other", "gold.n", "SELECT 2 AS n")
     (tmp_path / "other").rename(tmp_path / "b%41")
@@ -73,9 +73,9 @@ def test_query_mixed_case_columns(root: str) -> None:
 
 
 def test_query_opens_only_named_tables(root: str, tmp_path: Path) -> None:
-    broken = tmp_path / "gold" / "broken" / "_delta_log"
-    broken.mkdir(parents=True)
-    (broken / f"{0:020}.json").write_text("{not json")
+    corrupt_log = tmp_path / "gold" / "broken" / "_delta_log"
+    corrupt_log.mkdir(parents=True)
+    (corrupt_log / f"{0:020}.json").write_text("{not json")
     write(tmp_path, "gold.sound", "SELECT 1 AS n")
     assert query(str(tmp_path), "SELECT n FROM gold.sound").rows == [(1,)]
     with pytest.raises(
@@ -91,17 +91,17 @@ def test_tables_are_listed_and_described(root: str) -> None:
     assert [layer for layer, _ in listed.rows] == ["bronze", "gold", "quarantine", "silver"]
     described = query(root, "DESCRIBE gold.device_counts").rows
     assert [row[0] for row in described] == ["window_start", "device", "total_recordings"]
-    known = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'event'"
-    assert {row[0] for row in query(root, known).rows} == {"silver", "quarantine"}
+    schemas = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'event'"
+    assert {row[0] for row in query(root, schemas).rows} == {"silver", "quarantine"}
     assert len(query(root, "SHOW COLUMNS FROM silver.event").rows) == 2
 
 
 def test_query_longest_chains(root: str) -> None:
-    united = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 1000)
-    assert united.rows == [(1,)] * 1001
+    union = query(root, "SELECT 1 AS n" + " UNION ALL SELECT 1" * 1000)
+    assert union.rows == [(1,)] * 1001
     assert query(root, f"SELECT 1{'+1' * 1000}").rows == [(1001,)]
-    other = " AND ".join(f"device <> 'other {n}'" for n in range(1001))
-    assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {other}").rows == [(2,)]
+    conditions = " AND ".join(f"device <> 'other {n}'" for n in range(1001))
+    assert query(root, f"SELECT count(*) FROM gold.device_counts WHERE {conditions}").rows == [(2,)]
 
 
 def test_query_empty_table_has_columns(root: str) -> None:
@@ -134,7 +134,8 @@ def test_query_unknown_table(root: str, name: str) -> None:
 
 
 def test_query_before_the_first_run(tmp_path: Path) -> None:
-    (tmp_path / "gold" / "x" / "_delta_log").mkdir(parents=True)  # begun, nothing committed
+    # Table creation started, nothing committed.
+    (tmp_path / "gold" / "x" / "_delta_log").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"no table gold\.x "):
         query(str(tmp_path), "SELECT * FROM gold.x")
     with pytest.raises(UsageError, match="no nightly run yet"):
@@ -144,7 +145,7 @@ def test_query_before_the_first_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "SELECT nope FROM gold.device_counts",
@@ -154,10 +155,10 @@ def test_query_before_the_first_run(tmp_path: Path) -> None:
         ("SELEC 1", "not SELEC"),
     ],
 )
-def test_query_errors_are_one_line(root: str, statement: str, said: str) -> None:
+def test_query_errors_are_one_line(root: str, statement: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         query(root, statement)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -192,8 +193,8 @@ VIEWS = {
 
 def test_query_views_read_tables_and_earlier_views(root: str) -> None:
     assert query(root, "SELECT device FROM large", VIEWS).rows == [("nexus4_2",)]
-    both = "SELECT count(*) FROM totals JOIN large USING (device)"
-    assert query(root, both, VIEWS).rows == [(1,)]
+    joined = "SELECT count(*) FROM totals JOIN large USING (device)"
+    assert query(root, joined, VIEWS).rows == [(1,)]
     assert query(root, "DESCRIBE totals", VIEWS).rows[1][:2] == ("n", "Int64")
     assert ("view", "large") in query(root, "SHOW TABLES", VIEWS).rows
 
@@ -201,7 +202,8 @@ def test_query_views_read_tables_and_earlier_views(root: str) -> None:
 def test_query_view_that_writes_is_refused(root: str) -> None:
     with pytest.raises(UsageError, match="view v: only SELECT"):
         query(root, "SELECT * FROM v", {"v": "DROP TABLE x"})
-    assert query(root, "SELECT 1", {"v": "DROP TABLE x"}).rows == [(1,)]  # it is not used
+    # An unused view is not checked.
+    assert query(root, "SELECT 1", {"v": "DROP TABLE x"}).rows == [(1,)]
 
 
 def test_query_as_of_version_and_time(tmp_path: Path) -> None:
@@ -219,10 +221,10 @@ def test_query_as_of_version_and_time(tmp_path: Path) -> None:
     day = datetime(2026, 5, 1, 12, tzinfo=UTC)
     assert query(root, count, as_of=day).rows == [(1,)]
     assert query(root, count, as_of=day.replace(day=3)).rows == [(2,)]
-    for refused in (2, day.replace(year=2025)):
+    for missing_version in (2, day.replace(year=2025)):
         with pytest.raises(
             UsageError, match=r"gold\.n has the versions 0 \(of 2026-05-01 00:00:00"
         ):
-            query(root, count, as_of=refused)
+            query(root, count, as_of=missing_version)
     with pytest.raises(UsageError, match="a version is of one table"):
         query(root, "SELECT * FROM gold.n, gold.m", as_of=0)

@@ -38,7 +38,7 @@ def test_parse_read_only_refuses_writes(statement: str) -> None:
 
 @pytest.mark.parametrize("quote", ["q'[", "Q'a", "nq'!"])
 def test_parse_read_only_refuses_oracle_quotes(quote: str) -> None:
-    """To the engine, what begins with them is one text up to the sign that closes it."""
+    """For the engine, Oracle quotes start a string that ends at their closing sign."""
     with pytest.raises(UsageError, match="strings such as"):
         parse_read_only(f"WITH a AS (SELECT {quote}' INSERT INTO t SELECT 1 --'")
 
@@ -56,7 +56,7 @@ def test_parse_read_only_refuses_long_chains(part: str) -> None:
 
 
 def test_parse_read_only_dollar_tags() -> None:
-    """A vowel sign is part of a name to the engine, and none of a word to Python."""
+    """A vowel sign is part of a name for the engine, but not of a word for Python."""
     with pytest.raises(UsageError, match="must start after a blank"):
         parse_read_only("WITH x\u093f$a$ AS (SELECT 1) INSERT INTO t SELECT 1 AS z\u093f$a$")
     assert parse_read_only("SELECT ($a$;$a$), $$;$$, 1=$b$;$b$")
@@ -70,15 +70,15 @@ def test_parse_read_only_operators_side_by_side() -> None:
 
 def test_parse_read_only_long_list() -> None:
     numbers = "-1, -2, " * 5000
-    asked = f"SELECT n <> 1, n::int, count(*) FROM gold.x WHERE n IN ({numbers}-3) OR (-n) >= 2"
-    assert parse_read_only(asked).sql == asked
+    statement = f"SELECT n <> 1, n::int, count(*) FROM gold.x WHERE n IN ({numbers}-3) OR (-n) >= 2"
+    assert parse_read_only(statement).sql == statement
 
 
 def test_parse_read_only_finds_tables() -> None:
-    found = parse_read_only(
+    parsed = parse_read_only(
         "SELECT c.device FROM gold . /* gold.x */ device_counts AS c, silver.event"
     )
-    assert {"gold.device_counts", "silver.event"} <= found.tables
-    assert "gold.x" not in found.tables
-    assert not found.lists_tables
+    assert {"gold.device_counts", "silver.event"} <= parsed.tables
+    assert "gold.x" not in parsed.tables
+    assert not parsed.lists_tables
     assert parse_read_only("show tables").lists_tables

@@ -1,4 +1,4 @@
-"""Mistakes in statements: the wrong word, and the nearest name."""
+"""Mistakes in statements: the error points at the word, and names the nearest match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for pandas, Polars, Arrow and DuckDB."""
+"""Conversions of results to pandas, Polars, Arrow and DuckDB."""
 
 from __future__ import annotations
 

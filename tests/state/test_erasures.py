@@ -1,4 +1,4 @@
-"""The plan of an erasure and its record; the condition is in the plan only."""
+"""The plan and the record of an erasure; only the plan has the condition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAN = ErasurePlan(
 )
 
 
-def test_write_plan_is_read_as_it_was(home: Home) -> None:
+def test_write_and_read_plan(home: Home) -> None:
     assert erasures.read_plan(home.layout) is None
     erasures.write_plan(home.layout, PLAN)
     assert erasures.read_plan(home.layout) == PLAN
@@ -39,14 +39,14 @@ def test_write_plan_is_read_as_it_was(home: Home) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"origins": [{}]}'])
-def test_read_plan_damaged(home: Home, text: str) -> None:
+def test_read_plan_that_is_damaged(home: Home, text: str) -> None:
     home.layout.erasure_plan.write_atomic(text)
     with pytest.raises(MedallionError, match=r"plan.json is damaged.* medallion erase again"):
         erasures.read_plan(home.layout)
 
 
 def test_record_once_without_the_condition(home: Home) -> None:
-    for time in (11, 12):  # the second is a repetition
+    for time in (11, 12):  # the second call repeats the first
         erasures.record(home.layout, PLAN, time)
     erasures.record(home.layout, replace(PLAN, id="b2"), 13)
     files = DeltaTable(home.layout.table("ops.erasures")).file_uris()
@@ -63,7 +63,7 @@ def test_record_once_without_the_condition(home: Home) -> None:
     assert erasures.erased_rows(home.layout, "people", "bronze.people") == 0
 
 
-def test_unfinished_erasure_refuses_other_commands(home: Home) -> None:
+def test_unfinished_erasure_blocks_other_commands(home: Home) -> None:
     erasures.write_plan(home.layout, PLAN)
     with (
         pytest.raises(UsageError, match="interrupted: medallion erase, without arguments"),

@@ -1,4 +1,4 @@
-"""The ledger on disk, and the tables below it: rows replaced, added, compacted, found again."""
+"""The ledger on disk: entries are added, replaced, compacted and read."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ def test_ledger_before_the_first_file(layout: Layout) -> None:
     assert not layout.root.local.exists()
 
 
-@pytest.mark.parametrize("one", [entry(), FULL], ids=["few fields", "all fields"])
-def test_write_and_read(layout: Layout, one: Entry) -> None:
-    Ledger(layout, "a").write([one])
-    assert ledger.read_entries(layout) == [one]
-    assert Ledger(layout, "a").newest(one.path) == one
+@pytest.mark.parametrize("written", [entry(), FULL], ids=["few fields", "all fields"])
+def test_write_and_read(layout: Layout, written: Entry) -> None:
+    Ledger(layout, "a").write([written])
+    assert ledger.read_entries(layout) == [written]
+    assert Ledger(layout, "a").newest(written.path) == written
 
 
 def test_write_replaces_a_version(layout: Layout) -> None:
-    book = Ledger(layout, "a")
-    book.write([entry(), entry("landing/a/2.json")])
+    ledger_a = Ledger(layout, "a")
+    ledger_a.write([entry(), entry("landing/a/2.json")])
     done = entry(state=State.INGESTED, rows=4)
-    book.write([done])
-    book.write([done])  # a run that was interrupted says the same again
+    ledger_a.write([done])
+    ledger_a.write([done])  # repeated after an interrupted run
     assert set(ledger.read_entries(layout)) == {done, entry("landing/a/2.json")}
-    assert book.newest(done.path) == done
+    assert ledger_a.newest(done.path) == done
 
 
 def test_write_two_rows_of_one_version(layout: Layout) -> None:
-    book = Ledger(layout, "a")
-    book.write([entry(rows=1), entry(rows=2)])
+    ledger_a = Ledger(layout, "a")
+    ledger_a.write([entry(rows=1), entry(rows=2)])
     assert ledger.read_entries(layout) == [entry(rows=2)]
-    assert book.newest(entry().path) == entry(rows=2)
+    assert ledger_a.newest(entry().path) == entry(rows=2)
 
 
 def test_ledger_of_two_sources(layout: Layout) -> None:
@@ -92,7 +92,7 @@ def test_ledger_of_two_sources(layout: Layout) -> None:
 
 
 def test_ledger_versions_of_one_path(layout: Layout) -> None:
-    book = Ledger(layout, "a")
+    ledger_a = Ledger(layout, "a")
     path = entry().path
     states = {
         1: State.REPLACED,
@@ -102,20 +102,20 @@ def test_ledger_versions_of_one_path(layout: Layout) -> None:
         5: State.PENDING,
     }
     rows = {v: entry(version=v, state=s, batch=v // 2) for v, s in states.items()}
-    book.write(rows.values())
-    for found in (book, Ledger(layout, "a")):
-        assert found.newest(path) == rows[5]
-        assert found.version(path, 3) == rows[3]
-        assert found.version(path, 6) is None
-        assert found.newest_entries() == [rows[5]]
-        assert found.previous_ingested(rows[5]) == rows[2]
-        assert found.previous_ingested(rows[2]) == rows[1]
-        assert found.previous_ingested(rows[1]) is None
+    ledger_a.write(rows.values())
+    for reader in (ledger_a, Ledger(layout, "a")):
+        assert reader.newest(path) == rows[5]
+        assert reader.version(path, 3) == rows[3]
+        assert reader.version(path, 6) is None
+        assert reader.newest_entries() == [rows[5]]
+        assert reader.previous_ingested(rows[5]) == rows[2]
+        assert reader.previous_ingested(rows[2]) == rows[1]
+        assert reader.previous_ingested(rows[1]) is None
 
 
 @pytest.mark.parametrize("state", list(State))
 def test_read_entries_of_one_state(layout: Layout, state: str) -> None:
-    rows = [entry(f"landing/a/{one}.json", state=one) for one in list(State)]
+    rows = [entry(f"landing/a/{each}.json", state=each) for each in list(State)]
     Ledger(layout, "a").write(rows)
     (found,) = ledger.read_entries(layout, "a", state)
     assert found.path == f"landing/a/{state}.json"
@@ -130,39 +130,42 @@ def test_read_entries_order(layout: Layout) -> None:
 
 
 def test_newest_versions_ignores_clocks(layout: Layout) -> None:
-    book = Ledger(layout, "a")
-    book.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
-    found = ledger.newest_versions(ledger.read_entries(layout, "a"))
-    assert {path: each.version for path, each in found.items()} == {"landing/a/1.json": 2, "b": 1}
+    ledger_a = Ledger(layout, "a")
+    ledger_a.write([entry(first_seen_at=9), entry(version=2, first_seen_at=3), entry("b")])
+    entries = ledger.newest_versions(ledger.read_entries(layout, "a"))
+    assert {path: row.version for path, row in entries.items()} == {
+        "landing/a/1.json": 2,
+        "b": 1,
+    }
 
 
 def test_write_compacts(layout: Layout) -> None:
-    book = Ledger(layout, "a")
+    ledger_a = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(30)]
     for row in rows:
-        book.write([row])
-    book.write([replace(row, state=State.INGESTED) for row in rows[::2]])
-    found = {one.path: one.state for one in ledger.read_entries(layout)}
-    assert len(found) == 30
-    assert sum(state == State.INGESTED for state in found.values()) == 15
+        ledger_a.write([row])
+    ledger_a.write([replace(row, state=State.INGESTED) for row in rows[::2]])
+    states = {row.path: row.state for row in ledger.read_entries(layout)}
+    assert len(states) == 30
+    assert sum(state == State.INGESTED for state in states.values()) == 15
     assert len(DeltaTable(layout.table("ops.files")).file_uris()) <= 25
 
 
 def test_write_five_thousand_files(layout: Layout) -> None:
-    book = Ledger(layout, "a")
+    ledger_a = Ledger(layout, "a")
     rows = [entry(f"landing/a/{number}.json") for number in range(5000)]
-    book.write(rows)
-    book.write([replace(row, state=State.INGESTED, rows=1) for row in rows])
+    ledger_a.write(rows)
+    ledger_a.write([replace(row, state=State.INGESTED, rows=1) for row in rows])
     assert len(Ledger(layout, "a").newest_entries()) == 5000
-    assert DeltaTable(layout.table("ops.files")).version() == 2  # not a commit a file
+    assert DeltaTable(layout.table("ops.files")).version() == 2  # not one commit per file
     assert len(ledger.read_entries(layout, "a", State.INGESTED)) == 5000
 
 
 def test_write_from_several_threads(layout: Layout) -> None:
     def write(source: str) -> None:
-        book = Ledger(layout, source)
+        source_ledger = Ledger(layout, source)
         for number in range(5):
-            book.write([replace(entry(f"landing/{number}"), source=source)])
+            source_ledger.write([replace(entry(f"landing/{number}"), source=source)])
 
     threads = [threading.Thread(target=write, args=(f"s{number}",)) for number in range(4)]
     for thread in threads:
@@ -180,7 +183,7 @@ def test_read_writes_nothing(layout: Layout) -> None:
     assert tree(layout.root.local) == before
 
 
-def committed(table: Path, application: str, transaction: int) -> None:
+def commit(table: Path, application: str, transaction: int) -> None:
     properties = CommitProperties(app_transactions=[Transaction(application, transaction)])
     write_deltalake(table, one_row(), mode="append", commit_properties=properties)
 
@@ -195,15 +198,15 @@ def test_committed_version(tmp_path: Path) -> None:
     schema = delta_tables.schema_json({"rows": "long"})
     delta_tables.create_table(table, schema, table_specs.TableSpec().properties())  # version 0
     assert delta_log.committed_version(table, "q", 0) is None
-    committed(table.local, "q", 0)  # 1
-    committed(table.local, "other", 5)  # 2
-    committed(table.local, "q", 1)  # 3
+    commit(table.local, "q", 0)  # 1
+    commit(table.local, "other", 5)  # 2
+    commit(table.local, "q", 1)  # 3
     write_deltalake(table.local, one_row(), mode="append")  # 4
-    committed(table.local, "q", 4)  # 5
-    found = [delta_log.committed_version(table, "q", batch) for batch in range(6)]
-    assert found == [1, 3, None, None, 5, None]
+    commit(table.local, "q", 4)  # 5
+    versions = [delta_log.committed_version(table, "q", batch) for batch in range(6)]
+    assert versions == [1, 3, None, None, 5, None]
     assert delta_log.committed_version(table, "other", 5) == 2
-    assert delta_log.committed_version(table, "nobody", 0) is None
+    assert delta_log.committed_version(table, "unknown", 0) is None
 
 
 def test_committed_version_of_similar_rows(tmp_path: Path) -> None:
@@ -222,30 +225,34 @@ def test_committed_version_of_similar_rows(tmp_path: Path) -> None:
 def test_column_types(tmp_path: Path) -> None:
     Ledger(Layout(tmp_path), "a").write([Entry("a", "a.json", 1, 2, 3, 4)])
     fields = delta_tables.open_table(StoragePath(tmp_path / "ops/files")).schema().fields
-    kinds = {field.name: str(field.type.type) for field in fields}
-    assert list(kinds) == list(Entry.__dataclass_fields__)
-    texts = {"source", "path", "state", "why", "moved_to", "reason_code"}
+    types = {field.name: str(field.type.type) for field in fields}
+    assert list(types) == list(Entry.__dataclass_fields__)
+    string_columns = {"source", "path", "state", "why", "moved_to", "reason_code"}
     times = {"modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at"}
-    assert {name for name, kind in kinds.items() if kind == "string"} == texts
-    assert {name for name, kind in kinds.items() if kind == "timestamp"} == times
-    assert {kinds[name] for name in kinds.keys() - texts - times} == {"long"}
+    assert {name for name, dtype in types.items() if dtype == "string"} == string_columns
+    assert {name for name, dtype in types.items() if dtype == "timestamp"} == times
+    assert {types[name] for name in types.keys() - string_columns - times} == {"long"}
 
 
 def test_ledger_of_an_earlier_release(layout: Layout) -> None:
-    """Without the columns of today, its rows can be read and written."""
-    row = {k: v for k, v in asdict(entry(why="torn")).items() if not k.endswith(NEW_COLUMNS)}
+    """Rows without newer columns can be read and written."""
+    row = {k: v for k, v in asdict(entry(why="truncated")).items() if not k.endswith(NEW_COLUMNS)}
     columns = {k: v for k, v in records.record_columns(Entry).items() if k in row}
     records.append_records(layout.table(ledger.TABLE), TableSpec(columns), [row])
     (found,) = ledger.read_entries(layout)
-    assert found == entry(why="torn")
+    assert found == entry(why="truncated")
     changed = replace(found, dismissed_at=NOW)
     Ledger(layout, "a").write([changed, entry(version=2)])
     assert ledger.read_entries(layout) == [changed, entry(version=2)]
 
 
 def test_entries_not_ingested(layout: Layout) -> None:
-    """The same path of another source is another file."""
-    rejected: dict[str, Any] = {"state": State.REJECTED, "why": "torn", "reason_code": "unreadable"}
+    """The same path of two sources counts as two files."""
+    rejected: dict[str, Any] = {
+        "state": State.REJECTED,
+        "why": "truncated",
+        "reason_code": "unreadable",
+    }
     a = [
         entry("put back", **rejected),
         entry("put back", 2, state=State.INGESTED),

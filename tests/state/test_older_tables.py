@@ -1,4 +1,4 @@
-"""Tables that are older than what was recorded; a nightly run of one: e2e/test_checkpoints."""
+"""Tables that are older than their records; e2e/test_checkpoints has a nightly run with one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from medallion.state.runs import Runs
 from medallion.storage import delta_tables, records, table_specs
 from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
-from tests.support.checkpoints import done
+from tests.support.checkpoints import write_completed
 
 GOLD, SILVER = "gold.device_totals", "silver.activity"
 
@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def write(home: Home, table: str, commits: int) -> Path:
-    """So many more versions of a table; the one that makes it is another one."""
+    """Add commits to a table, which is created if it is missing."""
     path = home.layout.table(table)
     for _ in range(commits):
         records.append_records(
@@ -51,8 +51,8 @@ def write(home: Home, table: str, commits: int) -> Path:
     return path.local
 
 
-def is_refused(home: Home, query: str) -> bool:
-    """Whether a query is, and a night gets that far."""
+def has_older_table(home: Home, query: str) -> bool:
+    """Return whether a query reports an older table; a nightly run must agree."""
     runs = Runs(home.layout)
     checkpoint = home.layout.checkpoint(query)
     checkpoint.local.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,7 @@ def is_refused(home: Home, query: str) -> bool:
     return reason is not None
 
 
-def put_back(table: Path, copy: Path) -> None:
+def restore(table: Path, copy: Path) -> None:
     shutil.rmtree(table)
     shutil.copytree(copy, table)
 
@@ -73,51 +73,51 @@ def test_older_table_by_its_readers(home: Home) -> None:
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
     newest, checkpoint = delta_tables.table_version(silver), home.layout.checkpoint(GOLD)
-    done(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
+    write_completed(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
     write(home, GOLD, 1)
-    Runs(home.layout).write([recorded(home, GOLD)])
-    assert not is_refused(home, GOLD)
-    assert not is_refused(home, SILVER)
-    put_back(silver.local, copy.local)
-    assert is_refused(home, GOLD)
-    assert is_refused(home, SILVER)  # its next commit would have a version that gold has read
+    Runs(home.layout).write([run_record(home, GOLD)])
+    assert not has_older_table(home, GOLD)
+    assert not has_older_table(home, SILVER)
+    restore(silver.local, copy.local)
+    assert has_older_table(home, GOLD)
+    assert has_older_table(home, SILVER)  # its next commit would reuse a version that gold has read
     assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
         "gold.device_totals cannot start: silver.activity is older than its records. Restore "
         "the complete root from one backup, or rebuild gold.device_totals from the existing rows "
         "with medallion refresh gold.device_totals."
     )
-    # What is torn its query repairs, or refuses.
+    # A truncated offset is repaired or rejected by its query.
     (checkpoint / "offsets/0").local.write_text("v1\n{")
     assert not pending_work.has_read_more(checkpoint, silver)
 
 
-def recorded(home: Home, query: str) -> dict[str, object]:
+def run_record(home: Home, query: str) -> dict[str, object]:
     version = delta_tables.table_version(home.layout.table(query))
     row = {"kind": "query", "query": query, "state": "done", "started_at": time.time_ns() // 1000}
     return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
 
 
 def test_older_table_by_the_record(home: Home) -> None:
-    """One that was moved away is made anew from version 0 on, and is then no older copy."""
+    """A table that was moved away restarts at version 0 and is not an older copy."""
     gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
     shutil.copytree(gold, copy)
     write(home, GOLD, 3)
-    done(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
-    Runs(home.layout).write([recorded(home, GOLD)])
-    assert not is_refused(home, GOLD)
-    put_back(gold, copy.local)
-    assert is_refused(home, GOLD)
-    often = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
-    for _ in range(3):  # each of which would be a commit more
-        notes = maintenance.maintain(often, Runs(home.layout), ["gold"]).notes
+    write_completed(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
+    Runs(home.layout).write([run_record(home, GOLD)])
+    assert not has_older_table(home, GOLD)
+    restore(gold, copy.local)
+    assert has_older_table(home, GOLD)
+    frequent = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
+    for _ in range(3):  # each run would add a commit
+        notes = maintenance.maintain(frequent, Runs(home.layout), ["gold"]).notes
     assert any(f"{GOLD}: left as it is" in note for note in notes)
-    assert is_refused(home, GOLD)
+    assert has_older_table(home, GOLD)
     shutil.rmtree(gold)
     assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) is None
     write(home, GOLD, 1)
-    Runs(home.layout).write([recorded(home, GOLD)])
-    assert not is_refused(home, GOLD)
-    # From here on a night counts what it has written, and not all since the table was made.
+    Runs(home.layout).write([run_record(home, GOLD)])
+    assert not has_older_table(home, GOLD)
+    # The next runs count only what they wrote, not all rows since the table was created.
     for rows in (1, 2):
         write(home, GOLD, rows)
         row = flow_row(Runs(home.layout), flow_of(GOLD, StoragePath(gold)), {})
@@ -132,21 +132,21 @@ def flow_of(table: str, path: StoragePath) -> Any:
     run = Mock(started_at=0, seconds=1.0, batches={})
     run.configure_mock(**{"error.return_value": None, "watermark.return_value": None})
     flow = Mock(targets=[table], target_paths=[path], started_run=run)
-    flow.name = table  # which Mock keeps for itself
+    flow.name = table  # a reserved argument of Mock
     return flow
 
 
 def test_older_table_of_bronze(home: Home) -> None:
-    """What it took in goes on into the table that the record is about, or not at all."""
+    """Bronze resumes only with the table that its record is about."""
     name = "bronze.activity"
     bronze, copy = write(home, name, 2), home.layout.root / "copy"
     shutil.copytree(bronze, copy)
     write(home, name, 1)
-    Runs(home.layout).write([recorded(home, name)])
-    done(home.layout, name, 0, 1)
-    assert not is_refused(home, name)
-    put_back(bronze, copy.local)
-    assert is_refused(home, name)
+    Runs(home.layout).write([run_record(home, name)])
+    write_completed(home.layout, name, 0, 1)
+    assert not has_older_table(home, name)
+    restore(bronze, copy.local)
+    assert has_older_table(home, name)
     assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
         "bronze.activity cannot start: bronze.activity is older than its records. Restore "
         "the complete root from one backup."

@@ -1,4 +1,4 @@
-"""What there is to do, found out without Spark; whole nights of it: e2e/test_sample."""
+"""Pending work, determined without Spark; e2e/test_sample has complete runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.home import Home
 
 @pytest.mark.parametrize("rows", [0, 3])
 def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
-    """A table of gold that is new to an old lakehouse, whose night brings nothing else."""
+    """A new gold table in an old lakehouse, without other input."""
     gold = {"device_totals": load({}, PROJECT).gold["device_totals"]}
     config = replace(home.config, gold=gold)
     query = next(query for query in queries(config) if query.name == "gold.device_totals")
@@ -31,18 +31,20 @@ def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
     records.append_records(
         silver, TableSpec({"n": "long"}), [{"n": number} for number in range(rows)]
     )
-    # And a commit without rows.
+    # Add a commit without rows.
     DeltaTable(silver).alter.set_table_properties({"delta.appendOnly": "true"})
     newest = forget_commits(silver.local)
     assert pending_work.has_input(config, query.name, silver) == (rows > 0)
     assert pending_work.unread_rows(config, query) == rows
-    checkpoints.done(config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver))
+    checkpoints.write_completed(
+        config.layout, query.name, 0, newest + 1, of=delta_tables.table_id(silver)
+    )
     assert not pending_work.has_input(config, query.name, silver)
     assert pending_work.unread_rows(config, query) == 0
 
 
 def test_needs_validation_after_commits_were_removed(home: Home) -> None:
-    """A stream asks no gate, and was on for longer than its commits are kept."""
+    """A stream runs no gate, and ran longer than its commits are kept."""
     silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
     for number in range(4):
@@ -56,7 +58,7 @@ def test_needs_validation_after_commits_were_removed(home: Home) -> None:
     assert not pending_work.needs_validation(home.config, runs.run_state, "silver.activity")
 
 
-def test_a_gate_blocks_only_what_it_feeds(home: Home) -> None:
+def test_gate_blocks_only_its_downstream(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     published = replace(config.gold["action_counts"], outputs={"files": ToFiles("json")})
     config = replace(config, gold={**config.gold, "action_counts": published})
@@ -79,9 +81,9 @@ def test_a_gate_blocks_only_what_it_feeds(home: Home) -> None:
     with pytest.raises(MedallionError, match=r"gold\.action_counts is blocked: late on silver"):
         pending_work.refuse_if_all_blocked(config, events)
     record("bronze.activity", failed_expectations="x")
-    of_activity = ("gold.device_counts", "gold.device_totals")
-    assert blocked() == by_event | {name: {"bronze.activity": "x"} for name in of_activity}
-    # A gate of gold blocks what publishes it.
+    by_activity = ("gold.device_counts", "gold.device_totals")
+    assert blocked() == by_event | {name: {"bronze.activity": "x"} for name in by_activity}
+    # A gate of gold blocks its outputs.
     record("silver.event", state="passed")
     record("bronze.activity", state="passed")
     record("gold.action_counts", failed_expectations="few")

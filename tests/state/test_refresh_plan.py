@@ -1,4 +1,4 @@
-"""What a refresh has left to do, as it stands on disk."""
+"""The plan of a refresh on disk, and its pending tables."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tests.support.home import Home
 
 @pytest.fixture
 def home(home: Home) -> Home:
-    """While something is built."""
+    """Create the directory of a rebuild."""
     home.layout.refresh_plan.parent.local.mkdir(parents=True)
     return home
 
 
 GOLD = "gold.device_totals"
-HALF = RefreshPlan(
+PARTIAL = RefreshPlan(
     "silver.a", ("silver.a", "quarantine.a"), "q", 1, {"query": "silver.a"}, ("gold.b",)
 )
 
 
-def test_write_plan_until_nothing_is_left(home: Home) -> None:
+def test_write_plan_until_it_is_done(home: Home) -> None:
     assert refresh_plan.read_plan(home.layout) is None
-    refresh_plan.write_plan(home.layout, HALF)
-    beside = refresh_plan.StagingLayout(home.layout.root, HALF.built)
-    table, checkpoint = beside.table("silver.a"), beside.checkpoint("silver.a")
+    refresh_plan.write_plan(home.layout, PARTIAL)
+    staging = refresh_plan.StagingLayout(home.layout.root, PARTIAL.built)
+    table, checkpoint = staging.table("silver.a"), staging.checkpoint("silver.a")
     table.local.mkdir()
     checkpoint.local.mkdir(parents=True)
     refresh_plan.remove_unfinished(home.layout)
     assert table.local.exists()
     assert checkpoint.local.exists()
     assert checkpoint == home.layout.checkpoint("silver.a", ahead=1)
-    assert refresh_plan.read_plan(home.layout) == HALF
-    assert HALF.pending == ("silver.a", "gold.b")
+    assert refresh_plan.read_plan(home.layout) == PARTIAL
+    assert PARTIAL.pending == ("silver.a", "gold.b")
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a", then=("gold.b",)))
     assert RefreshPlan("silver.a", then=("gold.b",)).pending == ("gold.b",)
     refresh_plan.write_plan(home.layout, RefreshPlan("silver.a"))
@@ -54,11 +54,11 @@ def test_write_plan_until_nothing_is_left(home: Home) -> None:
 
 @pytest.mark.parametrize("text", ["", '{"table": "silver.a", "bui', "{}", "[]", "\udcff"])
 def test_read_plan_damaged(home: Home, text: str) -> None:
-    """It is not passed over either: what was half put in place would be gone on with."""
+    """It must not be ignored: flows would resume with partly replaced tables."""
     home.layout.refresh_plan.local.write_bytes(text.encode(errors="surrogateescape"))
-    for ask in (refresh_plan.pending_tables, refresh_plan.read_plan):
+    for read in (refresh_plan.pending_tables, refresh_plan.read_plan):
         with pytest.raises(MedallionError, match=r"plan\.json is damaged .* medallion refresh for"):
-            ask(home.layout)
+            read(home.layout)
     (home.layout.refresh_plan.parent / "gold.b").local.mkdir()
     refresh_plan.remove_unfinished(home.layout)
     assert (home.layout.refresh_plan.parent / "gold.b").local.is_dir()
@@ -81,29 +81,31 @@ def test_remove_unfinished(home: Home) -> None:
 
 
 def test_resume_plan_after_a_failed_swap(home: Home) -> None:
-    """Also where its table is built once more, in vain, and what was built is gone. Whoever has
-    gold's lock alone does not build it, nor what reads it."""
+    """The rebuild is repeated, fails, and its staged table is gone.
+
+    A holder of gold's lock alone rebuilds neither the table nor its downstream.
+    """
     config = replace(home.config, gold={"device_totals": load({}, PROJECT).gold["device_totals"]})
     refresh_plan.write_plan(
         home.layout, RefreshPlan("silver.activity", ("silver.activity",), "q", 1, {}, (GOLD,))
     )
-    # To build them fails at once, for they do not even say which tables they write.
+    # Building them fails at once: the flows have no attribute for the tables they write.
     silver = {"name": "silver.activity", "upstream": ("bronze.activity",)}
     gold = {"name": GOLD, "upstream": ("silver.activity",)}
     flows = {flow["name"]: SimpleNamespace(**flow) for flow in (silver, gold)}
     pipeline: Any = SimpleNamespace(
         config=config, report=print, flow=flows.__getitem__, blocking_gates=lambda _: {}
     )
-    (told,) = refresh.rebuild_pending(pipeline, "gold")
-    assert f"{GOLD} waits for silver.activity, which has to be rebuilt first" in str(told)
-    (told,) = refresh.rebuild_pending(pipeline, "silver")
-    assert "silver.activity cannot be rebuilt" in str(told)
+    (error,) = refresh.rebuild_pending(pipeline, "gold")
+    assert f"{GOLD} waits for silver.activity, which has to be rebuilt first" in str(error)
+    (error,) = refresh.rebuild_pending(pipeline, "silver")
+    assert "silver.activity cannot be rebuilt" in str(error)
     assert refresh_plan.read_plan(home.layout) == RefreshPlan(
         "silver.activity", then=("silver.activity", GOLD)
     )
 
 
-def test_plan_of_tables_that_are_not_configured(home: Home) -> None:
+def test_plan_of_unconfigured_tables(home: Home) -> None:
     refresh_plan.write_plan(
         home.layout, RefreshPlan("silver.gone", ("silver.gone",), "q", 1, {}, ("gold.gone",))
     )

@@ -41,7 +41,7 @@ def numbers(layout: Layout) -> list[int]:
 
 
 def test_runs_compact(layout: Layout) -> None:
-    """Each question opens all of them: a year of nights must not make every night slower."""
+    """Each query of the record opens all files, so a year of runs must not slow down a run."""
     with locks.lock_layers(layout, ["bronze"], "run"):
         for number in range(30):
             Runs(layout).write([run("bronze.a", rows_in=number)])
@@ -50,12 +50,12 @@ def test_runs_compact(layout: Layout) -> None:
 
 
 def test_runs_write_without_compaction(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a full disk, say. Who is told that nothing was written would write it again."""
+    """For example on a full disk: an error would make the caller write the row again."""
 
-    def fails(*_: object) -> None:
+    def fail_compaction(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fails)
+    monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fail_compaction)
     with locks.lock_layers(layout, ["bronze"], "run"):
         for number in range(26):
             Runs(layout).write([run("bronze.a", rows_in=number)])
@@ -75,7 +75,7 @@ def test_runs_write_nothing(layout: Layout) -> None:
 
 
 def test_runs_after_an_interrupted_creation(layout: Layout) -> None:
-    """Its folders are there, and a commit that has not got its name yet."""
+    """The directories exist, with a commit under its temporary name."""
     log = layout.table("ops.runs") / "_delta_log"
     log.local.mkdir(parents=True)
     (log / "00000000000000000000.json#1").local.touch()
@@ -93,7 +93,7 @@ def test_run_state(layout: Layout) -> None:
     assert record.last_batch("silver.a") == 2
     assert record.run_state.last["silver.a"].error == "no disk"
     assert record.run_state.last_busy["silver.a"].rows_in == 4
-    # Of tables that were moved away, and begin at version 0 again; a run that fails says no more.
+    # Tables that were moved away restart at version 0; a failed run changes nothing.
     record.write([run("silver.a", table_version=1, quarantine_version=0)])
     record.write([run("silver.a", state="failed")])
     assert record.run_state.sums == {"silver.a": QueryTotals(9, 2, 1, 2, 1, 0)}
@@ -102,29 +102,29 @@ def test_run_state(layout: Layout) -> None:
 def test_run_state_is_read_once(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Runs(layout)
     record.write([run("bronze.a", rows_in=1)])
-    asked: list[Path] = []
+    tables_read: list[Path] = []
     select = delta_tables.select_rows
 
-    def counting(table: Path, *what: str) -> list[tuple[Any, ...]]:
-        asked.append(table)
-        return select(StoragePath(table), *what)
+    def select_and_count(table: Path, *expressions: str) -> list[tuple[Any, ...]]:
+        tables_read.append(table)
+        return select(StoragePath(table), *expressions)
 
-    monkeypatch.setattr(delta_tables, "select_rows", counting)
+    monkeypatch.setattr(delta_tables, "select_rows", select_and_count)
     for _ in range(5):
         assert record.run_state.sums["bronze.a"].rows_in == 1
         assert record.last_batch("bronze.a") == -1
-    assert len(asked) == 1
+    assert len(tables_read) == 1
     record.write([run("bronze.a", rows_in=2)])
     assert record.run_state.sums["bronze.a"].rows_in == 3
     Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
     assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
-    record.write([run("bronze.a"), run("bronze.a")])  # it has not read since
+    record.write([run("bronze.a"), run("bronze.a")])  # without reading in between
     assert numbers(layout) == [1, 2, 3, 4, 5]
 
 
 def test_runs_of_an_earlier_release(layout: Layout) -> None:
     table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
-    old = {name: kind for name, kind in RUNS.items() if name not in new}
+    old = {name: dtype for name, dtype in RUNS.items() if name not in new}
     records.append_records(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
     record = Runs(layout, run_id="r2")
     assert record.run_state.last["bronze.a"].rescued_rows is None
@@ -135,7 +135,7 @@ def test_runs_of_an_earlier_release(layout: Layout) -> None:
     assert record.run_state.sums["bronze.a"].rows_in == 7
     assert record.rescued() == {"bronze.a": summary}
     assert Runs(layout, run_id="r").rescued() == {}
-    for _ in range(2):  # by now the table has them
+    for _ in range(2):  # now the table has the columns
         record.write([run("bronze.a", rescued_rows=0)])
     assert delta_tables.select_rows(table, "rescued_rows", "order by number") == [
         (None,),
@@ -146,7 +146,7 @@ def test_runs_of_an_earlier_release(layout: Layout) -> None:
 
 
 def test_run_state_ignores_clocks(layout: Layout) -> None:
-    """Held at noon, passed an hour before: what was written last is what counts."""
+    """The row written last counts, even if its time is earlier."""
     record = Runs(layout)
     record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
     earlier = NOON - 3_600_000_000
@@ -171,7 +171,7 @@ def test_run_state_restarts_with_a_refresh(layout: Layout) -> None:
 def test_run_state_gate_of_a_refreshed_table(
     layout: Layout,
 ) -> None:
-    """A table that was moved away begins at version 0 again."""
+    """A table that was moved away restarts at version 0."""
     record = Runs(layout)
     record.write([gate("silver.a", NOON, "passed", 40), gate("gold.g", NOON, "passed", 40)])
     assert record.run_state.passed == {"silver.a": 40, "gold.g": 40}
@@ -186,7 +186,7 @@ def test_validated_version_of_a_recreated_table(layout: Layout) -> None:
     table = layout.table("gold.g")
     Runs(layout).write([gate("gold.g", NOON, "passed", 2)])
     run_state = Runs(layout).run_state
-    assert pending_work.validated_version(run_state, "gold.g", table) == 2  # there is none
+    assert pending_work.validated_version(run_state, "gold.g", table) == 2  # no table yet
     for version, expected in ((1, -1), (2, 2), (3, 2)):
         records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
         assert delta_tables.table_version(table) == version
@@ -194,7 +194,7 @@ def test_validated_version_of_a_recreated_table(layout: Layout) -> None:
 
 
 def test_forget_values_of_some_queries(home: Home) -> None:
-    """Their errors and examples are null; figures, and other queries, stay."""
+    """Errors and examples are removed; metrics and other queries stay."""
     runs = Runs(home.layout, run_id="r", command="test")
     row = {"kind": "query", "state": "failed", "error": "Ada", "rescued_fields": "{}", "rows_in": 3}
     runs.write([row | {"query": "bronze.a"}, row | {"query": "bronze.b"}])

@@ -1,4 +1,4 @@
-"""Unreadable tables: a message with the corrupt file and the remedy, and no wrong rows."""
+"""Corrupt tables: an error names the file and the command to run, and no wrong rows are read."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def truncate(file: Path, size: int) -> None:
 
 @pytest.fixture
 def gold(home: Home) -> Path:
-    """A table of 22 commits of one row."""
+    """Create a table of 22 commits with one row each."""
     table = home.layout.table("gold.totals")
     for n in range(22):
         records.append_records(table, TableSpec({"n": "long"}), [{"n": n}])
     return table.local
 
 
-def zeros(file: Path) -> None:
+def overwrite_with_zeros(file: Path) -> None:
     file.write_bytes(bytes(500))
 
 
@@ -41,7 +41,7 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     "truncated": (NEWEST, lambda file: truncate(file, 300)),
     # delta-rs reads it as a commit without changes.
     "empty": (NEWEST, lambda file: truncate(file, 0)),
-    "zeros": (NEWEST, zeros),
+    "zeros": (NEWEST, overwrite_with_zeros),
     "checkpoint": (CHECKPOINT, lambda file: truncate(file, 300)),
 }
 
@@ -50,8 +50,8 @@ def rows(table: StoragePath) -> object:
     return delta_tables.select_rows(table, "*")
 
 
-def test_a_log_without_read_permission_is_named(nobodys: Home) -> None:
-    table = nobodys.layout.table("gold.totals")
+def test_log_without_read_permission(unprivileged_home: Home) -> None:
+    table = unprivileged_home.layout.table("gold.totals")
     records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
     newest = table / "_delta_log" / f"{1:020}.json"
     newest.local.chmod(0)
@@ -64,7 +64,7 @@ def test_a_log_without_read_permission_is_named(nobodys: Home) -> None:
 
 
 @pytest.mark.parametrize("damage_type", DAMAGES)
-def test_a_corrupt_log_names_the_file_and_the_command(gold: Path, damage_type: str) -> None:
+def test_corrupt_log_names_file_and_command(gold: Path, damage_type: str) -> None:
     name, damage = DAMAGES[damage_type]
     damage(gold / name)
     for read in (
@@ -81,7 +81,7 @@ def test_a_corrupt_log_names_the_file_and_the_command(gold: Path, damage_type: s
         assert "\n" not in message
 
 
-def test_a_commit_missing_in_the_middle(gold: Path) -> None:
+def test_missing_commit(gold: Path) -> None:
     (gold / f"_delta_log/{21:020}.json").unlink()
     with pytest.raises(
         MedallionError, match=r"gold\.totals: .* cannot be read .*medallion refresh"
@@ -89,7 +89,7 @@ def test_a_commit_missing_in_the_middle(gold: Path) -> None:
         delta_tables.table_version(StoragePath(gold))
 
 
-def test_a_record_table_continues_without_a_truncated_commit(home: Home) -> None:
+def test_record_table_without_its_truncated_commit(home: Home) -> None:
     runs = Runs(home.layout)
     for batch in range(3):
         runs.write([{"kind": "query", "query": "bronze.a", "last_batch": batch, "rows_in": 5}])

@@ -1,4 +1,4 @@
-"""Rows, files and transactions of single commits of a table's log."""
+"""Rows, files and transactions of single commits in a table's log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def append(table: Path, rows: int, transaction: int | None = None) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Versions 0 to 3 add 1, 20, 300 and 4000 rows; version 4 only compacts them."""
+    """Create a table: versions 0 to 3 add 1, 20, 300 and 4000 rows; version 4 compacts them."""
     table = tmp_path / "a b"
     append(table, 1)
     append(table, 20, transaction=7)

@@ -20,15 +20,15 @@ NUMBERS = TableSpec({"n": "long"})
 @pytest.mark.parametrize(
     ("name", "is_streamed"),
     [
-        ("bronze.a", True),  # silver reads its commits
-        ("silver.a", True),  # gold does
+        ("bronze.a", True),  # read by silver
+        ("silver.a", True),  # read by gold
         ("quarantine.a", False),
         ("gold.a", False),
         ("ops.files", False),
         ("ops.runs", False),
     ],
 )
-def test_tables_that_streams_read_keep_their_log(
+def test_tables_read_by_streams_keep_their_log(
     tmp_path: Path, name: str, is_streamed: bool
 ) -> None:
     delta_tables.create_table(
@@ -55,11 +55,11 @@ def test_create_table_keeps_a_table(tmp_path: Path) -> None:
     assert delta_tables.column_names(root) == {"n"}
 
 
-def test_a_missing_table_has_no_rows(tmp_path: Path) -> None:
-    none = StoragePath(tmp_path / "none")
+def test_missing_table_has_no_rows(tmp_path: Path) -> None:
+    missing = StoragePath(tmp_path / "none")
     assert (
-        delta_tables.column_names(none),
-        delta_tables.select_rows(none, "count(*)"),
+        delta_tables.column_names(missing),
+        delta_tables.select_rows(missing, "count(*)"),
     ) == (
         set(),
         [],
@@ -103,17 +103,17 @@ def test_select_rows_matches_columns_by_name(tmp_path: Path) -> None:
     for at, sql in enumerate(("select 1 as n, 'a' as name", "select 'b' as name, 2 as n")):
         files.append(tmp_path / f"{at}.parquet")
         duckdb.sql(f"copy ({sql}) to '{files[at]}' (format parquet)")
-    found = delta_tables.select_rows(
+    rows = delta_tables.select_rows(
         StoragePath(tmp_path / "t"),
         "n, name",
         "order by n",
         "added",
         files=[*map(StoragePath, files)],
     )
-    assert found == [(1, "a"), (2, "b")]
+    assert rows == [(1, "a"), (2, "b")]
 
 
-def test_data_files_with_odd_directory_names(tmp_path: Path) -> None:
+def test_data_files_with_special_directory_names(tmp_path: Path) -> None:
     table = StoragePath(tmp_path / "größe 50% #1" / "t")
     records.append_records(table, NUMBERS, [{"n": 1}])
     assert [file.local for file in delta_tables.data_files(table)] == list(
@@ -129,7 +129,7 @@ def test_rows_written(tmp_path: Path) -> None:
     assert delta_tables.rows_written(root, after=1) == 8
     assert delta_tables.rows_written(root, after=1, until=2) == 3
     assert delta_tables.rows_written(root, after=3) == 0
-    DeltaTable(tmp_path).optimize.compact()  # no row is new
+    DeltaTable(tmp_path).optimize.compact()  # adds no rows
     assert delta_tables.rows_written(root, after=0) == 10
 
 

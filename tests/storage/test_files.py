@@ -1,4 +1,4 @@
-"""Atomic writes: the complete file is on the disk when the call returns."""
+"""Atomic writes: the file is complete and synced when the call returns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def test_write_atomic_replaces_a_file(tmp_path: Path) -> None:
 def test_write_atomic_tolerates_disks_without_directory_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_for: str, number: int
 ) -> None:
-    def fails(handle: int, file_type: str, number: int) -> None:
+    def fail_for(handle: int, file_type: str, number: int) -> None:
         is_directory = stat.S_ISDIR(os.fstat(handle).st_mode)
         if is_directory == (file_type == "d"):
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, "d", errno.EINVAL))
+    monkeypatch.setattr(os, "fsync", lambda handle: fail_for(handle, "d", errno.EINVAL))
     files.write_atomic(tmp_path / "a.json", "one")
     assert (tmp_path / "a.json").read_text() == "one"
-    monkeypatch.setattr(os, "fsync", lambda handle: fails(handle, fails_for, number))
+    monkeypatch.setattr(os, "fsync", lambda handle: fail_for(handle, fails_for, number))
     with pytest.raises(OSError, match=os.strerror(number)):
         files.write_atomic(tmp_path / "a.json", "two")
 
@@ -43,16 +43,16 @@ def test_write_atomic_syncs_content_before_the_rename(
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
-    def synced(handle: int) -> None:
+    def record_sync(handle: int) -> None:
         steps.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name}")
         fsync(handle)
 
-    def replaced(path: Path, target: Path) -> Path:
+    def record_replace(path: Path, target: Path) -> Path:
         steps.append(f"{path.name} becomes {target.name}")
         return replace(path, target)
 
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(os, "fsync", record_sync)
+    monkeypatch.setattr(Path, "replace", record_replace)
     directory = tmp_path / "plans"
     directory.mkdir()
     files.write_atomic(directory / "plan.json", "{}")

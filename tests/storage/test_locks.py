@@ -21,7 +21,7 @@ from medallion.errors import UsageError
 from medallion.storage import locks
 from medallion.storage.paths import Layout
 
-HOLD = """
+HOLD_SCRIPT = """
 import sys
 from pathlib import Path
 from typing import IO
@@ -41,7 +41,7 @@ def layout(tmp_path: Path) -> Layout:
 @contextmanager
 def other_process(layout: Layout) -> Iterator[subprocess.Popen[str]]:
     """Start a process that holds the lock of silver."""
-    command = [sys.executable, "-c", HOLD, str(layout.root)]
+    command = [sys.executable, "-c", HOLD_SCRIPT, str(layout.root)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == "held\n"
@@ -49,7 +49,7 @@ def other_process(layout: Layout) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_a_layer_has_one_writer(layout: Layout) -> None:
+def test_layer_has_one_writer(layout: Layout) -> None:
     with other_process(layout) as process:
         message = rf"silver of .* written by medallion stream, pid {process.pid}, started 20\d\d-"
         with (
@@ -63,7 +63,7 @@ def test_a_layer_has_one_writer(layout: Layout) -> None:
             assert locks.lock_holder(layout, "gold") == f"medallion run, pid {os.getpid()}"
 
 
-def test_lock_layers_waits_for_a_process_that_asks(layout: Layout) -> None:
+def test_lock_layers_waits_for_a_shared_lock(layout: Layout) -> None:
     with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
     with layout.lock("silver").local.open() as file:
@@ -74,16 +74,16 @@ def test_lock_layers_waits_for_a_process_that_asks(layout: Layout) -> None:
             release.join()
 
 
-def test_lock_layers_refuses_a_disk_without_locks(
+def test_lock_layers_rejects_a_disk_without_locks(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with locks.lock_layers(layout, ["silver"], "nightly"):
         pass
 
-    def refused(*_: object) -> None:
+    def raise_no_locks(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", raise_no_locks)
     message = (
         r"silver/\.lock cannot be locked \(No locks available\), and concurrent runs could lose"
     )
@@ -101,7 +101,7 @@ def test_lock_layers_after_the_holder_was_killed(layout: Layout) -> None:
             pass
 
 
-def test_lock_layers_after_a_clean_up_of_other_directories(layout: Layout) -> None:
+def test_lock_layers_after_other_directories_are_deleted(layout: Layout) -> None:
     with other_process(layout):
         for folder in layout.root.local.glob("_*"):
             shutil.rmtree(folder)
@@ -117,13 +117,13 @@ def test_lock_file_deleted_between_open_and_lock(
 ) -> None:
     flock, files = fcntl.flock, list[IO[str]]()
 
-    def deleted_first(file: IO[str], how: int) -> None:
+    def delete_and_lock(file: IO[str], operation: int) -> None:
         if not files:
             layout.lock("silver").local.unlink()
         files.append(file)
-        flock(file, how)
+        flock(file, operation)
 
-    monkeypatch.setattr(fcntl, "flock", deleted_first)
+    monkeypatch.setattr(fcntl, "flock", delete_and_lock)
     with locks.lock_layers(layout, ["silver"], "nightly"):
         monkeypatch.undo()
         assert len(files) == 2

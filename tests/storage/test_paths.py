@@ -1,4 +1,4 @@
-"""Paths below the root: a value, and what can be done with the file or directory there."""
+"""Paths below the root: comparable values with operations on the file or directory there."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_children_and_list_files(root: StoragePath) -> None:
     (root / "link").local.symlink_to("a")
     assert [path.name for path in root.children()] == ["a", "b", "c", "link"]
     assert [(name, info.size) for name, info in root.list_files()] == [("a", 1), ("b", 1)]
-    for none in (root / "none", root / "a"):
-        assert none.children() == []
-        assert list(none.list_files()) == []
+    for missing in (root / "none", root / "a"):
+        assert missing.children() == []
+        assert list(missing.list_files()) == []
 
 
 def test_read_write_and_delete(root: StoragePath) -> None:

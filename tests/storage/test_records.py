@@ -1,4 +1,4 @@
-"""Record tables: concurrent writers lose and double no row."""
+"""Record tables: concurrent writers neither lose nor duplicate rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def rows(layout: Layout, table: str = "ops.runs") -> list[tuple[object, ...]]:
 
 def test_two_processes_append_update_and_compact(layout: Layout) -> None:
     writers = [("one", "bronze"), ("two", "gold")]
-    commands = [[sys.executable, "-c", WRITE, str(layout.root), *each] for each in writers]
+    commands = [
+        [sys.executable, "-c", WRITE, str(layout.root), *arguments] for arguments in writers
+    ]
     processes = [subprocess.Popen(command) for command in commands]
     assert [process.wait() for process in processes] == [0, 0]
     numbers = [number for number, _, _ in rows(layout)]
@@ -61,7 +63,7 @@ def test_two_processes_append_update_and_compact(layout: Layout) -> None:
     assert any(commit["operation"] == "OPTIMIZE" for commit in history)
 
 
-def test_only_the_holder_of_bronze_compacts(layout: Layout) -> None:
+def test_only_the_lock_holder_of_bronze_compacts(layout: Layout) -> None:
     with locks.lock_layers(layout, ["gold"], "run"):
         for n in range(30):
             append(layout, n)
@@ -72,23 +74,23 @@ def test_only_the_holder_of_bronze_compacts(layout: Layout) -> None:
     assert [n for _, _, n in rows(layout)] == list(range(31))
 
 
-def test_a_commit_that_keeps_failing_is_reported(
+def test_commit_that_keeps_failing_is_raised(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object, **__: object) -> None:
+    def conflict(*_: object, **__: object) -> None:
         raise CommitFailedError("another process committed first")
 
     append(layout, 1)
     monkeypatch.setattr(records, "_LONGEST_PAUSE", 0)
-    monkeypatch.setattr("deltalake.write_deltalake", refused)
+    monkeypatch.setattr("deltalake.write_deltalake", conflict)
     with pytest.raises(CommitFailedError):
         append(layout, 2)
     monkeypatch.undo()
     assert rows(layout) == [(1, "a", 1)]
 
 
-def test_delta_rs_still_doubles_rows_by_two_stale_compactions(layout: Layout) -> None:
-    """The reason for bronze's lock: if this fails, delta-rs was fixed, and the lock can go."""
+def test_delta_rs_duplicates_rows_by_stale_compactions(layout: Layout) -> None:
+    """This is why bronze has a lock: if the test fails, delta-rs is fixed and the lock can go."""
     for n in range(3):
         append(layout, n)
     table = layout.table("ops.runs")
@@ -98,7 +100,7 @@ def test_delta_rs_still_doubles_rows_by_two_stale_compactions(layout: Layout) ->
     assert delta_tables.row_count(table) == 6
 
 
-def test_a_table_of_an_earlier_release_gets_new_columns(layout: Layout) -> None:
+def test_table_of_an_earlier_release_gets_new_columns(layout: Layout) -> None:
     table = layout.table("ops.files")
     records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
     records.upsert_records(table, SPEC, [{"writer": "a", "n": 1}], ("n",))

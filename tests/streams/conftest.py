@@ -1,4 +1,4 @@
-"""What the tests of streams start from, and no stream that runs on into the next test."""
+"""Fixtures of stream tests; streams are stopped after each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.doors import Doors
 
 
 @pytest.fixture(autouse=True)
-def _nothing_runs_on(request: pytest.FixtureRequest) -> Iterator[None]:
+def _stop_streams(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "spark" in request.fixturenames:
         for query in request.getfixturevalue("spark").streams.active:

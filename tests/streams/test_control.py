@@ -1,4 +1,4 @@
-"""Streams: listed, waited for, and stopped."""
+"""Listing, awaiting and stopping streams."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
         doors.open("front")
         query.processAllAvailable()
     row = streams.streams()[0]
-    # The second batch goes by the times of the first: 10:02:33 less ten minutes.
+    # The second batch uses the times of the first: 10:02:33 less ten minutes.
     assert (row.last_batch, row.watermark) == (1, "2018-03-02T09:52:33.000Z")
     assert "EventTimeWatermark" in streams.explain(query, extended=True)
 
     (stopped,) = streams.stop_all_streams()
     assert (stopped.name, stopped.is_stopped) == ("doors", True)
     assert streams.await_termination("doors", timeout=5) is True
-    assert [each.state for each in streams.streams() if each.name == "doors"] == ["ended"]
+    assert [row_.state for row_ in streams.streams() if row_.name == "doors"] == ["ended"]
     assert streams.stop_all_streams() == []
 
 
@@ -91,7 +91,7 @@ def test_unknown_streams_are_refused(doors: Doors) -> None:
         streams.until_stream_is_ready("windows")
 
 
-def test_ctrl_c_ends_a_wait_and_no_stream(doors: Doors) -> None:
+def test_ctrl_c_ends_the_wait_but_no_stream(doors: Doors) -> None:
     """PySpark's handler would cancel all jobs, and so fail every stream."""
     cancelled: list[int] = []
     query = streams.write(doors.df, "memory", name="doors")
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_a_wait_and_no_stream(doors: Doors) -> None:
         threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
             streams.await_termination(query, timeout=60)
-        signal.raise_signal(signal.SIGINT)  # the handler is back
+        signal.raise_signal(signal.SIGINT)  # the handler is restored
     assert cancelled == [signal.SIGINT]
     assert query.isActive
 
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_a_wait_and_no_stream(doors: Doors) -> None:
 def test_stop_below_stops_readers_and_writers(
     spark: SparkSession, doors: Doors, tmp_path: Path
 ) -> None:
-    root = tmp_path / "a lesson"  # Spark's addresses spell the blank as %20
+    root = tmp_path / "a lesson"  # Spark's URIs encode the blank as %20
     factory = DataFactory(root / "landing", given=FILES)
     factory.load(source="event")
     events = spark.readStream.schema("action string").json(str(root / "landing/event"))

@@ -1,4 +1,4 @@
-"""`display`: what is drawn, how much of it, and when it ends."""
+"""`display`: the drawn rows and captions, and when it ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_display_shows_newest_rows_up_to_a_limit(
     streams.display(doors.df.coalesce(1), rows=2)
     assert [row[1] for row in rows_of(screen.tables[-1])] == ["two", "three"]
     assert screen.last_caption == "stopped: its table has 3 rows, all in memory"
-    # Without a name the table cannot be queried, and is removed.
+    # Without a name the table cannot be queried, so it is removed.
     tables = spark.sql("SHOW TABLES").collect()
     assert not any(table.tableName.startswith("display_") for table in tables)
 
@@ -73,9 +73,9 @@ def test_display_ends_by_ctrl_c(doors: Doors, screen: RecordingScreen) -> None:
 
 def test_display_reports_a_failure(doors: Doors, screen: RecordingScreen) -> None:
     doors.open("front")
-    broken = doors.df.select(F.raise_error(F.lit("the hinge is gone")))
+    failing = doors.df.select(F.raise_error(F.lit("the hinge is gone")))
     with pytest.raises(StreamError, match=r"broken failed: .*the hinge is gone"):
-        streams.display(broken, "broken")
+        streams.display(failing, "broken")
     assert "the hinge is gone" in screen.last_caption
 
 
@@ -84,12 +84,12 @@ def test_display_continues_beside_other_cells(doors: Doors, screen: RecordingScr
     screen.is_notebook, screen.on_draw = True, drawn.set
     first = streams.display(doors.df, "doors")
     assert first is not None
-    assert screen.tables, "the first output is that of the calling cell"
-    again = streams.display(doors.df, "doors")  # the cell is run once more
-    assert again is not None
-    assert (first.isActive, again.isActive) == (False, True)
+    assert screen.tables, "the first output belongs to the calling cell"
+    second = streams.display(doors.df, "doors")  # the cell runs again
+    assert second is not None
+    assert (first.isActive, second.isActive) == (False, True)
     doors.open("front")
-    again.processAllAvailable()
+    second.processAllAvailable()
     streams.stop_all_streams()
     while screen.last_caption != ENDED or not rows_of(screen.tables[-1]):
         drawn.clear()

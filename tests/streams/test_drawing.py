@@ -1,4 +1,4 @@
-"""What is drawn in a terminal and in a notebook."""
+"""Tables drawn in a terminal and in a notebook."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_draw_table_formats_values_and_bars(spark: SparkSession) -> None:
         ("NULL", "1", "1.0"),
         ("a" * 199 + "…", "0", "NaN"),
     ]
-    barred = draw_table(frame.toDF("door", "n", "m"), 20, "m")
-    # A quarter of the longest bar, and none where there is no number.
-    assert [len(row[-1]) for row in rows_of(barred)] == [32, 8, 0]
+    with_bars = draw_table(frame.toDF("door", "n", "m"), 20, "m")
+    # A quarter of the longest bar, and no bar without a number.
+    assert [len(row[-1]) for row in rows_of(with_bars)] == [32, 8, 0]
     assert rows_of(draw_table(frame, 1, None, newest=True))[0][1] == "0"
 
 
@@ -51,12 +51,12 @@ def test_screen_of_a_terminal_prints_each_table(capsys: pytest.CaptureFixture[st
 
 
 def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[Table] = []
+    displayed: list[Table] = []
 
     def display(table: Table, display_id: bool) -> Any:
         assert display_id
-        shown.append(table)
-        return SimpleNamespace(update=shown.append)
+        displayed.append(table)
+        return SimpleNamespace(update=displayed.append)
 
     ipython, module = ModuleType("IPython"), ModuleType("IPython.display")
     ipython.get_ipython = lambda: SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def test_notebook_screen_updates_its_cell(monkeypatch: pytest.MonkeyPatch) -> No
     assert screen.is_notebook
     screen.draw(table)
     screen.draw(table)
-    assert shown == [table, table]
+    assert displayed == [table, table]
 
 
 def test_screen_of_an_ipython_shell_is_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tests.support.doors import Doors
 NOW = "available-now"
 
 
-def end(df: DataFrame, sink: str, to: Any, **arguments: Any) -> None:
+def write_available(df: DataFrame, sink: str, to: Any, **arguments: Any) -> None:
     query = streams.write(df, sink, to, trigger=NOW, **arguments)
     assert streams.await_termination(query, timeout=120)
 
@@ -49,40 +49,44 @@ def test_write_each_row_once_to_each_sink(
             ("foreach", mark),
             ("foreachBatch", collect),
         ):
-            end(doors.df, sink, to, checkpoint=tmp_path / "checkpoints" / sink)
+            write_available(doors.df, sink, to, checkpoint=tmp_path / "checkpoints" / sink)
     assert batches == [(0, ["front"]), (1, ["back"])]
     assert sorted(path.name for path in marks.iterdir()) == ["back", "front"]
-    for read, folder in (("delta", "delta"), ("parquet", "files")):
-        rows = spark.read.format(read).load(str(tmp_path / folder))
+    for format_, folder in (("delta", "delta"), ("parquet", "files")):
+        rows = spark.read.format(format_).load(str(tmp_path / folder))
         assert sorted(row.door for row in rows.collect()) == ["back", "front"]
     assert spark.read.csv(str(tmp_path / "csv")).count() == 2
 
 
 def test_write_refuses_the_checkpoint_of_another_sink(doors: Doors, tmp_path: Path) -> None:
-    end(doors.df, "delta", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
+    write_available(doors.df, "delta", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(UsageError, match=r"`to` '.*/one', not '.*/two'. Each stream"):
-        end(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
+        write_available(doors.df, "delta", tmp_path / "two", checkpoint=tmp_path / "checkpoint")
     with pytest.raises(UsageError, match="`sink` 'delta', not 'json'"):
-        end(doors.df, "json", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
+        write_available(doors.df, "json", tmp_path / "one", checkpoint=tmp_path / "checkpoint")
     assert not (tmp_path / "two").exists()
-    end(doors.df, "foreachBatch", print, name="one", checkpoint=tmp_path / "of functions")
+    write_available(
+        doors.df, "foreachBatch", print, name="one", checkpoint=tmp_path / "of functions"
+    )
     with pytest.raises(UsageError, match="`name` 'one', not 'two'"):
-        end(doors.df, "foreachBatch", print, name="two", checkpoint=tmp_path / "of functions")
+        write_available(
+            doors.df, "foreachBatch", print, name="two", checkpoint=tmp_path / "of functions"
+        )
 
 
 def test_write_to_a_relative_directory(
     doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the current one of Python, not that of the Java process."""
+    """The path is relative to Python's current directory, not to that of the Java process."""
     monkeypatch.chdir(tmp_path)
     doors.open("front")
-    end(doors.df, "delta", "to", checkpoint="checkpoint")
+    write_available(doors.df, "delta", "to", checkpoint="checkpoint")
     assert {path.name for path in tmp_path.iterdir()} == {"doors", "to", "checkpoint"}
 
 
 def test_write_refuses_missing_arguments(doors: Doors, spark: SparkSession, tmp_path: Path) -> None:
     folder = str(tmp_path)
-    wrong: tuple[tuple[str, Any, dict[str, Any], str], ...] = (
+    invalid: tuple[tuple[str, Any, dict[str, Any], str], ...] = (
         ("table", None, {}, "no sink 'table'; there are delta, files, parquet"),
         ("delta", None, {}, "needs `to`, a directory"),
         ("delta", " ", {"checkpoint": folder}, "needs `to`, a directory"),
@@ -93,7 +97,7 @@ def test_write_refuses_missing_arguments(doors: Doors, spark: SparkSession, tmp_
         ("foreach", "print", {"checkpoint": folder}, "did not start: .*`process` in provided obj"),
         ("memory", None, {}, "did not start: queryName must be specified for memory sink"),
     )
-    for sink, to, arguments, message in wrong:
+    for sink, to, arguments, message in invalid:
         with pytest.raises(UsageError, match=message):
             streams.write(doors.df, sink, to, **arguments)
     with pytest.raises(UsageError, match=r"did not start: .*`writeStream` can be called only on"):
@@ -104,7 +108,7 @@ def test_write_refuses_missing_arguments(doors: Doors, spark: SparkSession, tmp_
 def test_write_without_the_jars_of_kafka(
     doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Other tests need them, so they are installed here.
+    # The jars are installed here for other tests.
     missing = PySparkException("Failed to find data source: kafka. Use another one.")
     monkeypatch.setattr(DataStreamWriter, "start", Mock(side_effect=missing))
     value = doors.df.select(F.col("door").alias("value"))
@@ -113,11 +117,11 @@ def test_write_without_the_jars_of_kafka(
         streams.write(value, "kafka", "doors", checkpoint=tmp_path / "ck", options=servers)
 
 
-def test_write_reports_spark_s_reason_in_one_line(doors: Doors, tmp_path: Path) -> None:
+def test_write_reports_spark_errors_in_one_line(doors: Doors, tmp_path: Path) -> None:
     streams.write(doors.df, "memory", name="doors")
-    with pytest.raises(UsageError, match=r"did not start: .*doors.* already active") as refused:
+    with pytest.raises(UsageError, match=r"did not start: .*doors.* already active") as error:
         streams.write(doors.df, "memory", name="doors")
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(error.value)
     counts, rate = doors.df.groupBy("door").count(), doors.df.sparkSession.readStream.format("rate")
     delta: dict[str, Any] = {"to": tmp_path / "delta", "checkpoint": tmp_path / "checkpoint"}
     for df, sink, arguments, message in (
@@ -130,7 +134,7 @@ def test_write_reports_spark_s_reason_in_one_line(doors: Doors, tmp_path: Path) 
         with pytest.raises(UsageError, match=f"did not start: .*{message}"):
             streams.write(df, sink, name="another", **arguments)
     assert checkpoints.read_document(StoragePath(tmp_path / "checkpoint"), "sink") is None, (
-        "no stream has it yet"
+        "no stream uses the checkpoint yet"
     )
     query = streams.write(rate.load(), "delta", **delta, trigger="continuous")
     with pytest.raises(StreamError, match="Unknown type of trigger: ContinuousTrigger"):

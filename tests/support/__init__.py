@@ -1,4 +1,4 @@
-"""What tests stand on: lakehouses of their own, the command as a process, and things to land."""
+"""Test support: isolated lakehouses, the command as a process, and input files."""
 
 from pathlib import Path
 

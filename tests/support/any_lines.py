@@ -1,4 +1,4 @@
-"""Lines that nobody thought of: objects of JSON, what is nearly one, and garbage (hypothesis)."""
+"""Hypothesis strategies for input lines: JSON objects, nearly valid JSON and garbage."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TIMES = st.one_of(
         *(st.datetimes(), FRACTIONS, ZONES),
     ),
 )
-PLAIN = st.one_of(
+SCALARS = st.one_of(
     *(st.none(), st.booleans(), st.integers(), st.integers(-(10**40), 10**40), TIMES),
     *(st.floats(allow_nan=False, allow_infinity=False), st.text(), st.sampled_from(["1", "NaN"])),
 )
 VALUES = st.recursive(
-    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
 )
-PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)  # a name may be there twice
-# What json.dumps never writes.
-WRITTEN = st.sampled_from(
+PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=5)  # names may repeat
+# Values that json.dumps never writes.
+RAW_VALUES = st.sampled_from(
     [
         "1e400",
         "-1E+999",
@@ -44,14 +44,14 @@ WRITTEN = st.sampled_from(
 
 @st.composite
 def objects(draw: st.DrawFn) -> bytes:
-    """A line of valid JSON: an object."""
+    """Return a line with one valid JSON object."""
     ascii_only, comma = draw(st.booleans()), draw(st.sampled_from([",", " ,\t"]))
     fields = [
         f"{json.dumps(name, ensure_ascii=ascii_only)}: {json.dumps(value, ensure_ascii=ascii_only)}"
         for name, value in draw(PAIRS)
     ]
     if draw(st.integers(0, 4)) == 0:
-        fields.append(f"{json.dumps(draw(NAMES))}:{draw(WRITTEN)}")
+        fields.append(f"{json.dumps(draw(NAMES))}:{draw(RAW_VALUES)}")
     return f"{{{comma.join(fields)}}}".encode()
 
 
@@ -69,9 +69,9 @@ GARBAGE = st.one_of(
 ANY_LINES = st.one_of(objects(), objects(), GARBAGE)
 
 
-def _edited(line: bytes, at: int, other: bytes, length: int) -> bytes:
+def _edited(line: bytes, at: int, replacement: bytes, length: int) -> bytes:
     at %= len(line)
-    return line[:at] + other + line[at + length :]
+    return line[:at] + replacement + line[at + length :]
 
 
 _FIELDS = st.sampled_from(["", "a.b", "`", "_metadata", "_source_file", "Action", "\u0131d", "ts"])
@@ -79,8 +79,8 @@ _WORDS = ["NaN", "Infinity", "-0", "01", "+1", "1e400", "-1e-400", "1e999999999"
 _WORDS += ["9223372036854775808", "-9223372036854775809", "true", "null", "'a'", '"now"', '"24:00"']
 _WORDS += [f'"{year}-01-01T00:00:00Z"' for year in ("0001", "9999", "10000", "1582")]
 _WORDS += ['"2015-02-30T00:00:00Z"', '"2016-12-31T23:59:60Z"', '"2015-02-23T10:18:54.9581234567Z"']
-# Names that others have a use for, and values that are none or at an end of what there is.
-ODD = st.builds(
+# Reserved or special field names, and values at the limits of their types.
+EDGE_VALUES = st.builds(
     lambda name, value, end: f'{{"id":"p","{name}":{value}{end}'.encode(),
     *(
         _FIELDS,
@@ -89,8 +89,8 @@ ODD = st.builds(
     ),
 )
 _BYTES = st.sampled_from([b"", *(bytes([byte]) for byte in b'{}[]",:\\ \t019eE+-.tfnulrase/x')])
-# JSON but for a byte that is not there, or is another, or one too many; and any bytes as a text.
-NEARLY = st.one_of(
+# JSON with one byte removed, replaced or added; and arbitrary bytes within a string.
+NEARLY_JSON = st.one_of(
     st.builds(_edited, objects(), st.integers(0, 2**16), _BYTES, st.integers(0, 2)),
     st.binary(max_size=9).map(lambda text: b'{"id":"' + text + b'"}'),
 ).map(_without_ends)
@@ -104,17 +104,21 @@ DEEP = st.builds(
 )
 
 
-# Objects without line breaks between them, some of them broken.
-SEVERAL = st.lists(
-    st.one_of(objects(), objects(), objects(), NEARLY), min_size=2, max_size=4
+# Objects without line breaks between them; some are invalid.
+CONCATENATED = st.lists(
+    st.one_of(objects(), objects(), objects(), NEARLY_JSON), min_size=2, max_size=4
 ).flatmap(
-    lambda some: st.sampled_from([b"", b" ", b"  ", b","]).map(lambda between: between.join(some))
+    lambda objects_: st.sampled_from([b"", b" ", b"  ", b","]).map(
+        lambda separator: separator.join(objects_)
+    )
 )
 
 
 def objects_in(line: bytes) -> int:
-    """The rows of a line, letter by letter: an object ends where its brackets match, and another
-    one follows it, behind one blank at most; from the first broken one on, all is one row."""
+    """Count the rows of a line: one for each object that directly follows another.
+
+    One blank between them is allowed. Everything from the first invalid object on is a single row.
+    """
     try:
         text = line.decode()
     except UnicodeDecodeError:
@@ -147,5 +151,5 @@ def _end(text: str, at: int) -> int | None:
 
 
 def padded(length: int) -> bytes:
-    """A line of so many bytes."""
+    """Return a line of `length` bytes."""
     return b'{"id":"' + b"x" * (length - 9) + b'"}'

@@ -1,4 +1,4 @@
-"""A broker of Kafka, started and stopped by the tests: one process, its jars from set-up."""
+"""A real Kafka broker for tests, as one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USER, PASSWORD = "reader", 'se"cr\\et'
 
 
 class Broker:
-    """Its addresses, and what tests do to its topics."""
+    """A running broker and operations on its topics."""
 
     def __init__(
         self, launch: Callable[[], subprocess.Popen[bytes]], port: int, port_with_login: int
@@ -38,26 +38,26 @@ class Broker:
         self._producer = Producer(self._settings)
 
     def start(self) -> None:
-        """Start its process; what it had is there again."""
+        """Start the process; existing topics and messages are kept."""
         self.process = self._launch()
         self.admin.list_topics(timeout=60)
 
     def stop(self) -> None:
-        """End its process without a word."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
 
     def pause(self) -> None:
-        """Have it answer nobody, with all its connections open."""
+        """Suspend the process: connections stay open, but nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
 
-    def go_on(self) -> None:
-        """End the pause."""
+    def resume(self) -> None:
+        """Resume the suspended process."""
         self.process.send_signal(signal.SIGCONT)
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1)
-        self.admin.create_topics([new])[topic].result(30)
+        new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1)
+        self.admin.create_topics([new_topic])[topic].result(30)
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])[topic].result(30)
@@ -67,7 +67,7 @@ class Broker:
             time.sleep(0.1)
 
     def remove_before(self, topic: str, offset: int) -> None:
-        """As the broker does by itself with messages that are old."""
+        """Delete the messages before an offset, as retention does."""
         (removed,) = self.admin.delete_records([TopicPartition(topic, 0, offset)]).values()
         removed.result(30)
 
@@ -78,13 +78,13 @@ class Broker:
             self._producer.produce(topic, value, partition=partition, **more)
         assert self._producer.flush(30) == 0
 
-    def send_in_transactions(self, topic: str, taken_back: str, kept: str) -> None:
-        """One message that its transaction takes back, and one that is committed."""
+    def send_in_transactions(self, topic: str, aborted: str, committed: str) -> None:
+        """Send a message in an aborted transaction, then one in a committed transaction."""
         producer = Producer({**self._settings, "transactional.id": "tests"})
         producer.init_transactions(30)
         for value, end in (
-            (taken_back, producer.abort_transaction),
-            (kept, producer.commit_transaction),
+            (aborted, producer.abort_transaction),
+            (committed, producer.commit_transaction),
         ):
             producer.begin_transaction()
             producer.produce(topic, value, partition=0)
@@ -94,7 +94,7 @@ class Broker:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Broker]:
-    """A broker whose data lies in a folder; it also has a port where a login is asked for."""
+    """Start a broker that stores its data in a directory; a second port requires a login."""
     if not _JARS.is_dir():
         pytest.fail("there is no broker to test with: make broker")
     ports = _free_ports(3)
@@ -103,8 +103,16 @@ def running(folder: Path) -> Iterator[Broker]:
     home = os.environ.get("JAVA_HOME")
     java = [str(Path(home) / "bin/java") if home else "java", "-Xmx256m", "-XX:+UseSerialGC"]
     java += ["-XX:TieredStopAtLevel=1", "-cp", f"{_JARS}/*"]
-    formatting = [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(settings)]
-    subprocess.run(formatting, check=True, capture_output=True)
+    format_storage = [
+        *java,
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        _CLUSTER,
+        "-c",
+        str(settings),
+    ]
+    subprocess.run(format_storage, check=True, capture_output=True)
 
     def launch() -> subprocess.Popen[bytes]:
         with (folder / "broker.log").open("a") as log:
@@ -121,11 +129,11 @@ def running(folder: Path) -> Iterator[Broker]:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    ports = [int(sock.getsockname()[1]) for sock in sockets]
+    for sock in sockets:
+        sock.close()
     return ports
 
 
@@ -134,7 +142,7 @@ def _settings(data: Path, plain: int, login: int, controller: int) -> str:
     jaas = (
         "org.apache.kafka.common.security.plain.PlainLoginModule required "
         f'user_{USER}="{password}";'
-    ).replace("\\", "\\\\")  # a file of properties has escapes of its own
+    ).replace("\\", "\\\\")  # .properties files have their own escapes
     return f"""
 process.roles=broker,controller
 node.id=1

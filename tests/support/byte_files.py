@@ -1,4 +1,4 @@
-"""Files landed as bytes, and the rows that became of each."""
+"""Write files as bytes, and read the rows that result from each."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.support.lakehouse import Lakehouse
 SCHEMA = {"Index": "long", "Device": "string"}
 
 
-def land(home: Lakehouse, files: dict[str, bytes]) -> None:
+def land(lakehouse: Lakehouse, files: dict[str, bytes]) -> None:
     for name, data in files.items():
-        home.land("activity", name).write_bytes(data)
+        lakehouse.land("activity", name).write_bytes(data)
 
 
-def found(home: Lakehouse, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows by the name of their file, in order."""
+def rows_by_file(lakehouse: Lakehouse, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the rows in order, by file name."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
-    for path, *values in home.rows("bronze.activity", "_source_file", *columns):
+    for path, *values in lakehouse.rows("bronze.activity", "_source_file", *columns):
         rows.setdefault(path.removeprefix("landing/activity/"), []).append(tuple(values))
     return rows
 
 
-def recounted(home: Lakehouse) -> list[str]:
-    return list(run_audit(home.config, everything=True).findings)
+def audit_findings(lakehouse: Lakehouse) -> list[str]:
+    return list(run_audit(lakehouse.config, everything=True).findings)

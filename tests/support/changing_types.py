@@ -16,7 +16,7 @@ from typing import Any
 import duckdb
 
 ROWS, RUNS = 60, 3
-# What silver reads, by its columns, and the path of the field in bronze.
+# The columns of silver, and the path of each field in bronze.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "id": ("id",),
     "at": ("at",),
@@ -30,11 +30,13 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "skus": ("items", "sku"),
     "extra": ("extra",),
 }
-OF_CSV = {name: FIELDS[name] for name in ("id", "at", "amount", "total", "seen", "note", "extra")}
+CSV_FIELDS = {
+    name: FIELDS[name] for name in ("id", "at", "amount", "total", "seen", "note", "extra")
+}
 
 _START = datetime(2026, 5, 1, 10, tzinfo=UTC)
 _LONG, _EXACT = 2**63, 2**53
-TWICE = "twice"  # the mark of a record that names a field twice
+TWICE = "twice"  # marks a record that repeats a field name
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class Record:
     """A record as it landed.
 
     Attributes:
-        fields: as an independent reader has them; numbers with a fraction as `Decimal`.
-        is_broken: whether it is not one record to any reader, and `_corrupt_record` keeps it.
-        twice: whether it names a field twice.
+        fields: as an independent reader parses them; numbers with a fraction are `Decimal`.
+        is_broken: no reader accepts it as one record, so it is kept in `_corrupt_record`.
+        twice: it repeats a field name.
     """
 
     fields: Mapping[str, Any]
@@ -68,7 +70,7 @@ def _time(digits: int, zone: str = "Z") -> _Make:
     return make
 
 
-def _whole(rng: Random) -> int:
+def _integer(rng: Random) -> int:
     return rng.randrange(-1000, 100_000)
 
 
@@ -77,7 +79,9 @@ def _fraction(rng: Random) -> float:
 
 
 def _text(rng: Random) -> str:
-    return rng.choice(["blue", "né", "a,b", 'say "x"', "12", "true", "{}", " "]) + str(_whole(rng))
+    return rng.choice(["blue", "né", "a,b", 'say "x"', "12", "true", "{}", " "]) + str(
+        _integer(rng)
+    )
 
 
 def _item(rng: Random) -> dict[str, Any]:
@@ -88,46 +92,59 @@ def _account(rng: Random) -> dict[str, Any]:
     return {"name": rng.choice(["ann", "bob"]), "age": rng.randrange(90)}
 
 
-def _some(make: _Make) -> _Make:
+def _list_of(make: _Make) -> _Make:
     return lambda rng: [make(rng) for _ in range(rng.randrange(3))]
 
 
-def _just(*values: Any) -> _Make:
+def _one_of(*values: Any) -> _Make:
     return lambda rng: rng.choice(values)
 
 
-# The first one of each is what most records of the first run have.
+# The first generator of each field is the one that most records of the first run use.
 _VARIANTS: Mapping[str, Sequence[_Make]] = {
     "amount": (
-        *(_whole, _fraction, _text, _just(None, "N/A", True), _just(2**53 + 1, 2**63, -(2**63))),
-        *(_just("12", "12.5", 3.0, 1e3), _account, _some(_whole)),
+        *(
+            _integer,
+            _fraction,
+            _text,
+            _one_of(None, "N/A", True),
+            _one_of(2**53 + 1, 2**63, -(2**63)),
+        ),
+        *(_one_of("12", "12.5", 3.0, 1e3), _account, _list_of(_integer)),
     ),
-    "total": (_fraction, _whole, _text, _just(None, "N/A", 2**53 + 1, 10**30, 1e300), _account),
-    "seen": (_time(6), _time(9), _time(0), _time(3, "+02:00"), _just(None, "N/A", ""), _whole),
-    "note": (_text, _whole, _fraction, _account, _just(None, True, 2**63, 0.1), _some(_text)),
+    "total": (_fraction, _integer, _text, _one_of(None, "N/A", 2**53 + 1, 10**30, 1e300), _account),
+    "seen": (_time(6), _time(9), _time(0), _time(3, "+02:00"), _one_of(None, "N/A", ""), _integer),
+    "note": (
+        _text,
+        _integer,
+        _fraction,
+        _account,
+        _one_of(None, True, 2**63, 0.1),
+        _list_of(_text),
+    ),
     "account": (
         _account,
         lambda rng: {**_account(rng), "plan": rng.choice(["pro", {"level": 1}])},
-        *(_text, _some(_account), _just(None, {}, {"name": None})),
+        *(_text, _list_of(_account), _one_of(None, {}, {"name": None})),
         lambda rng: {"NAME": "cid", "age": rng.choice([1.5, "old", None])},
     ),
     "items": (
-        *(_some(_item), _item, _text, _just(None, [])),
-        _some(lambda rng: {**_item(rng), "price": 1.5}),
-        _some(lambda rng: {"sku": rng.choice([1, None, "x"]), "count": "many"}),
+        *(_list_of(_item), _item, _text, _one_of(None, [])),
+        _list_of(lambda rng: {**_item(rng), "price": 1.5}),
+        _list_of(lambda rng: {"sku": rng.choice([1, None, "x"]), "count": "many"}),
     ),
 }
-_NEW: Sequence[_Make] = (_whole, _text, _fraction, _account, _time(6))
+_NEW: Sequence[_Make] = (_integer, _text, _fraction, _account, _time(6))
 
 
 def _records(rng: Random, run: int) -> Iterator[dict[str, Any]]:
-    """Yield the records of one run: of the first all but a few fields are as they should be."""
-    share = 0.02 if run == 0 else 0.15  # of odd values
-    usual = {
+    """Yield the records of one run; in the first run nearly all fields have their usual type."""
+    share = 0.02 if run == 0 else 0.15  # of unusual values
+    usual_makes = {
         name: makes[0] if run == 0 or rng.random() < 0.5 else rng.choice(makes)
         for name, makes in _VARIANTS.items()
     }
-    gone = {name for name in _VARIANTS if run and rng.random() < 0.15}
+    absent = {name for name in _VARIANTS if run and rng.random() < 0.15}
     extra = rng.choice(_NEW)
     for number in range(ROWS):
         record = {
@@ -135,9 +152,9 @@ def _records(rng: Random, run: int) -> Iterator[dict[str, Any]]:
             "at": _time(9 if run and rng.random() < 0.1 else 6)(rng),
         }
         for name, makes in _VARIANTS.items():
-            if name not in gone and rng.random() > 0.05:
-                odd = rng.random() < share
-                record[name] = (rng.choice(makes) if odd else usual[name])(rng)
+            if name not in absent and rng.random() > 0.05:
+                is_unusual = rng.random() < share
+                record[name] = (rng.choice(makes) if is_unusual else usual_makes[name])(rng)
         if run and rng.random() < 0.5:
             record["extra"] = extra(rng)
         if run and rng.random() < 0.3:
@@ -151,20 +168,20 @@ def _in_other_case(rng: Random, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def json_lines(rng: Random, run: int) -> tuple[str, list[Record]]:
-    """Return the text of a file of JSON lines, and its records."""
+    """Return the content of a JSON lines file, and its records."""
     lines = list[str]()
     for record in _records(rng, run):
         if run and rng.random() < 0.1:
             record = _in_other_case(rng, record)
         line = json.dumps(record, ensure_ascii=rng.random() < 0.5)
-        odd = rng.random() * (1 if run else 10)
-        if odd < 0.03:
+        draw = rng.random() * (1 if run else 10)
+        if draw < 0.03:
             lines.append(f'{line[:-1]}, "amount": 1, "amount": 2}}')
-        elif odd < 0.06:
+        elif draw < 0.06:
             lines.append(line[: rng.randrange(len('{"id": "r0-10"}'), len(line))])
-        elif odd < 0.12 and lines:
+        elif draw < 0.12 and lines:
             lines[-1] += line
-        elif odd < 0.15:
+        elif draw < 0.15:
             lines += [line, line]
         else:
             lines.append(line)
@@ -172,7 +189,7 @@ def json_lines(rng: Random, run: int) -> tuple[str, list[Record]]:
 
 
 def _read_json(lines: Sequence[str]) -> Iterator[Record]:
-    """Yield what Python's own parser finds, one object after the other."""
+    """Yield the objects that Python's own parser reads."""
     decoder = json.JSONDecoder(parse_float=Decimal, object_pairs_hook=_pairs)
     for line in lines:
         at = 0
@@ -187,8 +204,8 @@ def _read_json(lines: Sequence[str]) -> Iterator[Record]:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    return {**found, TWICE: True} if len(found) < len(pairs) else found
+    fields = dict(pairs)
+    return {**fields, TWICE: True} if len(fields) < len(pairs) else fields
 
 
 def _flat(value: Any) -> str:
@@ -196,10 +213,10 @@ def _flat(value: Any) -> str:
 
 
 def csv_file(rng: Random, run: int, to: Path) -> list[Record]:
-    """Write a CSV file, whose columns have another order each time, and return its records."""
+    """Write a CSV file with shuffled columns, and return its records."""
     records = list(_records(rng, run))
-    every = dict.fromkeys(n for record in records for n in record)
-    names = [n for n in every if n in OF_CSV or n.startswith("new_")]
+    all_names = dict.fromkeys(n for record in records for n in record)
+    names = [n for n in all_names if n in CSV_FIELDS or n.startswith("new_")]
     rng.shuffle(names)
     header = [name.upper() if run and name == "note" else name for name in names]
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -220,48 +237,48 @@ def _read_csv(file: Path) -> Iterator[Record]:
         yield Record(fields, is_broken=len(row) != len(header))
 
 
-_OF_PARQUET: Mapping[str, Sequence[tuple[str, _Make]]] = {
+_PARQUET_TYPES: Mapping[str, Sequence[tuple[str, _Make]]] = {
     "amount": (
-        *(("bigint", _whole), ("double", _fraction), ("varchar", _text), ("integer", _whole)),
-        ("decimal(20,4)", lambda rng: Decimal(_whole(rng)) / 16),
-        ("decimal(30,2)", lambda rng: Decimal(10**25 + _whole(rng))),
-        *(("double", _just(3.0, 2.0**60)), ("boolean", _just(True))),
+        *(("bigint", _integer), ("double", _fraction), ("varchar", _text), ("integer", _integer)),
+        ("decimal(20,4)", lambda rng: Decimal(_integer(rng)) / 16),
+        ("decimal(30,2)", lambda rng: Decimal(10**25 + _integer(rng))),
+        *(("double", _one_of(3.0, 2.0**60)), ("boolean", _one_of(True))),
     ),
     "total": (
-        *(("double", _fraction), ("bigint", _just(_EXACT + 1, 7, -_LONG))),
-        *(("varchar", _text), ("float", _just(0.5, 3.0))),
+        *(("double", _fraction), ("bigint", _one_of(_EXACT + 1, 7, -_LONG))),
+        *(("varchar", _text), ("float", _one_of(0.5, 3.0))),
     ),
     "seen": (
         ("timestamptz", lambda rng: datetime.fromisoformat(_time(6)(rng))),
         ("timestamp_ms", lambda rng: datetime.fromisoformat(_time(3, "")(rng))),
         ("timestamp", lambda rng: datetime.fromisoformat(_time(6, "")(rng))),
-        *(("date", _just(date(2026, 5, 1))), ("varchar", _time(6))),
-        *(("varchar", _just("N/A", "2026-05-01")), ("bigint", _whole)),
+        *(("date", _one_of(date(2026, 5, 1))), ("varchar", _time(6))),
+        *(("varchar", _one_of("N/A", "2026-05-01")), ("bigint", _integer)),
     ),
     "note": (
-        *(("varchar", _text), ("bigint", _whole), ("boolean", _just(True, False))),
-        ("struct(a bigint)", _just({"a": 1})),
+        *(("varchar", _text), ("bigint", _integer), ("boolean", _one_of(True, False))),
+        ("struct(a bigint)", _one_of({"a": 1})),
     ),
     "account": (
         ("struct(name varchar, age bigint)", _account),
-        ("struct(name varchar, plan varchar)", _just({"name": "e", "plan": "p"})),
-        ("struct(NAME varchar, age double)", _just({"NAME": "f", "age": 1.5})),
+        ("struct(name varchar, plan varchar)", _one_of({"name": "e", "plan": "p"})),
+        ("struct(NAME varchar, age double)", _one_of({"NAME": "f", "age": 1.5})),
         ("varchar", _text),
     ),
     "items": (
-        ("struct(sku varchar, count bigint)[]", _some(_item)),
-        ("struct(sku varchar, price double)[]", _just([], [{"sku": "z", "price": 0.5}])),
-        *(("struct(sku varchar)", _just({"sku": "y"})), ("varchar[]", _just(["x"]))),
+        ("struct(sku varchar, count bigint)[]", _list_of(_item)),
+        ("struct(sku varchar, price double)[]", _one_of([], [{"sku": "z", "price": 0.5}])),
+        *(("struct(sku varchar)", _one_of({"sku": "y"})), ("varchar[]", _one_of(["x"]))),
     ),
-    "extra": (("bigint", _whole), ("varchar", _text)),
+    "extra": (("bigint", _integer), ("varchar", _text)),
 }
 
 
 def parquet_file(rng: Random, run: int, to: Path) -> list[Record]:
-    """Write a Parquet file, whose columns have other types each time, and return its records."""
+    """Write a Parquet file with varying column types, and return its records."""
     types = {
         name: types[0] if run == 0 or rng.random() < 0.3 else rng.choice(types)
-        for name, types in _OF_PARQUET.items()
+        for name, types in _PARQUET_TYPES.items()
         if (run or name != "extra") and (run == 0 or rng.random() < 0.9)
     }
     rows = []
@@ -269,7 +286,7 @@ def parquet_file(rng: Random, run: int, to: Path) -> list[Record]:
         row = {"id": f"r{run}-{number}", "at": datetime.fromisoformat(_time(6)(rng))}
         rows.append(row | {n: make(rng) for n, (_, make) in types.items() if rng.random() > 0.05})
     upper = rng.choice([*types]) if run else ""
-    columns = {"id": "varchar", "at": "timestamptz"} | {n: kind for n, (kind, _) in types.items()}
+    columns = {"id": "varchar", "at": "timestamptz"} | {n: type_ for n, (type_, _) in types.items()}
     names = (f'"{n}" as "{n.upper() if n == upper else n}"' for n in columns)
     to.parent.mkdir(parents=True, exist_ok=True)
     text = to.with_name(".rows")

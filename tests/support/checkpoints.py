@@ -1,4 +1,4 @@
-"""What Spark leaves of a streaming query, made by hand."""
+"""Checkpoint files as Spark writes them, without a running query."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import json
 from medallion.storage.paths import Layout
 
 
-def planned(
+def write_plan(
     layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
 ) -> None:
-    """A batch that is to read a Delta table, of this id, up to the commits before `version`."""
+    """Write the offsets of a batch that reads a Delta table up to the commits before `version`.
+
+    Args:
+        of: the table's id.
+    """
     folder = layout.checkpoint(query) / "offsets"
     folder.local.mkdir(parents=True, exist_ok=True)
     meta = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 0, "conf": {}})
@@ -19,11 +23,11 @@ def planned(
     (folder / str(batch)).local.write_text(f"v1\n{meta}\n{position}")
 
 
-def done(
+def write_completed(
     layout: Layout, query: str, batch: int, version: int, watermark: int = 0, of: str = ""
 ) -> None:
-    """Such a batch after its end."""
-    planned(layout, query, batch, version, watermark, of)
+    """Write the offsets and the commit of a completed batch."""
+    write_plan(layout, query, batch, version, watermark, of)
     folder = layout.checkpoint(query) / "commits"
     folder.local.mkdir(parents=True, exist_ok=True)
     (folder / str(batch)).local.write_text("v1\n{}")

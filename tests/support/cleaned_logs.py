@@ -1,4 +1,4 @@
-"""Delta logs as maintenance leaves them in time."""
+"""Delta logs whose old commits are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from medallion.storage.paths import StoragePath
 
 
 def forget_commits(table: Path) -> int:
-    """Remove all commits but the newest, whose version is returned, after a checkpoint of it."""
+    """Write a checkpoint, remove all commits but the newest, and return the newest version."""
     DeltaTable(table).create_checkpoint()
     newest = max(delta_log.commit_files(StoragePath(table)))
     for version, commit in delta_log.commit_files(StoragePath(table)).items():

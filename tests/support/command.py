@@ -1,4 +1,4 @@
-"""The command as a process of its own."""
+"""The `medallion` command as a separate process."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ _SMALL = {
 
 
 class Cli:
-    """The command as a process, with production's settings."""
+    """Runs the command as a process, with production settings."""
 
     def __init__(self, root: Path) -> None:
         self.environment = {**os.environ, "MEDALLION_HOME": str(root)}
 
-    def about(self, conf: Path, *names: str, small: bool = False) -> None:
-        """Configure these sources and tables of gold, and no others, in a copy of conf/.
+    def keep_only(self, conf: Path, *names: str, small: bool = False) -> None:
+        """Use a copy of conf/ that has only the named sources and gold tables.
 
-        And one of Java's compilers alone: what a process of a minute does, it does once.
+        Java uses only its first compiler, because the processes are short.
 
         Args:
-            small: with one partition instead of production's, and no code made for few rows.
+            small: use one partition, and no code generation for a few rows.
         """
         shutil.copytree(PROJECT / "conf", conf)
         document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
         for part in ("sources", "gold"):
-            document[part] = {name: it for name, it in document[part].items() if name in names}
+            document[part] = {
+                name: section for name, section in document[part].items() if name in names
+            }
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
         text = (DEFAULTS / SETTINGS).read_text(encoding="utf-8")
         text = text.replace("-Xss4m", f"-Xss4m {FIRST_COMPILER}")
-        more = _SMALL if small else {}
-        text += "".join(f"{key} {value}\n" for key, value in more.items())
+        settings = _SMALL if small else {}
+        text += "".join(f"{key} {value}\n" for key, value in settings.items())
         (conf / "spark").mkdir()
         (conf / "spark/spark-defaults.conf").write_text(text, encoding="utf-8")
         self.environment["MEDALLION_CONF"] = str(conf)
@@ -66,6 +68,6 @@ class Cli:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def json(self, *arguments: str) -> Any:
-        done = self(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        process = self(*arguments, "--json")
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)

@@ -1,8 +1,8 @@
-"""A model of what silver may make of a value, which shares nothing with the code under test.
+"""A model of how silver may represent a value, independent of the code under test.
 
-It knows the documented conversions (`docs/values.md`) and the types of
-bronze's columns: a value is in silver as one of those that the model gives, or, where it says so,
-its row is in quarantine under the rule of its field.
+It implements the documented conversions (`docs/values.md`) for the column types of bronze. Silver
+must have one of the values of the model, or, if the model allows it, the row is quarantined under
+the field's rule.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT[0-9:]{8}([.][0-9]{0,6})?(Z|[+-].*)")
 
 @dataclass(frozen=True)
 class Fit:
-    """What may become of a value in a column of some type.
+    """The valid outcomes for a value in a column of some type.
 
     Attributes:
-        values: what silver may have.
-        may_be_rescued: whether the row may be in quarantine under the field's rule.
+        values: the values that silver may have.
+        may_be_rescued: the row may be in quarantine under the field's rule.
     """
 
     values: tuple[Any, ...] = ()
@@ -42,66 +42,66 @@ def _fits(*values: Any) -> Fit:
 
 
 class Model:
-    """What silver may have of values, by the types of bronze's columns.
+    """The valid values of silver, by the types of bronze's columns.
 
     Attributes:
-        format: of the source: json, csv or parquet.
+        format: the source format: json, csv or parquet.
     """
 
     def __init__(self, format: str, columns: Mapping[str, Any]) -> None:
-        """Take the types as Delta's schema spells them, in JSON."""
+        """Store the column types, as the JSON of Delta's schema has them."""
         self.format, self._columns = format, columns
 
     def field(self, record: Record, path: Sequence[str]) -> Fit:
-        """Return what silver may have of the field of a record."""
+        """Return the valid outcomes for a field of a record."""
         name = path[0]
         value = _member(record.fields, name)
-        kind = self._columns[name]
+        type_ = self._columns[name]
         if len(path) == 1:
-            return self.fit(value, kind)
-        inner = self._within(value, kind, path[1])
-        if self.format == "parquet" and self.fit(value, kind).may_be_rescued:
-            return Fit(inner.values)  # a struct that does not fit is rescued as a whole
+            return self.fit(value, type_)
+        inner = self._within(value, type_, path[1])
+        if self.format == "parquet" and self.fit(value, type_).may_be_rescued:
+            return Fit(inner.values)  # a struct that does not fit is rescued completely
         return inner
 
-    def _within(self, value: Any, kind: Any, name: str) -> Fit:
-        """Return the fit of a field of a struct, or of the structs of an array."""
+    def _within(self, value: Any, type_: Any, name: str) -> Fit:
+        """Return the outcomes for a field of a struct, or of the structs of an array."""
         if value is None:
             return _fits(None)
-        if kind["type"] == "array":
+        if type_["type"] == "array":
             if not isinstance(value, list):
                 return _RESCUED
-            inner = [self._within(item, kind["elementType"], name) for item in value]
-            return _together(inner, [[]])
+            inner = [self._within(item, type_["elementType"], name) for item in value]
+            return _combine(inner, [[]])
         if not isinstance(value, dict) or TWICE in value:
             return _RESCUED
-        (type_of,) = (f["type"] for f in kind["fields"] if f["name"].lower() == name)
-        return self.fit(_member(value, name), type_of)
+        (field_type,) = (f["type"] for f in type_["fields"] if f["name"].lower() == name)
+        return self.fit(_member(value, name), field_type)
 
-    def fit(self, value: Any, kind: Any) -> Fit:
-        """Return what a column of a type may have of a value."""
+    def fit(self, value: Any, type_: Any) -> Fit:
+        """Return the outcomes for a value in a column of a type."""
         if value is None:
             return _fits(None)
-        if isinstance(kind, dict):
-            return self._fit_nested(value, kind)
-        name = re.split("[(]", kind)[0]
-        return getattr(self, f"_fit_{name}")(value, kind) if value is not None else _fits(None)
+        if isinstance(type_, dict):
+            return self._fit_nested(value, type_)
+        name = re.split("[(]", type_)[0]
+        return getattr(self, f"_fit_{name}")(value, type_) if value is not None else _fits(None)
 
-    def _fit_nested(self, value: Any, kind: Any) -> Fit:
-        if kind["type"] == "array":
+    def _fit_nested(self, value: Any, type_: Any) -> Fit:
+        if type_["type"] == "array":
             if not isinstance(value, list):
                 return _RESCUED
-            return _together([self.fit(item, kind["elementType"]) for item in value], [[]])
+            return _combine([self.fit(item, type_["elementType"]) for item in value], [[]])
         if not isinstance(value, dict) or TWICE in value:
             return _RESCUED
-        known = {field["name"].lower(): field for field in kind["fields"]}
+        known = {field["name"].lower(): field for field in type_["fields"]}
         if any(v is not None and n.lower() not in known for n, v in value.items()):
             return _RESCUED
         fits = [self.fit(_member(value, n), field["type"]) for n, field in known.items()]
-        names = [field["name"] for field in kind["fields"]]
-        found = _together(fits, [[]])
-        values = tuple(dict(zip(names, each, strict=True)) for each in found.values)
-        return Fit(values, found.may_be_rescued)
+        names = [field["name"] for field in type_["fields"]]
+        combined = _combine(fits, [[]])
+        values = tuple(dict(zip(names, element, strict=True)) for element in combined.values)
+        return Fit(values, combined.may_be_rescued)
 
     def _fit_string(self, value: Any, _: str) -> Fit:
         match value:
@@ -112,10 +112,10 @@ class Model:
                 return _fits(value, *time)
             case bool():
                 return _fits(json.dumps(value))
-            case int():  # or a double, as 25700.0, or seconds since 1970
-                then = [_Time(datetime.fromtimestamp(value, UTC))] if abs(value) < 2**32 else []
-                return _fits(_Number(Decimal(value)), *then)
-            case Decimal() | float():  # rescued if Java's double has fewer digits
+            case int():  # or written as a double (25700.0), or as seconds since 1970
+                times = [_Time(datetime.fromtimestamp(value, UTC))] if abs(value) < 2**32 else []
+                return _fits(_Number(Decimal(value)), *times)
+            case Decimal() | float():  # rescued if a Java double has fewer digits
                 return Fit((_Number(Decimal(value)),))
             case datetime():
                 return _fits(_Time(_utc(value)))
@@ -125,12 +125,12 @@ class Model:
 
     def _fit_long(self, value: Any, _: str) -> Fit:
         if self.format == "csv":
-            is_whole = re.fullmatch("-?(0|[1-9][0-9]*)", value)
-            return _fits(int(value)) if is_whole and _is_long(int(value)) else _RESCUED
+            is_integer = re.fullmatch("-?(0|[1-9][0-9]*)", value)
+            return _fits(int(value)) if is_integer and _is_long(int(value)) else _RESCUED
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return _RESCUED
         if value == int(value) and _is_long(int(value)):
-            # A line of text may say 3.0; only types of files are exact about it.
+            # JSON may write an integer as 3.0; typed formats are exact.
             return Fit(
                 (int(value),), may_be_rescued=self.format == "json" and not isinstance(value, int)
             )
@@ -151,8 +151,8 @@ class Model:
             return _fits(float(value)) if is_exact or is_float else Fit((float(value),))
         return _fits(float(value))
 
-    def _fit_decimal(self, value: Any, kind: str) -> Fit:
-        precision, scale = map(int, re.findall("[0-9]+", kind))
+    def _fit_decimal(self, value: Any, type_: str) -> Fit:
+        precision, scale = map(int, re.findall("[0-9]+", type_))
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return _RESCUED
         exact = Decimal(value)
@@ -179,13 +179,13 @@ class Model:
     def _fit_boolean(self, value: Any, _: str) -> Fit:
         return _fits(value) if isinstance(value, bool) else _RESCUED
 
-    def _fit_integer(self, value: Any, kind: str) -> Fit:
-        fit = self._fit_long(value, kind)
-        return fit if all(abs(each) < 2**31 for each in fit.values) else _RESCUED
+    def _fit_integer(self, value: Any, type_: str) -> Fit:
+        fit = self._fit_long(value, type_)
+        return fit if all(abs(element) < 2**31 for element in fit.values) else _RESCUED
 
 
-def _together(fits: Sequence[Fit], start: list[list[Any]]) -> Fit:
-    """Return the fit of a list of values."""
+def _combine(fits: Sequence[Fit], start: list[list[Any]]) -> Fit:
+    """Combine the outcomes of list elements into those of the list."""
     if any(not fit.values for fit in fits):
         return _RESCUED
     for fit in fits:  # each has one value
@@ -194,7 +194,7 @@ def _together(fits: Sequence[Fit], start: list[list[Any]]) -> Fit:
 
 
 def _member(fields: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a field: of two spellings the one that is the column's."""
+    """Return the value of a field; if two spellings exist, the column's spelling wins."""
     if fields.get(name) is not None:
         return fields[name]
     return next((v for n, v in fields.items() if n.lower() == name and v is not None), None)
@@ -210,7 +210,7 @@ def _utc(value: datetime) -> datetime:
 
 @dataclass(frozen=True)
 class _Number:
-    """A number as a string: any string that says the same."""
+    """A number as a string, in any notation of the same value."""
 
     value: Decimal
 
@@ -224,13 +224,13 @@ class _Time:
 
 @dataclass(frozen=True)
 class _Json:
-    """A nested value as a string: JSON that says the same."""
+    """A nested value as a string of equivalent JSON."""
 
     value: Any
 
 
 def is_same(silver: Any, value: Any) -> bool:
-    """Return whether silver has just this value, which the model gives."""
+    """Return whether silver has exactly this value of the model."""
     try:
         match value:
             case _Number():
@@ -253,9 +253,9 @@ def is_same(silver: Any, value: Any) -> bool:
 
 
 def _in_json(value: Any) -> Any:
-    """Return a nested value from its JSON, without nulls, which may be left out.
+    """Parse a nested value from JSON, and drop nulls, which are optional.
 
-    A string column within a struct may have JSON as well, of another nested value.
+    A string column within a struct may contain the JSON of another nested value.
     """
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
@@ -263,5 +263,5 @@ def _in_json(value: Any) -> Any:
         except ValueError:
             return value
     if isinstance(value, dict):
-        return {n.lower(): _in_json(each) for n, each in value.items() if each is not None}
+        return {n.lower(): _in_json(element) for n, element in value.items() if element is not None}
     return list(map(_in_json, value)) if isinstance(value, list) else value

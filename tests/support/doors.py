@@ -1,4 +1,4 @@
-"""A small stream of door events, file by file."""
+"""A small stream of door events, one file at a time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True)
 class Doors:
-    """A stream of files, one for each call of `open`."""
+    """A streaming DataFrame over files; each call of `open` adds a file."""
 
     df: DataFrame
     folder: Path
 
     def open(self, *doors: str, at: str = "2018-03-02T10:02:33") -> None:
-        """Land one file; each door is JSON's own text."""
+        """Land one file; each door is inserted into the JSON as it is."""
         lines = "".join(f'{{"at": "{at}", "door": "{door}"}}\n' for door in doors)
         number = len(list(self.folder.iterdir()))
         unfinished = self.folder / f".{number}"

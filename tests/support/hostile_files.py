@@ -1,4 +1,4 @@
-"""The catalogue of hostile files: their names, times, compression, and what is no file at all."""
+"""Hostile files: unusual names, times and compression, and entries that are not regular files."""
 
 from __future__ import annotations
 
@@ -18,43 +18,49 @@ from typing import Any
 import duckdb
 
 from medallion.state.ledger import State
-from tests.support.hostile_lines import CONTENTS, Kind, text
+from tests.support.hostile_lines import CONTENTS, HostileFile, text
 
 ONE = b'{"Device":"d"}\n'
 TWO = ONE + ONE
 _RANDOM = random.Random(1)
-# Long, and hard to compress: a file that is cut in two ends within its data.
+# Long, and hard to compress: truncation always cuts within the data.
 MANY = b"".join(b'{"Device":"%032x"}\n' % _RANDOM.getrandbits(128) for _ in range(2_000))
 
 
-def named(file: str, **more: Any) -> Kind:
-    """A file of one line under this name."""
-    return Kind(f"name {file!r:.40}", ONE, file=file, sees={"Device": ["d"]}, **more)
+def named(file: str, **more: Any) -> HostileFile:
+    """Return a one-line file with this name."""
+    return HostileFile(
+        f"name {file!r:.40}", ONE, file=file, expected_values={"Device": ["d"]}, **more
+    )
 
 
-def rejected(name: str, file: str, content: bytes = ONE, why: str = "", **more: Any) -> Kind:
-    return Kind(name, content, 0, state=State.REJECTED, why=why, file=file, **more)
+def rejected(
+    name: str, file: str, content: bytes = ONE, reason: str = "", **more: Any
+) -> HostileFile:
+    return HostileFile(name, content, 0, state=State.REJECTED, reason=reason, file=file, **more)
 
 
-def packed(name: str, file: str, content: bytes, rows: int) -> Kind:
-    return Kind(name, content, rows, file=file)
+def compressed(name: str, file: str, content: bytes, rows: int) -> HostileFile:
+    return HostileFile(name, content, rows, file=file)
 
 
-def ignored(file: str) -> Kind:
-    """A file that is ignored silently, by its name or its directory's."""
-    return Kind(f"ignored {file}", ONE, 0, state=None, file=file, modified_at=time.time() - 3600)
+def ignored(file: str) -> HostileFile:
+    """Return a file that is ignored silently because of its name or its directory."""
+    return HostileFile(
+        f"ignored {file}", ONE, 0, state=None, file=file, modified_at=time.time() - 3600
+    )
 
 
-def left(name: str, file: str, why: str, **more: Any) -> Kind:
-    """What is told, and left where it is."""
-    return Kind(name, ONE, 0, state=State.PENDING, file=file, why=why, **more)
+def left_in_place(name: str, file: str, reason: str, **more: Any) -> HostileFile:
+    """Return a file that is reported and left in place."""
+    return HostileFile(name, ONE, 0, state=State.PENDING, file=file, reason=reason, **more)
 
 
-def linked(name: str, file: str, to: str) -> Kind:
+def linked(name: str, file: str, to: str) -> HostileFile:
     def make(path: Path) -> None:
         path.symlink_to(to)
 
-    return left(name, file, "a symbolic link", make=make)
+    return left_in_place(name, file, "a symbolic link", make=make)
 
 
 def _zip() -> bytes:
@@ -65,7 +71,7 @@ def _zip() -> bytes:
 
 
 def _tar() -> bytes:
-    """An archive of two files, as `tar` writes it."""
+    """Return a tar archive of two files."""
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as members:
         for name in ("x.json", "y.json"):
@@ -79,48 +85,48 @@ def _parquet(path: Path) -> None:
     duckdb.connect().sql("select 'd' as Device").write_parquet(str(path))
 
 
-ODD = ["a b.json", " first.json", "last ", "100%.json", "a%20b.json", "a+b.json", "a#b.json"]
-ODD += ["a?b.json", "a*b.json", "[ab].json", "{a,b}.json", "a,b.json", "a'b.json", 'a"b.json']
-ODD += ["a\\b.json", "a\tb.json", "a\x01b.json", "a=b.json", "a&b;c|d.json", "$HOME.json"]
-ODD += ["-rf.json", "~a.json", "😀.json", "\u00e9.json", "e\u0301.json", "no ending", "a.b.c"]
-ODD += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "CON"]
-ODD += ["2018/03/02/a.json", "a b/c+d%/e.json", "Device=x/a.json", "value=7/a.json"]
-ODD += ["folder.json/part-0", "folder.gz/a.json"]
+UNUSUAL = ["a b.json", " first.json", "last ", "100%.json", "a%20b.json", "a+b.json", "a#b.json"]
+UNUSUAL += ["a?b.json", "a*b.json", "[ab].json", "{a,b}.json", "a,b.json", "a'b.json", 'a"b.json']
+UNUSUAL += ["a\\b.json", "a\tb.json", "a\x01b.json", "a=b.json", "a&b;c|d.json", "$HOME.json"]
+UNUSUAL += ["-rf.json", "~a.json", "😀.json", "\u00e9.json", "e\u0301.json", "no ending", "a.b.c"]
+UNUSUAL += ["x" * 250 + ".json", "名" * 83, "a..json", "a.json~", "CON"]
+UNUSUAL += ["2018/03/02/a.json", "a b/c+d%/e.json", "Device=x/a.json", "value=7/a.json"]
+UNUSUAL += ["folder.json/part-0", "folder.gz/a.json"]
 HIDDEN = [".a.json", "_a.json", "_a=b.json", "_SUCCESS", "._a", "a._COPYING_", "a.json.tmp"]
 HIDDEN += ["a.part", "_folder/a.json", ".folder/a.json", "folder.json/_temporary/0/a.json"]
 NAMES = [
-    *(named(file) for file in ODD),
-    *(left(f"colon {file}", file, "colon") for file in ("a:b.json", ":", "a:b/c.json")),
-    left("line break", "a\nb.json", "line break"),
-    left("carriage return", "a\rb.json", "line break"),
+    *(named(file) for file in UNUSUAL),
+    *(left_in_place(f"colon {file}", file, "colon") for file in ("a:b.json", ":", "a:b/c.json")),
+    left_in_place("line break", "a\nb.json", "line break"),
+    left_in_place("carriage return", "a\rb.json", "line break"),
     *map(ignored, HIDDEN),
 ]
-# The ledger cannot spell its name.
-NOT_UTF8 = left("name not UTF-8", "bytes\udcff.json", "UTF-8")
+# The ledger cannot represent this name.
+NOT_UTF8 = left_in_place("name not UTF-8", "bytes\udcff.json", "UTF-8")
 CODECS = [
-    packed("gzip", "a.json.gz", gzip.compress(TWO), 2),
-    packed("bzip2", "a.json.bz2", bz2.compress(TWO), 2),
-    packed("deflate", "a.json.deflate", zlib.compress(TWO), 2),
-    packed("long gzip", "many.gz", gzip.compress(MANY), 2_000),
-    packed("long bzip2", "many.bz2", bz2.compress(MANY), 2_000),
-    packed("long deflate", "many.deflate", zlib.compress(MANY), 2_000),
-    packed("two members", "two.gz", gzip.compress(ONE) * 2, 2),
-    packed("two streams of bzip2", "two.bz2", bz2.compress(ONE) * 2, 2),
-    packed("gzip with BOM", "bom.gz", gzip.compress(text("\ufeff") + ONE), 1),
-    packed("gzip of nothing", "nothing.gz", gzip.compress(b""), 0),
-    packed("gzip of blank lines", "blank.gz", gzip.compress(b"\n \n"), 0),
-    packed("empty .gz", "empty.gz", b"", 0),
-    packed("xz", "a.json.xz", lzma.compress(TWO), 2),
-    packed("upper case .GZ", "upper.GZ", gzip.compress(TWO), 2),
-    rejected("torn gzip", "torn.gz", gzip.compress(MANY)[:30_000], "truncated"),
+    compressed("gzip", "a.json.gz", gzip.compress(TWO), 2),
+    compressed("bzip2", "a.json.bz2", bz2.compress(TWO), 2),
+    compressed("deflate", "a.json.deflate", zlib.compress(TWO), 2),
+    compressed("long gzip", "many.gz", gzip.compress(MANY), 2_000),
+    compressed("long bzip2", "many.bz2", bz2.compress(MANY), 2_000),
+    compressed("long deflate", "many.deflate", zlib.compress(MANY), 2_000),
+    compressed("two members", "two.gz", gzip.compress(ONE) * 2, 2),
+    compressed("two streams of bzip2", "two.bz2", bz2.compress(ONE) * 2, 2),
+    compressed("gzip with BOM", "bom.gz", gzip.compress(text("\ufeff") + ONE), 1),
+    compressed("gzip of nothing", "nothing.gz", gzip.compress(b""), 0),
+    compressed("gzip of blank lines", "blank.gz", gzip.compress(b"\n \n"), 0),
+    compressed("empty .gz", "empty.gz", b"", 0),
+    compressed("xz", "a.json.xz", lzma.compress(TWO), 2),
+    compressed("upper case .GZ", "upper.GZ", gzip.compress(TWO), 2),
+    rejected("truncated gzip", "torn.gz", gzip.compress(MANY)[:30_000], "truncated"),
     rejected("gzip without its end", "endless.gz", gzip.compress(ONE)[:-8], "truncated"),
-    rejected("torn bzip2", "torn.bz2", bz2.compress(MANY)[:30_000], "truncated"),
-    rejected("torn deflate", "torn.deflate", zlib.compress(MANY)[:30_000], "truncated"),
-    rejected("spoilt gzip", "spoilt.gz", gzip.compress(MANY).replace(b"\x55", b"\xaa"), "cannot"),
+    rejected("truncated bzip2", "torn.bz2", bz2.compress(MANY)[:30_000], "truncated"),
+    rejected("truncated deflate", "torn.deflate", zlib.compress(MANY)[:30_000], "truncated"),
+    rejected("corrupt gzip", "spoilt.gz", gzip.compress(MANY).replace(b"\x55", b"\xaa"), "cannot"),
     rejected("text as .gz", "text.gz", ONE, "cannot"),
     rejected("text as .bz2", "text.bz2", ONE, "cannot"),
     rejected("text as .deflate", "text.deflate", ONE, "cannot"),
-    # Of another source: where Python cannot tell, Spark reads the files of the batch again.
+    # Another source: Python cannot detect this, so Spark reads the files of the batch again.
     rejected("text as .zst", "text.zst", ONE, "cannot", source="event"),
     rejected("gzip and garbage", "garbage.gz", gzip.compress(ONE) + b"garbage" * 9, "cannot"),
     rejected("gzip as .json", "gzip.json", gzip.compress(ONE), "gzip"),
@@ -132,7 +138,7 @@ LENGTHS = [
     rejected("a packed line of 16 MiB", "long.gz", gzip.compress(LONG, 1), "line 2: longer"),
 ]
 NO_FILES = [
-    packed("empty", "empty.json", b"", 0),
+    compressed("empty", "empty.json", b"", 0),
     rejected("PNG", "png.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "PNG"),
     rejected("PNG of a long name", "p" * 250 + ".json", b"\x89PNG\r\n\x1a\n", "PNG"),
     rejected("zip", "zip.json", _zip(), "a zip archive without .zip"),
@@ -157,8 +163,8 @@ NO_FILES = [
     rejected("7z", "a.7z", b"7z\xbc\xaf\x27\x1c\0\4", "unpack it, and land its files"),
     rejected("7z without its name", "7z.json", b"7z\xbc\xaf\x27\x1c\0\4", "a 7z archive: unpack"),
     rejected("rar", "rar.json", b"Rar!\x1a\x07\1\0", "a rar archive: unpack it"),
-    rejected("Parquet", "parquet.json", why="Parquet", make=_parquet),
-    left("named pipe", "pipe.json", "neither", make=os.mkfifo),
+    rejected("Parquet", "parquet.json", reason="Parquet", make=_parquet),
+    left_in_place("named pipe", "pipe.json", "neither", make=os.mkfifo),
     rejected("lz4", "a.json.lz4", ONE, "pack it as .gz or .zst"),
     rejected("snappy", "a.JSON.SNAPPY", ONE, "pack it as .gz or .zst"),
     linked("link to a file", "link.json", "a b.json"),
@@ -169,10 +175,10 @@ NO_FILES = [
 ]
 MOMENTS = [
     *(
-        Kind(f"of {what}", ONE, modified_at=since, sees={"Device": ["d"]})
-        for what, since in (
+        HostileFile(f"of {label}", ONE, modified_at=modified_at, expected_values={"Device": ["d"]})
+        for label, modified_at in (
             ("1990", 631_152_000.0),
-            ("2004 and a millisecond", 1_086_048_000.001),  # times 1,000, a float is too small
+            ("2004 and a millisecond", 1_086_048_000.001),  # times 1,000, not exact as a float
             ("1970", 0.0),
             ("1960", -315_619_200.0),
             ("ten years ahead", time.time() + 3.2e8),

@@ -1,7 +1,8 @@
-"""The catalogue of hostile contents: what a file may hold, and what must become of it.
+"""Hostile file contents, and the expected result of each.
 
-By RFC 8259, RFC 3339 and arithmetic. The source is `activity`, of which these columns tell most:
-`Device` (string), `Index` (long), `x` (double), `Recorded_At` (timestamp, or seconds since 1970).
+The expectations follow RFC 8259, RFC 3339 and arithmetic. The source is `activity`; most cases use
+its columns `Device` (string), `Index` (long), `x` (double) and `Recorded_At` (timestamp, or
+seconds since 1970).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from medallion.state.ledger import State
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One file, and what bronze and the ledger must say of it.
+class HostileFile:
+    """One file, and the expected content of bronze and the ledger.
 
-    `sees` are values of columns, `kept` is what was rescued (as JSON), `raw` the corrupt lines.
+    `expected_values` has the values of columns, `rescued_data` is JSON, `raw` has corrupt lines.
     """
 
     name: str
@@ -29,18 +30,18 @@ class Kind:
     corrupt: int = 0
     rescued: int = 0
     state: str | None = State.INGESTED
-    why: str = ""
+    reason: str = ""
     file: str = ""
     source: str = "activity"
-    sees: Mapping[str, list[Any]] = field(default_factory=dict)
-    kept: list[str] | None = None
+    expected_values: Mapping[str, list[Any]] = field(default_factory=dict)
+    rescued_data: list[str] | None = None
     raw: list[str | None] | None = None
     modified_at: float | None = None
     make: Callable[[Path], object] | None = None
 
     @property
     def path(self) -> str:
-        """Where it lands, as the ledger spells it."""
+        """The path in the ledger."""
         return f"landing/{self.source}/{self.file or f'{self.name}.json'}"
 
 
@@ -48,52 +49,61 @@ def text(written: str) -> bytes:
     return written.encode("utf-8", "surrogatepass")
 
 
-def good(name: str, content: str | bytes, *devices: str, rows: int = 1, **more: Any) -> Kind:
-    """Lines that fit the schema."""
+def good(name: str, content: str | bytes, *devices: str, rows: int = 1, **more: Any) -> HostileFile:
+    """Return lines that fit the schema."""
     content = text(content) if isinstance(content, str) else content
-    sees = {"Device": list(devices)} if devices else {}
-    return Kind(name, content, rows=len(devices) or rows, sees=sees, **more)
+    expected_values = {"Device": list(devices)} if devices else {}
+    return HostileFile(
+        name, content, rows=len(devices) or rows, expected_values=expected_values, **more
+    )
 
 
-def value(name: str, column: str, written: str, seen: Any) -> Kind:
-    """A value that its column can say."""
-    return Kind(name, text(f'{{"{column}":{written}}}'), sees={column: [seen]}, kept=[])
+def value(name: str, column: str, written: str, expected: Any) -> HostileFile:
+    """Return a value that fits its column."""
+    return HostileFile(
+        name,
+        text(f'{{"{column}":{written}}}'),
+        expected_values={column: [expected]},
+        rescued_data=[],
+    )
 
 
-def kept(name: str, line: str, **seen: Any) -> Kind:
-    """A line of JSON whose only field, or all of which, is rescued."""
-    sees = {column: [found] for column, found in seen.items()}
-    return Kind(name, text(line), rescued=1, kept=[line], sees=sees)
+def rescued_line(name: str, line: str, **expected: Any) -> HostileFile:
+    """Return a line of JSON whose only field, or all of whose fields, are rescued."""
+    expected_values = {column: [column_value] for column, column_value in expected.items()}
+    return HostileFile(
+        name, text(line), rescued=1, rescued_data=[line], expected_values=expected_values
+    )
 
 
-def bad(name: str, line: str | bytes) -> Kind:
-    """One line that is not a JSON object: kept as it came, what is not UTF-8 as Latin-1."""
+def bad(name: str, line: str | bytes) -> HostileFile:
+    """Return a line that is no JSON object: kept, and decoded as Latin-1 if it is not UTF-8."""
     content = text(line) if isinstance(line, str) else line
     try:
         raw = content.decode()
     except UnicodeDecodeError:
         raw = content.decode("latin-1")
-    return Kind(name, content + b"\n", corrupt=1, raw=[raw])
+    return HostileFile(name, content + b"\n", corrupt=1, raw=[raw])
 
 
-def not_text(name: str, content: bytes, why: str) -> Kind:
-    return Kind(name, content, rows=0, state=State.REJECTED, why=why)
+def not_text(name: str, content: bytes, reason: str) -> HostileFile:
+    return HostileFile(name, content, rows=0, state=State.REJECTED, reason=reason)
 
 
 def at(seconds: int) -> str:
-    """A time as Spark writes it; the calendar repeats every 400 years of 146,097 days."""
+    """Format a time as Spark does; the calendar repeats every 400 years of 146,097 days."""
     cycles, rest = divmod(seconds, 146_097 * 86_400)
     time = datetime(1970, 1, 1) + timedelta(seconds=rest)
     year = time.year + 400 * cycles
     return f"{'+' if year > 9999 else ''}{year:04}{time:-%m-%d %H:%M:%S}"
 
 
-def time(name: str, written: str, seconds: int = 1_519_984_953) -> Kind:
+def time(name: str, written: str, seconds: int = 1_519_984_953) -> HostileFile:
     return value(f"time {name}", "Recorded_At", written, at(seconds))
 
 
-def no_time(name: str, written: str) -> Kind:
-    return kept(f"time {name}", f'{{"Recorded_At":{written}}}', Recorded_At=None)
+def no_time(name: str, written: str) -> HostileFile:
+    return rescued_line(f"time {name}", f'{{"Recorded_At":{written}}}', Recorded_At=None)
 
 
 A, B, C, D = (f'{{"Device":"{name}"}}' for name in "abcd")
@@ -107,13 +117,13 @@ ENCODINGS = [
     bad("BOM within a line", f" \ufeff{A}"),
     not_text("UTF-16 LE with BOM", f"\ufeff{A}\n".encode("utf-16-le"), "UTF-16"),
     not_text("UTF-16 BE with BOM", f"\ufeff{A}\n".encode("utf-16-be"), "UTF-16"),
-    # Cut at the byte 0A: two lines, and the last line end's other half.
-    Kind("UTF-16 LE without BOM", f"{A}\n{B}\n".encode("utf-16-le"), rows=3, corrupt=3),
+    # Split at byte 0A: two lines, and the second half of the last line end.
+    HostileFile("UTF-16 LE without BOM", f"{A}\n{B}\n".encode("utf-16-le"), rows=3, corrupt=3),
     bad("Latin-1", '{"Device":"café"}'.encode("latin-1")),
     bad("invalid UTF-8", b'{"Device":"\x80\xfe"}'),
     bad("overlong", b'{"Device":"\xc0\xaf"}'),
     bad("surrogate as UTF-8", b'{"Device":"\xed\xa0\x80"}'),
-    bad("UTF-8 cut within a character", b'{"Device":"\xf0\x9f\x98'),
+    bad("UTF-8 truncated within a character", b'{"Device":"\xf0\x9f\x98'),
     bad("one byte", b"\xf0"),
     good("beyond the BMP", '{"Device":"😀\\ud83d\\ude00"}', "😀😀"),
     good("replacement character", '{"Device":"\ufffd?"}', "\ufffd?"),
@@ -130,24 +140,26 @@ LINE_ENDS = [
     good("mixed ends", f"{A}\r\n{B}\n{C}\r{D}\n\r", "a", "b", "c", "d"),
     good("blank lines", f"\n \n\t\n\v\n\f\n \t\r\n{A}\n\n\r\r", "a"),
     good("only blank lines", "\n\r\n \n\t", rows=0),
-    Kind("blanks of Unicode", text("\u00a0\n\u3000\n\u2003\n\u200b\n\u0085"), rows=5, corrupt=5),
-    Kind("separators of ASCII", b"\x1c\n\x1d\n\x1e\n\x1f\n", rows=4, corrupt=4),
-    Kind("NUL lines", b"\0\n\0\0\n", rows=2, corrupt=2, raw=["\0", "\0\0"]),
+    HostileFile(
+        "blanks of Unicode", text("\u00a0\n\u3000\n\u2003\n\u200b\n\u0085"), rows=5, corrupt=5
+    ),
+    HostileFile("separators of ASCII", b"\x1c\n\x1d\n\x1e\n\x1f\n", rows=4, corrupt=4),
+    HostileFile("NUL lines", b"\0\n\0\0\n", rows=2, corrupt=2, raw=["\0", "\0\0"]),
     good("two objects in one line", A + B, "a", "b"),
     good("objects without line breaks", f"{A}{B} {C}\n{D}", "a", "b", "c", "d"),
-    Kind(
-        "objects without line breaks, of which one is cut",
+    HostileFile(
+        "objects without line breaks, one truncated",
         text(f'{A}{{"Device":{B}{C}'),
         rows=2,
         corrupt=1,
         raw=[None, f'{{"Device":{B}{C}'],
     ),
-    Kind("an object over lines", b'{"Device":\n"a"\n}\n', rows=3, corrupt=3),
+    HostileFile("an object over lines", b'{"Device":\n"a"\n}\n', rows=3, corrupt=3),
 ]
-LONE = [
+SINGLE_VALUES = [
     *(bad(f"lone {one}", one) for one in ("42", '"text"', "null", "true", "[]", "{")),
     bad("array of an object", f"[{A}]"),
-    good("empty object", "{}", kept=[]),
+    good("empty object", "{}", rescued_data=[]),
 ]
 NOT_JSON = [
     *(
@@ -176,22 +188,22 @@ VALUES = [
     value("a double as JavaScript has it", "x", "1152921504606847000", 2.0**60),
     value("megabytes", "Device", f'"{MEGABYTES}"', MEGABYTES),
     value("100 levels in a text", "Device", NESTED_100, NESTED_100),
-    kept("beyond long", '{"Index":9223372036854775808}', Index=None),
-    kept("fraction for a whole", '{"Index":1.5}', Index=None),
-    kept("1e400", '{"x":1e400}', x=None),
-    kept("-1e400", '{"x":-1e400}', x=None),
-    kept("400 digits", f'{{"x":{"9" * 400}}}', x=None),
-    kept("1e400 for a text", '{"Device":1e400}', Device=None),
-    kept("1e400 unknown", '{"huge":[1e400]}'),
-    kept("38 digits unknown", f'{{"long":{"1234567890" * 4:.38}}}'),
-    kept("NaN as text", '{"x":"NaN"}', x=None),
-    kept("number as text", '{"x":"1.5"}', x=None),
-    kept("empty text for a number", '{"x":""}', x=None),
-    kept("100 levels", f'{{"deep":{NESTED_100}}}'),
-    # They ended the engine's thread once, where types were inferred from them.
-    *(kept(f"{n} objects", '{"in":' * n + "1" + "}" * n) for n in (6, 300)),
-    kept("megabytes unknown", f'{{"long":"{MEGABYTES}"}}'),
-    # Allowed by RFC 8259, section 9: a parser may have limits. What is beyond them is kept whole.
+    rescued_line("beyond long", '{"Index":9223372036854775808}', Index=None),
+    rescued_line("fraction for a whole", '{"Index":1.5}', Index=None),
+    rescued_line("1e400", '{"x":1e400}', x=None),
+    rescued_line("-1e400", '{"x":-1e400}', x=None),
+    rescued_line("400 digits", f'{{"x":{"9" * 400}}}', x=None),
+    rescued_line("1e400 for a text", '{"Device":1e400}', Device=None),
+    rescued_line("1e400 unknown", '{"huge":[1e400]}'),
+    rescued_line("38 digits unknown", f'{{"long":{"1234567890" * 4:.38}}}'),
+    rescued_line("NaN as text", '{"x":"NaN"}', x=None),
+    rescued_line("number as text", '{"x":"1.5"}', x=None),
+    rescued_line("empty text for a number", '{"x":""}', x=None),
+    rescued_line("100 levels", f'{{"deep":{NESTED_100}}}'),
+    # These once crashed the parser thread if types were inferred.
+    *(rescued_line(f"{n} objects", '{"in":' * n + "1" + "}" * n) for n in (6, 300)),
+    rescued_line("megabytes unknown", f'{{"long":"{MEGABYTES}"}}'),
+    # RFC 8259, section 9: a parser may have limits. Lines beyond them are kept completely.
     bad("1,001 levels", f'{{"deep":{"[" * 1001}{"]" * 1001}}}'),
     bad("100,000 levels", '{"deep":' * 100_000),
     bad("number of 2,000 digits", f'{{"x":{"9" * 2000}}}'),
@@ -213,9 +225,9 @@ TIMES = [
     no_time("second of year 10000", "253402300800"),
     no_time("second of year 0", "-62135596801"),
     no_time("long before", "-9223372036854"),
-    no_time("epoch milliseconds", "1519984953000"),  # as seconds, the year 50136
+    no_time("epoch milliseconds", "1519984953000"),  # as seconds: the year 50136
     no_time("a tenth of a nanosecond", '"2018-03-02T10:02:33.0000000001Z"'),
-    no_time("epoch microseconds", "1519984953000000"),  # as seconds, beyond what a time can be
+    no_time("epoch microseconds", "1519984953000000"),  # as seconds: beyond the range of timestamps
     no_time("first second too far", "9223372036855"),
     no_time("epoch with a fraction", "1519984953.5"),
     no_time("epoch as text", '"1519984953"'),
@@ -226,10 +238,10 @@ TIMES = [
     no_time("nonsense", '"yesterday"'),
     no_time("now", '"now"'),
     no_time("blank", '" "'),
-    no_time("of day only", '"10:02:33"'),  # must not become one of the day of the run
+    no_time("of day only", '"10:02:33"'),  # must not become a time on the day of the run
     no_time("true", "true"),
 ]
-ODD_FIELDS = [
+UNUSUAL_FIELDS = [
     "",
     " ",
     "a b",
@@ -244,19 +256,24 @@ ODD_FIELDS = [
     "a`b",
     'a"b',
 ]
-ODD_FIELDS += ["a'b", "a\\b", "<a>", "a:b", "a?b", "*", "$.a", "\0", "😀", "k" * 1000]
-OURS = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at", "_failed_rules"]
-OURS += ["_change_type", "_commit_version", "_conflict", "_row", "_keys", "_metadata", "value"]
+UNUSUAL_FIELDS += ["a'b", "a\\b", "<a>", "a:b", "a?b", "*", "$.a", "\0", "😀", "k" * 1000]
+RESERVED = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at", "_failed_rules"]
+RESERVED += ["_change_type", "_commit_version", "_conflict", "_row", "_keys", "_metadata", "value"]
 FIELDS = [
-    kept("key twice", '{"Device":"a","Device":"b"}'),
-    kept("key twice within", '{"new":{"a":1,"a":2}}'),
-    kept("keys by case", '{"device":"a","DEVICE":"b"}', Device=None),
-    kept("new keys by case", '{"level":1,"LEVEL":"two"}'),
-    kept("new keys by case within", '{"inner":{"a":1,"A":2}}'),
-    *(kept(f"field {n}", json.dumps({f: n})) for n, f in enumerate(ODD_FIELDS)),
-    *(kept(f"field {n} within", json.dumps({f"in{n}": {f: n}})) for n, f in enumerate(ODD_FIELDS)),
-    *(kept(f"our {name}", json.dumps({name: 1})) for name in OURS),
-    kept("5,000 fields", json.dumps({f"field_{n}": n for n in range(5000)})),
-    kept("5,000 fields within", json.dumps({"wide": {f"field_{n}": n for n in range(5000)}})),
+    rescued_line("key twice", '{"Device":"a","Device":"b"}'),
+    rescued_line("key twice within", '{"new":{"a":1,"a":2}}'),
+    rescued_line("keys by case", '{"device":"a","DEVICE":"b"}', Device=None),
+    rescued_line("new keys by case", '{"level":1,"LEVEL":"two"}'),
+    rescued_line("new keys by case within", '{"inner":{"a":1,"A":2}}'),
+    *(rescued_line(f"field {n}", json.dumps({f: n})) for n, f in enumerate(UNUSUAL_FIELDS)),
+    *(
+        rescued_line(f"field {n} within", json.dumps({f"in{n}": {f: n}}))
+        for n, f in enumerate(UNUSUAL_FIELDS)
+    ),
+    *(rescued_line(f"reserved {name}", json.dumps({name: 1})) for name in RESERVED),
+    rescued_line("5,000 fields", json.dumps({f"field_{n}": n for n in range(5000)})),
+    rescued_line(
+        "5,000 fields within", json.dumps({"wide": {f"field_{n}": n for n in range(5000)}})
+    ),
 ]
-CONTENTS = [*ENCODINGS, *LINE_ENDS, *LONE, *NOT_JSON, *VALUES, *TIMES, *FIELDS]
+CONTENTS = [*ENCODINGS, *LINE_ENDS, *SINGLE_VALUES, *NOT_JSON, *VALUES, *TIMES, *FIELDS]

@@ -1,4 +1,4 @@
-"""Files that have lain somewhere for years, for a backfill."""
+"""Old files for a backfill."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tests.support.lines import event
 
 
 def old_files(folder: Path) -> None:
-    """Three files, a folder deep and from 1990, with five rows; one of them is no text.
+    """Write three files from 1990, one in a subdirectory and one not text, with five rows.
 
-    A row is there twice.
+    One row is a duplicate.
     """
     (folder / "below").mkdir(parents=True)
     lines = [event(f"10:0{minute}:00", "p0") for minute in range(4)]

@@ -1,4 +1,4 @@
-"""An overview with something in each part of the report, and hostile values."""
+"""An overview that fills every part of the report, with hostile values."""
 
 from __future__ import annotations
 

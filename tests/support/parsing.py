@@ -1,4 +1,4 @@
-"""Lines through the parser, many in one job."""
+"""Parse many lines in one Spark job."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from medallion.ingest.parsing.parse import parse_lines
 
 
 def rows_of(spark: SparkSession, lines: Sequence[str], schema: Mapping[str, str]) -> list[Row]:
-    """What lines become, in their order."""
+    """Return the parsed rows of the lines, in order."""
     frame = spark.createDataFrame(
         [(line, f"{number:09}") for number, line in enumerate(lines)],
         "value string, _source_file string",
     )
-    found = parse_lines(
+    parsed = parse_lines(
         frame.withColumn("_source_modified_at", F.current_timestamp()), schema
     ).collect()
-    assert len(found) == len(lines)
-    return sorted(found, key=lambda row: str(row["_source_file"]))
+    assert len(parsed) == len(lines)
+    return sorted(parsed, key=lambda row: str(row["_source_file"]))

@@ -1,4 +1,4 @@
-"""What queries did, as it stands on record."""
+"""Records of query runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from medallion.state.runs import Runs
 
 
 def record(config: Config, query: str, **more: Any) -> None:
-    """Put a run on record, of a second, that went well."""
+    """Record a successful run of one second."""
     row = {"kind": "query", "query": query, "started_at": 0, "seconds": 1.0, "state": "done"}
     Runs(config.layout).write([{**row, **more}])

@@ -1,4 +1,4 @@
-"""A screen that keeps what was drawn on it."""
+"""A screen that records the tables drawn on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 @dataclass
 class RecordingScreen:
-    """All tables that were drawn, in order; `on_draw` is called at each."""
+    """Keeps all drawn tables in order; `on_draw` is called after each."""
 
     is_notebook: bool = False
     tables: list[Table] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Delta tables made by SQL, without Spark."""
+"""Delta tables from SQL, without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEN_IN_SQL = """arrow_cast('2015-02-23T10:10:00Z', 'Timestamp(Microsecond, Some(
 
 
 def write(root: Path, name: str, rows: str) -> None:
-    """The table `layer.table` below a root, of the rows that a statement gives."""
+    """Write the rows of a query to the table `layer.table` below a root."""
     path = root / name.replace(".", "/")
     path.mkdir(parents=True)
     write_deltalake(str(path), QueryBuilder().execute(rows).read_all())

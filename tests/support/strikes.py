@@ -1,6 +1,7 @@
-"""Spark's own checkpoint writes made to fail, once each: its file manager is a setting.
+"""Injected failures of Spark's checkpoint writes.
 
-The manager is written in Java and compiled by Janino, which Spark has for its own code.
+Spark's checkpoint file manager is a setting. This one is written in Java and compiled with Janino,
+which Spark includes.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ public class StrikingFileManager extends FileSystemBasedCheckpointFileManager {
 
 
 class Strikes:
-    """What is to fail next: `create`, `rename` or `list`, a blank, and a pattern of the path."""
+    """Sets the next failure: `create`, `rename` or `list`, and a pattern of the path."""
 
     def __init__(self, jvm: Any) -> None:
         self._system = jvm.java.lang.System
@@ -72,40 +73,42 @@ class Strikes:
 
 
 @contextmanager
-def striking(spark: SparkSession) -> Iterator[Strikes]:
-    """The session writes its checkpoints by that manager."""
+def failing_checkpoint_writes(spark: SparkSession) -> Iterator[Strikes]:
+    """Make the session write its checkpoints with the failing manager."""
     gateway: Any = spark.sparkContext._gateway
     _define(gateway)
-    before = spark.conf.get(_SETTING)
+    original = spark.conf.get(_SETTING)
     spark.conf.set(_SETTING, _CLASS)
     try:
         yield Strikes(gateway.jvm)
     finally:
-        spark.conf.set(_SETTING, str(before))
+        spark.conf.set(_SETTING, str(original))
         gateway.jvm.java.lang.System.clearProperty(_PROPERTY)
 
 
 def _define(gateway: Any) -> None:
-    """Give the class to the loader that has Spark's own, where executors find it too."""
+    """Define the class in the system class loader, where executors find it."""
     lang = gateway.jvm.java.lang
-    if _is_there(lang):
+    if _is_defined(lang):
         return
     loader = lang.ClassLoader.getSystemClassLoader()
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(_SOURCE)
     code = compiler.getBytecodes()[_CLASS]
-    kinds = gateway.new_array(lang.Class, 4)
-    for at, kind in enumerate((lang.Class.forName("java.lang.String"), lang.Class.forName("[B"))):
-        kinds[at] = kind
-    kinds[2] = kinds[3] = lang.Integer.TYPE
-    define = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod("defineClass", kinds)
+    parameter_types = gateway.new_array(lang.Class, 4)
+    for at, class_ in enumerate((lang.Class.forName("java.lang.String"), lang.Class.forName("[B"))):
+        parameter_types[at] = class_
+    parameter_types[2] = parameter_types[3] = lang.Integer.TYPE
+    define = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod(
+        "defineClass", parameter_types
+    )
     define.setAccessible(True)
-    given = gateway.new_array(lang.Object, 4)
-    given[0], given[1], given[2], given[3] = _CLASS, code, 0, len(code)
-    define.invoke(loader, given)
+    arguments = gateway.new_array(lang.Object, 4)
+    arguments[0], arguments[1], arguments[2], arguments[3] = _CLASS, code, 0, len(code)
+    define.invoke(loader, arguments)
 
 
-def _is_there(lang: Any) -> bool:
+def _is_defined(lang: Any) -> bool:
     try:
         lang.Class.forName(_CLASS)
     except Py4JError:

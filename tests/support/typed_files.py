@@ -1,4 +1,4 @@
-"""ORC, Avro and Parquet files of a test's own, by libraries that share nothing with Spark."""
+"""ORC, Avro and Parquet files, written by libraries that are independent of Spark."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import fastavro
 import pyorc
 from pyorc.converters import TimestampConverter
 
-Columns = Mapping[str, str]  # by their types in ORC
+Columns = Mapping[str, str]  # column names and ORC types
 Rows = Iterable[Mapping[str, Any]]
 
 INDEX: Columns = {"Index": "bigint"}
-_IN_AVRO: Mapping[str, Any] = {
+_AVRO_TYPES: Mapping[str, Any] = {
     "bigint": "long",
     "string": "string",
     "timestamp with local time zone": {"type": "long", "logicalType": "timestamp-micros"},
@@ -37,8 +37,8 @@ _IN_AVRO: Mapping[str, Any] = {
         "fields": [{"name": name, "type": ["null", "double"]} for name in ("lat", "lon")],
     },
 }
-# How DuckDB calls types of ORC that it has by other names.
-_IN_DUCKDB = {
+# DuckDB's names of ORC types, if different.
+_DUCKDB_TYPES = {
     "binary": "blob",
     "string": "varchar",
     "timestamp with local time zone": "timestamptz",
@@ -49,7 +49,7 @@ _IN_DUCKDB = {
 
 
 class _Nanoseconds(TimestampConverter):
-    """A timestamp of ORC also as seconds and nanoseconds: Python's own has microseconds."""
+    """Also accepts seconds and nanoseconds, because Python's own times have microseconds."""
 
     @staticmethod
     def to_orc(at: Any, zone: Any) -> tuple[int, int]:
@@ -58,54 +58,56 @@ class _Nanoseconds(TimestampConverter):
 
 def _orc(columns: Columns, rows: Rows) -> bytes:
     file = io.BytesIO()
-    schema = f"struct<{','.join(f'{name}:{kind}' for name, kind in columns.items())}>"
-    made: Any = {pyorc.TypeKind.TIMESTAMP: _Nanoseconds}
-    by_name = pyorc.StructRepr.DICT
-    with pyorc.Writer(file, schema, struct_repr=by_name, converters=made) as writer:
+    schema = f"struct<{','.join(f'{name}:{type_}' for name, type_ in columns.items())}>"
+    converters: Any = {pyorc.TypeKind.TIMESTAMP: _Nanoseconds}
+    as_dicts = pyorc.StructRepr.DICT
+    with pyorc.Writer(file, schema, struct_repr=as_dicts, converters=converters) as writer:
         for row in rows:
             writer.write({name: row.get(name) for name in columns})
     return file.getvalue()
 
 
 def _avro(columns: Columns, rows: Rows) -> bytes:
-    """In many blocks, packed as Spark packs them."""
+    """Return an Avro file of many blocks, compressed as Spark does."""
     file = io.BytesIO()
-    fields = [{"name": n, "type": ["null", _in_avro(kind)]} for n, kind in columns.items()]
+    fields = [{"name": n, "type": ["null", _avro_type(type_)]} for n, type_ in columns.items()]
     schema = {"type": "record", "name": "row", "fields": fields}
     fastavro.writer(file, schema, map(dict, rows), codec="snappy", sync_interval=20)
     return file.getvalue()
 
 
-def _in_avro(kind: str) -> Any:
-    if found := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
-        size = {"precision": int(found[1]), "scale": int(found[2])}
+def _avro_type(type_: str) -> Any:
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", type_):
+        size = {"precision": int(decimal[1]), "scale": int(decimal[2])}
         return {"type": "bytes", "logicalType": "decimal", **size}
-    return _IN_AVRO[kind]
+    return _AVRO_TYPES[type_]
 
 
 def _parquet(columns: Columns, rows: Rows) -> bytes:
-    """By DuckDB."""
+    """Return a Parquet file, written by DuckDB."""
     with duckdb.connect() as base, tempfile.TemporaryDirectory() as folder:
-        kinds = {name: _IN_DUCKDB.get(kind, kind) for name, kind in columns.items()}
-        base.execute(f"create table made ({', '.join(map(_declared, kinds.items()))})")
-        given = ", ".join(
-            f"map_from_entries(?)::{kind}" if kind.startswith("map") else f"?::{kind}"
-            for kind in kinds.values()
+        types = {name: _DUCKDB_TYPES.get(type_, type_) for name, type_ in columns.items()}
+        base.execute(f"create table made ({', '.join(map(_column_sql, types.items()))})")
+        placeholders = ", ".join(
+            f"map_from_entries(?)::{type_}" if type_.startswith("map") else f"?::{type_}"
+            for type_ in types.values()
         )
         for row in rows:
-            values = [row.get(name) for name in kinds]
-            base.execute(f"insert into made values ({given})", list(map(_with_entries, values)))
+            values = [row.get(name) for name in types]
+            base.execute(
+                f"insert into made values ({placeholders})", list(map(_with_entries, values))
+            )
         file = Path(folder) / "made.parquet"
         base.execute(f"copy made to '{file}' (format parquet)")
         return file.read_bytes()
 
 
-def _declared(column: tuple[str, str]) -> str:
+def _column_sql(column: tuple[str, str]) -> str:
     return f'"{column[0]}" {column[1]}'
 
 
 def _with_entries(value: Any) -> Any:
-    """A map of one entry or more as a list of entries: to DuckDB a dictionary is a struct."""
+    """Convert a map to a list of entries, because DuckDB takes a dictionary for a struct."""
     if isinstance(value, dict) and "lat" not in value:
         return [{"k": key, "v": item} for key, item in value.items()]
     return value

@@ -1,4 +1,4 @@
-"""What three rounds of events come to by window and action, wherever they are counted."""
+"""Expected counts of three runs of events, by window and action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files leave the source's folders once their rows are committed, and are found where they went."""
+"""Files are archived or deleted once their rows are committed, and the ledger records where they
+are."""
 
 from __future__ import annotations
 
@@ -16,24 +17,26 @@ from medallion.state.ledger import Ledger, State
 from tests.support.home import Home
 
 
-def clean(home: Home, batch: int = 0) -> None:
+def archive_due(home: Home, batch: int = 0) -> None:
     archive.archive_due_files(
-        home.config, home.source, home.discovery().ledger, batch, home.said.append
+        home.config, home.source, home.discovery().ledger, batch, home.messages.append
     )
 
 
-def taken(home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9) -> Path:
-    """A file that bronze has."""
+def land_ingested(
+    home: Home, name: str, text: str = "{}\n", batch: int = 0, age: float = 9
+) -> Path:
+    """Land a file and record it as ingested."""
     file = home.land(name, text, age)
     home.poll()
-    home.take_in(name, batch=batch)
+    home.ingest(name, batch=batch)
     return file
 
 
 def test_archive_keeps_the_path_below_the_folder(home: Home) -> None:
-    file = taken(home, "sub/a.json", "{}\n{}\n")
+    file = land_ingested(home, "sub/a.json", "{}\n{}\n")
     modified = file.stat().st_mtime_ns
-    clean(home)
+    archive_due(home)
     assert not file.exists()
     entry = home.ledger()["sub/a.json", 1]
     assert (entry.state, entry.moved_to) == (State.ARCHIVED, "archive/activity/sub/a.json")
@@ -41,28 +44,27 @@ def test_archive_keeps_the_path_below_the_folder(home: Home) -> None:
     assert moved.local.read_text() == "{}\n{}\n"
     assert moved.local.stat().st_mtime_ns == modified
     assert (entry.rows, entry.batch, entry.size) == (1, 0, 6)
-    clean(home)
+    archive_due(home)
     assert home.ledger()["sub/a.json", 1] == entry
     assert home.poll() == 0
 
 
 def test_archive_syncs_before_it_deletes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system writes half a minute later what it is given: were the power to fail by then, the
-    rows would be nowhere."""
+    """The rows must be on disk first: the operating system writes its cache only seconds later."""
     home.change(clean_source="delete")
-    files = [taken(home, "a.json"), taken(home, "b.json")]
-    there = []
-    monkeypatch.setattr(os, "sync", lambda: there.append([file.exists() for file in files]))
-    for _ in range(2):  # the second time there is nothing to put away
-        clean(home)
-    assert there == [[True, True]]
+    files = [land_ingested(home, "a.json"), land_ingested(home, "b.json")]
+    existing = []
+    monkeypatch.setattr(os, "sync", lambda: existing.append([file.exists() for file in files]))
+    for _ in range(2):  # the second run has nothing to delete
+        archive_due(home)
+    assert existing == [[True, True]]
     assert not any(file.exists() for file in files)
 
 
 def test_archive_deletes(home: Home) -> None:
     home.change(clean_source="delete")
-    file = taken(home, "a.json")
-    clean(home)
+    file = land_ingested(home, "a.json")
+    archive_due(home)
     assert not file.exists()
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.moved_to) == (State.ARCHIVED, None)
@@ -72,8 +74,8 @@ def test_archive_deletes(home: Home) -> None:
 
 def test_archive_off(home: Home) -> None:
     home.change(clean_source="off")
-    file = taken(home, "a.json")
-    clean(home)
+    file = land_ingested(home, "a.json")
+    archive_due(home)
     assert file.is_file()
     assert home.states() == {("a.json", 1): State.INGESTED}
 
@@ -81,8 +83,8 @@ def test_archive_off(home: Home) -> None:
 def test_archive_after_the_clock_was_set_back(home: Home) -> None:
     home.land("a.json")
     home.poll()
-    home.take_in("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # in an hour, it says
-    clean(home)
+    home.ingest("a.json", at=(int(time.time()) + 3600) * 1_000_000)  # one hour in the future
+    archive_due(home)
     assert home.states() == {("a.json", 1): State.ARCHIVED}
 
 
@@ -91,61 +93,61 @@ def test_archive_after_clean_after(home: Home, age: float, state: str) -> None:
     home.change(clean_after=Duration.parse("1 hour"))
     file = home.land("a.json", age=10 * 3600)
     home.poll()
-    home.take_in("a.json", at=int((time.time() - age) * 1e6))
-    clean(home)
+    home.ingest("a.json", at=int((time.time() - age) * 1e6))
+    archive_due(home)
     assert home.states() == {("a.json", 1): state}
     assert file.exists() == (state == State.INGESTED)
 
 
 def test_archive_leaves_unrecorded_batches(home: Home) -> None:
-    taken(home, "a.json", batch=3)
-    taken(home, "b.json", batch=4)
-    clean(home, batch=3)
+    land_ingested(home, "a.json", batch=3)
+    land_ingested(home, "b.json", batch=4)
+    archive_due(home, batch=3)
     assert home.states() == {("a.json", 1): State.ARCHIVED, ("b.json", 1): State.INGESTED}
-    clean(home, batch=-1)
+    archive_due(home, batch=-1)
     assert home.states()["b.json", 1] == State.INGESTED
 
 
 def test_archive_leaves_pending_files(home: Home) -> None:
     home.change(quiet_period=Duration.parse("1 hour"))
     waiting = home.land("waits.json", age=5)
-    handed = home.land("handed.json", age=5000)
+    queued = home.land("queued.json", age=5000)
     home.poll()
-    clean(home, batch=99)
+    archive_due(home, batch=99)
     assert waiting.is_file()
-    assert handed.is_file()
+    assert queued.is_file()
     assert set(home.states().values()) == {State.PENDING}
 
 
-def test_archive_numbers_equal_names(home: Home) -> None:
+def test_archive_numbers_name_collisions(home: Home) -> None:
     home.change(allow_overwrites=True)
     for number in (1, 2, 3):
-        taken(home, "a.json", "{}\n" * number, batch=number, age=100 - number)
-        clean(home, batch=number)
-    places = [home.ledger()["a.json", number].moved_to for number in (1, 2, 3)]
-    assert places == [f"archive/activity/{name}" for name in ("a.json", "2~a.json", "3~a.json")]
-    texts = [(home.layout.root / str(place)).local.read_text() for place in places]
-    assert texts == ["{}\n", "{}\n" * 2, "{}\n" * 3]
+        land_ingested(home, "a.json", "{}\n" * number, batch=number, age=100 - number)
+        archive_due(home, batch=number)
+    paths = [home.ledger()["a.json", number].moved_to for number in (1, 2, 3)]
+    assert paths == [f"archive/activity/{name}" for name in ("a.json", "2~a.json", "3~a.json")]
+    contents = [(home.layout.root / str(path)).local.read_text() for path in paths]
+    assert contents == ["{}\n", "{}\n" * 2, "{}\n" * 3]
 
 
-def test_archive_with_a_file_in_place_of_a_folder(home: Home) -> None:
-    taken(home, "2018", "2018\n")
-    clean(home)
-    taken(home, "2018/a.json", "a\n")
-    clean(home)
+def test_archive_with_a_file_at_a_directory_path(home: Home) -> None:
+    land_ingested(home, "2018", "2018\n")
+    archive_due(home)
+    land_ingested(home, "2018/a.json", "a\n")
+    archive_due(home)
     entry = home.ledger()["2018/a.json", 1]
     assert (entry.state, entry.reason_code) == (State.INGESTED, "cannot_move")
     assert (home.landing / "2018/a.json").read_text() == "a\n"
 
 
 def test_archive_leaves_a_replaced_file(home: Home) -> None:
-    taken(home, "a.json")
+    land_ingested(home, "a.json")
     file = home.land("a.json", "{}\n{}\n")
-    clean(home)
+    archive_due(home)
     assert file.is_file()
     assert home.states() == {("a.json", 1): State.INGESTED}
     home.poll()
-    clean(home)
+    archive_due(home)
     assert file.is_file()
     assert home.states() == {("a.json", 1): State.INGESTED, ("a.json", 2): State.REJECTED}
 
@@ -156,12 +158,12 @@ def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "b.json").write_text("{}\n")
     home.poll()
-    book = home.discovery().ledger
-    (entry,) = book.newest_entries()
-    mine = replace(entry, state=State.INGESTED, batch=0, committed_at=1)
-    backfilled = replace(mine, path=str(tmp_path / "backfill" / "b.json"))
-    book.write([mine, backfilled])
-    clean(home)
+    ledger = home.discovery().ledger
+    (entry,) = ledger.newest_entries()
+    ingested = replace(entry, state=State.INGESTED, batch=0, committed_at=1)
+    backfilled = replace(ingested, path=str(tmp_path / "backfill" / "b.json"))
+    ledger.write([ingested, backfilled])
+    archive_due(home)
     assert not (tmp_path / "folder" / "b.json").exists()
     assert (tmp_path / "backfill" / "b.json").is_file()
     states = {Path(path).parent.name: state for (path, _), state in home.states().items()}
@@ -169,31 +171,31 @@ def test_archive_leaves_files_of_backfills(home: Home, tmp_path: Path) -> None:
 
 
 def interrupt(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clean, but the process ends before the ledger has it."""
+    """Archive, but fail before the ledger is written."""
 
-    def fails(*_: Any) -> None:
+    def fail_write(*_: Any) -> None:
         raise RuntimeError("interrupted")
 
-    book = home.discovery().ledger
+    ledger = home.discovery().ledger
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "write", fails)
+        patch.setattr(Ledger, "write", fail_write)
         with pytest.raises(RuntimeError):
-            archive.archive_due_files(home.config, home.source, book, 99, home.said.append)
+            archive.archive_due_files(home.config, home.source, ledger, 99, home.messages.append)
 
 
-@pytest.mark.parametrize("namesakes", [0, 1, 2])
+@pytest.mark.parametrize("collisions", [0, 1, 2])
 def test_archive_interrupted_after_the_move(
-    home: Home, monkeypatch: pytest.MonkeyPatch, namesakes: int
+    home: Home, monkeypatch: pytest.MonkeyPatch, collisions: int
 ) -> None:
     home.change(allow_overwrites=True)
-    for number in range(namesakes):
-        taken(home, "a.json", "x" * (number + 1), age=100 - number)
-        clean(home)
-    file = taken(home, "a.json", "last", age=5)
+    for number in range(collisions):
+        land_ingested(home, "a.json", "x" * (number + 1), age=100 - number)
+        archive_due(home)
+    file = land_ingested(home, "a.json", "last", age=5)
     interrupt(home, monkeypatch)
     assert not file.exists()
-    clean(home)
-    entry = home.ledger()["a.json", namesakes + 1]
+    archive_due(home)
+    entry = home.ledger()["a.json", collisions + 1]
     assert entry.state == State.ARCHIVED
     assert (home.layout.root / str(entry.moved_to)).local.read_text() == "last"
 
@@ -202,34 +204,36 @@ def test_archive_interrupted_after_the_deletion(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home.change(clean_source="delete")
-    taken(home, "a.json")
+    land_ingested(home, "a.json")
     interrupt(home, monkeypatch)
-    clean(home)
+    archive_due(home)
     assert home.states() == {("a.json", 1): State.ARCHIVED}
 
 
 def test_archive_of_a_file_that_is_gone(home: Home) -> None:
-    taken(home, "a.json").unlink()
-    clean(home)
+    land_ingested(home, "a.json").unlink()
+    archive_due(home)
     assert home.states() == {("a.json", 1): State.INGESTED}
 
 
 def test_archive_continues_after_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     (home.layout.archive("activity")).local.mkdir(parents=True)
     (home.layout.archive("activity") / "sub").local.symlink_to("/proc")  # not writable
-    stuck = taken(home, "sub/a.json")
-    taken(home, "b.json")
-    clean(home)
+    stuck = land_ingested(home, "sub/a.json")
+    land_ingested(home, "b.json")
+    archive_due(home)
     assert stuck.is_file()
     assert home.states() == {("sub/a.json", 1): State.INGESTED, ("b.json", 1): State.ARCHIVED}
-    why = home.ledger()["sub/a.json", 1].why
-    assert why
-    assert "cannot be moved" in why
-    said = f"  activity: 1 file whose rows are in bronze {why} (medallion files --state ingested)"
-    assert home.said == [said]
-    clean(home)
-    assert home.said == [said]
+    reason = home.ledger()["sub/a.json", 1].why
+    assert reason
+    assert "cannot be moved" in reason
+    message = (
+        f"  activity: 1 file whose rows are in bronze {reason} (medallion files --state ingested)"
+    )
+    assert home.messages == [message]
+    archive_due(home)
+    assert home.messages == [message]
     (home.layout.archive("activity") / "sub").local.unlink()
-    clean(home)
+    archive_due(home)
     entry = home.ledger()["sub/a.json", 1]
     assert (entry.state, entry.why) == (State.ARCHIVED, None)

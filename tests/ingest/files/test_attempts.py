@@ -1,4 +1,4 @@
-"""Spark that stops while files are read costs no file."""
+"""A Spark failure during a read rejects no file."""
 
 from __future__ import annotations
 
@@ -19,52 +19,51 @@ from medallion.spark import jvm
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
 from tests.support.home import Home
-from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
 
-def test_end_of_java_names_the_files(
+def test_java_that_ends_names_the_files(
     home: Home, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("b.json", "a.json", "c.json"):
         home.land(name)
     files = FileSource(
-        spark, home.config, home.source, Schema(home.config, home.source), home.said.append
+        spark, home.config, home.source, Schema(home.config, home.source), home.messages.append
     )
     files.poll()
     monkeypatch.setattr(jvm, "is_alive", lambda _: False)
 
-    def dies(_: DataFrame) -> None:
+    def end_java(_: DataFrame) -> None:
         raise Py4JError("Answer from Java side is empty")
 
     with pytest.raises(Py4JError):
-        files.sample_batch().read(dies, "a test")
-    (said,) = home.said
-    assert "Java ended while it read landing/activity/a.json and 2 more" in said
+        files.sample_batch().read(end_java, "a test")
+    (message,) = home.messages
+    assert "Java ended while it read landing/activity/a.json and 2 more" in message
     assert set(home.states().values()) == {State.PENDING}
 
 
 @contextmanager
 def failing(monkeypatch: pytest.MonkeyPatch, works: Callable[[int], bool]) -> Iterator[None]:
-    """Spark does those of its jobs that work, by their numbers, and says of the others that it is
-    stopped."""
+    """Let only the Spark jobs succeed whose number `works` accepts; the others raise Py4JError."""
     jobs, save = count(1), DataFrameWriter.save
 
-    def stopping(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
+    def save_or_stop(self: DataFrameWriter, *arguments: Any, **options: Any) -> None:
         if not works(next(jobs)):
             raise Py4JError("no active SparkContext")
         save(self, *arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DataFrameWriter, "save", stopping)
+        patch.setattr(DataFrameWriter, "save", save_or_stop)
         yield
 
 
-THREE = ("1.json", "2.json", "3.json")
+NAMES = ("1.json", "2.json", "3.json")
 
 
-# The first job reads the files; when it fails, one asks whether Spark works without any file. With
-# the third begins the search, and what fails alone is tried again.
+# Job 1 reads the files. If it fails, job 2 checks that Spark works without files; job 3 starts the
+# search for the failing file, and a file that fails alone is read again.
 @pytest.mark.parametrize(
     ("works", "error"),
     [
@@ -73,48 +72,48 @@ THREE = ("1.json", "2.json", "3.json")
     ],
     ids=["stopped during the search", "cancelled, and again during the search"],
 )
-def test_no_file_is_to_blame_for_a_spark_that_stops(
+def test_stopped_spark_rejects_no_file(
     home: Home,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
     works: Callable[[int], bool],
     error: type[Exception],
 ) -> None:
-    for name in THREE:
+    for name in NAMES:
         home.land(name, row(int(name[0])))
-    found: list[int] = []
+    counts: list[int] = []
 
-    def work(rows: DataFrame) -> None:
+    def count_rows(rows: DataFrame) -> None:
         rows.write.format("noop").mode("overwrite").save()
-        found.append(rows.count())
+        counts.append(rows.count())
 
     def read() -> None:
         schema = Schema(home.config, home.source)
-        files = FileSource(spark, home.config, home.source, schema, home.said.append)
+        files = FileSource(spark, home.config, home.source, schema, home.messages.append)
         files.poll()
-        files.sample_batch().read(work, "a test")
+        files.sample_batch().read(count_rows, "a test")
 
     stops = pytest.raises(error, match="no active SparkContext")
     with failing(monkeypatch, works), stops:
         read()
-    assert home.states() == {(name, 1): State.PENDING for name in THREE}
-    assert found == []
+    assert home.states() == {(name, 1): State.PENDING for name in NAMES}
+    assert counts == []
     assert not home.layout.rejected("activity").local.exists()
     read()
-    assert found == [3]
+    assert counts == [3]
 
 
-def test_a_batch_whose_spark_stops_is_taken_in_by_the_next_run(
+def test_stopped_batch_is_ingested_by_the_next_run(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = only(lakehouse)
-    for name in THREE:
+    home = only_activity(lakehouse)
+    for name in NAMES:
         home.land("activity", name, row(int(name[0])))
     stops = pytest.raises(StreamError, match="no active SparkContext")
     with failing(monkeypatch, lambda _: False), stops:
         home.fill("bronze")
-    states = {key: entry.state for key, entry in book(home).items()}
-    assert states == {(name, 1): State.PENDING for name in THREE}
+    states = {key: entry.state for key, entry in ledger_entries(home).items()}
+    assert states == {(name, 1): State.PENDING for name in NAMES}
     assert not home.config.layout.rejected("activity").local.exists()
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]

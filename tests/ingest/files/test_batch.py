@@ -1,4 +1,4 @@
-"""Files that cannot be read are put aside, whoever finds it out, and no others are."""
+"""Files that cannot be read are rejected, whichever step detects it, and no others are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
-from tests.support.lakehouse import Lakehouse, book, indexes, only
+from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
 SCHEMA = {"Index": "long", "Device": "string"}
@@ -30,20 +30,20 @@ GZIPPED = gzip.compress(ROWS.encode())
 
 
 def states(home: Lakehouse) -> dict[str, str]:
-    found = book(home).items()
-    return {name: entry.state for (name, _), entry in found if entry.source == "activity"}
+    entries = ledger_entries(home).items()
+    return {name: entry.state for (name, _), entry in entries if entry.source == "activity"}
 
 
 def rejected(home: Lakehouse) -> list[str]:
-    found = home.config.layout.rejected("activity").local.rglob("*")
-    return sorted(file.name for file in found if not file.name.endswith(".reason.txt"))
+    files = home.config.layout.rejected("activity").local.rglob("*")
+    return sorted(file.name for file in files if not file.name.endswith(".reason.txt"))
 
 
 def test_error_without_any_file_rejects_none(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a defect of the parser would, or a setting that no file can be read under."""
-    home = only(lakehouse)
+    """For example an error in the parser, or a setting that fails for every file."""
+    home = only_activity(lakehouse)
     for index in (1, 2):
         home.land("activity", f"{index}.json", row(index))
 
@@ -62,13 +62,13 @@ def test_error_without_any_file_rejects_none(
 
 
 def test_unreadable_headers(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="csv", schema=SCHEMA)
-    whole = gzip.compress(b"Index,Device\n1,phone\n")
+    home = only_activity(lakehouse, format="csv", schema=SCHEMA)
+    compressed = gzip.compress(b"Index,Device\n1,phone\n")
     files = {
-        "cut.csv.gz": whole[:-9],
-        "head.csv.gz": whole[:4],
+        "truncated.csv.gz": compressed[:-9],
+        "head.csv.gz": compressed[:4],
         "text.csv.gz": b"Index,Device\n1,phone\n",
-        "rot.csv.gz": whole[:10] + b"\xff" * 8 + whole[18:],
+        "corrupt.csv.gz": compressed[:10] + b"\xff" * 8 + compressed[18:],
     }
     for name, data in files.items():
         home.land("activity", name).write_bytes(data)
@@ -84,76 +84,78 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def test_files_that_spark_reads_in_part(lakehouse: Lakehouse) -> None:
-    """A bit of a block's mark, the start of a second stream, its end, and what follows it."""
-    home = only(lakehouse)
-    long = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
-    packed, short = bz2.compress(long, 1), bz2.compress(f"{row(1)}\n".encode())
+def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
+    """A flipped bit in a block's magic, a corrupt second stream, a missing end, trailing bytes."""
+    home = only_activity(lakehouse)
+    lines = b"".join(b'{"Index": %d, "Device": "%x"}\n' % (n, n * 7919) for n in range(9_000))
+    packed, one_row = bz2.compress(lines, 1), bz2.compress(f"{row(1)}\n".encode())
     framed = home.land("activity", "frames.json.zst")
-    zstd(framed)
+    write_truncated_zstd(framed)
     frame = framed.with_name(".frame")
     sql = f"""copy (select 1 as "Index") to '{frame}' (format json, compression zstd)"""
     duckdb.execute(sql)
     files = {
         "mark.json.bz2": packed[:4] + bytes([packed[4] ^ 1]) + packed[5:],
-        "second.json.bz2": short + b"BZx" + packed[3:],
-        "end.json.bz2": short + packed[:-5],
-        "more.json.bz2": short + bytes(9),
+        "second.json.bz2": one_row + b"BZx" + packed[3:],
+        "end.json.bz2": one_row + packed[:-5],
+        "more.json.bz2": one_row + bytes(9),
         "frames.json.zst": frame.read_bytes() + framed.read_bytes(),
     }
     frame.unlink()
     for name, data in files.items():
         home.land("activity", name).write_bytes(data)
-    # Hadoop's own, of a file of that name which is gone: 512 bytes have this checksum.
+    # A Hadoop checksum file left by an older file of this name.
     home.land("activity", "summed.json", row(4))
     home.land("activity", ".summed.json.crc").write_bytes(b"crc\0\0\0\2\0" + b"\1\2\3\4")
-    home.land("activity", "good.json.bz2").write_bytes(short + bz2.compress(row(2).encode()))
+    home.land("activity", "good.json.bz2").write_bytes(one_row + bz2.compress(row(2).encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2]
-    summed = book(home)["summed.json", 1].why or ""
+    summed = ledger_entries(home)["summed.json", 1].why or ""
     assert summed.startswith("cannot be read: .summed.json.crc is of another file")
-    refused = dict.fromkeys((*files, "summed.json"), State.REJECTED)
-    assert states(home) == {**refused, "good.json.bz2": State.INGESTED}
-    told = {name: entry.why or "" for (name, _), entry in book(home).items() if name in files}
-    torn = {name for name, why in told.items() if why.startswith("truncated: its ")}
-    spoilt = {name for name, why in told.items() if why.endswith("compress it again")}
-    assert (torn, torn | spoilt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
+    rejected_states = dict.fromkeys((*files, "summed.json"), State.REJECTED)
+    assert states(home) == {**rejected_states, "good.json.bz2": State.INGESTED}
+    reasons = {
+        name: entry.why or "" for (name, _), entry in ledger_entries(home).items() if name in files
+    }
+    truncated = {name for name, reason in reasons.items() if reason.startswith("truncated: its ")}
+    corrupt = {name for name, reason in reasons.items() if reason.endswith("compress it again")}
+    assert (truncated, truncated | corrupt) == ({"end.json.bz2", "frames.json.zst"}, set(files))
 
 
-def zstd(file: Path) -> None:
-    """A .zst that ends too soon."""
-    whole = file.with_name(".whole")
-    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{whole}'"
+def write_truncated_zstd(file: Path) -> None:
+    """Write a truncated .zst file."""
+    complete = file.with_name(".whole")
+    sql = f"copy (select unnest(range(9999)) * 7919 as i) to '{complete}'"
     duckdb.execute(f"{sql} (format json, compression zstd)")
-    data = whole.read_bytes()
-    whole.unlink()
+    data = complete.read_bytes()
+    complete.unlink()
     file.write_bytes(data[: len(data) // 2])
 
 
-def rotten(file: Path) -> None:
-    """Parquet whose footer is as it was."""
+def write_corrupt_parquet(file: Path) -> None:
+    """Write Parquet with corrupt data and a valid footer."""
     duckdb.execute(f"copy (select 1 as n, 'phone' as d) to '{file}' (format parquet)")
     data = file.read_bytes()
     file.write_bytes(data[:4] + bytes(40) + data[44:])
 
 
 UNREADABLE = {
-    "torn.json.gz": lambda file: file.write_bytes(GZIPPED[: len(GZIPPED) // 2]),
+    "truncated.json.gz": lambda file: file.write_bytes(GZIPPED[: len(GZIPPED) // 2]),
     "text.json.gz": lambda file: file.write_text(ROWS),
-    "torn.json.zst": zstd,
+    "truncated.json.zst": write_truncated_zstd,
     "empty.parquet": lambda file: file.write_bytes(b""),
-    "rotten.parquet": rotten,
+    "corrupt.parquet": write_corrupt_parquet,
 }
 
 
-def inferring(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
-    """A lakehouse whose source has a schema to infer."""
-    return only(lakehouse, schema=None, hints={}, format=file_format)
+def inferred_source(lakehouse: Lakehouse, file_format: str = "json") -> Lakehouse:
+    """Configure one source whose schema is inferred."""
+    return only_activity(lakehouse, schema=None, hints={}, format=file_format)
 
 
 @pytest.mark.parametrize("file_format", ["json", "parquet"])
 def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: str) -> None:
-    home = inferring(lakehouse, file_format)
+    home = inferred_source(lakehouse, file_format)
     unreadable = [n for n in UNREADABLE if n.endswith(".parquet") == (file_format == "parquet")]
     for name in unreadable:
         UNREADABLE[name](home.land("activity", name))
@@ -165,26 +167,26 @@ def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: st
     home.fill("bronze")
     assert indexes(home) == [7]
     assert rejected(home) == sorted(unreadable)
-    assert {book(home)[name, 1].state for name in unreadable} == {State.REJECTED}
+    assert {ledger_entries(home)[name, 1].state for name in unreadable} == {State.REJECTED}
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def test_files_that_are_gone_during_checks(
+def test_files_that_vanish_during_checks(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One at its own turn, and one at that of the last one, which may be beside it."""
-    home = inferring(lakehouse)
+    """One vanishes during its own check, one during a later file's check."""
+    home = inferred_source(lakehouse)
     files = [home.land("activity", name, row(1)) for name in ("a.json", "b.json")]
     home.land("activity", "c.json", row(2))
-    goes_with = dict(zip(("a.json", "c.json"), files, strict=True))
-    whole = content.not_text_reason
+    vanishes_with = dict(zip(("a.json", "c.json"), files, strict=True))
+    not_text_reason = content.not_text_reason
 
-    def goes(path: Path, encoding: str) -> str | None:
-        if path.name in goes_with:
-            goes_with[path.name].unlink(missing_ok=True)
-        return whole(path, encoding)
+    def check_and_delete(path: Path, encoding: str) -> str | None:
+        if path.name in vanishes_with:
+            vanishes_with[path.name].unlink(missing_ok=True)
+        return not_text_reason(path, encoding)
 
-    monkeypatch.setattr(content, "not_text_reason", goes)
+    monkeypatch.setattr(content, "not_text_reason", check_and_delete)
     home.fill("bronze")
     assert indexes(home) == [2]
     assert states(home) == {
@@ -198,17 +200,17 @@ def test_inference_error_stops_one_source(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = lakehouse.config.sources["event"]
-    home = inferring(lakehouse)
+    home = inferred_source(lakehouse)
     home.config = replace(home.config, sources={**home.config.sources, "event": events})
     home.land("activity", "a.json", row(1))
     home.land("event", "e.json", '{"action": "open", "ts": "2018-03-02T10:02:33"}')
 
-    def fails(*_: Any) -> None:
-        raise Py4JError("it cannot be said why")
+    def fail_infer(*_: Any) -> None:
+        raise Py4JError("unknown reason")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Schema, "infer", fails)
-        with pytest.raises(StreamError, match=r"bronze\.activity.*it cannot be said why"):
+        patch.setattr(Schema, "infer", fail_infer)
+        with pytest.raises(StreamError, match=r"bronze\.activity.*unknown reason"):
             home.fill("bronze")
     assert states(home) == {"a.json": State.PENDING}
     assert rejected(home) == []

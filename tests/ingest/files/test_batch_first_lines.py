@@ -1,4 +1,4 @@
-"""The first lines of files, to see how they are written."""
+"""Sampled first lines of files, from which formats are detected."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from medallion.ingest.files.batch import first_lines
 
 
-def test_the_first_twenty_lines_of_eight_files(tmp_path: Path) -> None:
+def test_first_lines_samples_eight_files(tmp_path: Path) -> None:
     files = [tmp_path / f"{number:03}.json" for number in range(80)]
     for number, file in enumerate(files):
         file.write_text("".join(f"{number} {line}\n" for line in range(100)))
     assert first_lines(files) == [f"{f} {line}" for f in range(0, 80, 10) for line in range(20)]
 
 
-def test_files_of_all_kinds(tmp_path: Path) -> None:
+def test_first_lines_of_unusual_files(tmp_path: Path) -> None:
     contents = {
         "plain.json": b'\xef\xbb\xbf{"a":1}\r\n\n{"b":2}',
-        "packed.json.gz": gzip.compress(b'{"c":3}\n'),
-        "torn.json.gz": gzip.compress(b'{"c":3}\n')[:-9],
+        "compressed.json.gz": gzip.compress(b'{"c":3}\n'),
+        "truncated.json.gz": gzip.compress(b'{"c":3}\n')[:-9],
         "empty.json": b"",
         "long.json": b'{"d":4}\n' + b"x" * 100_000 + b"\n",
         "longer.json": b"x" * 100_000 + b"\n",
@@ -31,5 +31,5 @@ def test_files_of_all_kinds(tmp_path: Path) -> None:
     assert first_lines(files) == ['{"a":1}', "", '{"b":2}', '{"c":3}', '{"d":4}', "\ufffd"]
 
 
-def test_no_files() -> None:
+def test_first_lines_without_files() -> None:
     assert first_lines([]) == []

@@ -1,4 +1,4 @@
-"""Packed files as bytes: complete, or an error."""
+"""Compressed files as bytes: complete, or an error."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from medallion.ingest.files.content import (
     open_unpacked,
 )
 
-# Longer than any codec's block, and not so regular that it would come out of a few bytes.
+# Longer than any codec's block, and not compressible to a few bytes.
 LINE = random.Random(7).randbytes(50_000).hex()
 LONG = f"{LINE}\n".encode() * 10
 
 
 def zstandard(data: bytes) -> bytes:
-    """A frame for each line, as a second library writes them."""
+    """Compress each line as a frame, with another library."""
     options = "format csv, header false, quote '', escape '', compression zstd"
     frames = []
     with TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def zstandard(data: bytes) -> bytes:
     return b"".join(frames)
 
 
-PACK: dict[str, Callable[[bytes], bytes]] = {
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".deflate": zlib.compress,
@@ -48,56 +48,56 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def test_codecs_all_have_a_test() -> None:
-    assert set(PACK) == set(CODECS)
+    assert set(COMPRESS) == set(CODECS)
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("data", [b"", b"{}\n", LONG], ids=["none", "short", "long"])
 def test_open_unpacked(tmp_path: Path, codec: str, data: bytes) -> None:
-    file = tmp_path / f"a{codec}"
-    file.write_bytes(PACK[codec](data))
-    with open_unpacked(file) as found:
-        assert found.read() == data
-    with open_unpacked(file) as found:
-        assert b"".join(iter(lambda: found.read(77_777), b"")) == data
+    path = tmp_path / f"a{codec}"
+    path.write_bytes(COMPRESS[codec](data))
+    with open_unpacked(path) as file:
+        assert file.read() == data
+    with open_unpacked(path) as file:
+        assert b"".join(iter(lambda: file.read(77_777), b"")) == data
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 def test_open_unpacked_two_streams(tmp_path: Path, codec: str) -> None:
-    (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG) + PACK[codec](b"{}\n"))
-    with open_unpacked(tmp_path / f"a{codec}") as found:
-        assert found.read() == LONG + b"{}\n"
+    (tmp_path / f"a{codec}").write_bytes(COMPRESS[codec](LONG) + COMPRESS[codec](b"{}\n"))
+    with open_unpacked(tmp_path / f"a{codec}") as file:
+        assert file.read() == LONG + b"{}\n"
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 def test_open_unpacked_empty_file(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").touch()
-    with open_unpacked(tmp_path / f"a{codec}") as found:
-        assert found.read() == b""
+    with open_unpacked(tmp_path / f"a{codec}") as file:
+        assert file.read() == b""
 
 
-@pytest.mark.parametrize("codec", PACK)
-@pytest.mark.parametrize("left", [1, 3, 7, 9, 50_000, -1])
-def test_open_unpacked_truncated(tmp_path: Path, codec: str, left: int) -> None:
-    (tmp_path / f"a{codec}").write_bytes(PACK[codec](LONG)[:left])
-    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
-        found.read()
+@pytest.mark.parametrize("codec", COMPRESS)
+@pytest.mark.parametrize("length", [1, 3, 7, 9, 50_000, -1])
+def test_open_unpacked_truncated(tmp_path: Path, codec: str, length: int) -> None:
+    (tmp_path / f"a{codec}").write_bytes(COMPRESS[codec](LONG)[:length])
+    with open_unpacked(tmp_path / f"a{codec}") as file, pytest.raises(READ_ERRORS):
+        file.read()
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 @pytest.mark.parametrize("after", [b"garbage", bytes(9), b"x", LONG])
 def test_open_unpacked_bytes_after_end(tmp_path: Path, codec: str, after: bytes) -> None:
-    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b"{}\n") + after)
-    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
-        found.read()
+    (tmp_path / f"a{codec}").write_bytes(COMPRESS[codec](b"{}\n") + after)
+    with open_unpacked(tmp_path / f"a{codec}") as file, pytest.raises(READ_ERRORS):
+        file.read()
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 def test_open_unpacked_many_streams(tmp_path: Path, codec: str) -> None:
-    """More of them than fit into what is read at once."""
-    (tmp_path / f"a{codec}").write_bytes(PACK[codec](b'{"Index": 1}\n') * 9_000)
-    with open_unpacked(tmp_path / f"a{codec}") as found:
-        assert found.read() == b'{"Index": 1}\n' * 9_000
+    """More streams than one read buffer holds."""
+    (tmp_path / f"a{codec}").write_bytes(COMPRESS[codec](b'{"Index": 1}\n') * 9_000)
+    with open_unpacked(tmp_path / f"a{codec}") as file:
+        assert file.read() == b'{"Index": 1}\n' * 9_000
 
 
 @pytest.mark.parametrize(
@@ -112,17 +112,17 @@ def test_unsupported_codecs(tmp_path: Path, name: str, start: str, data: bytes) 
 
 @pytest.mark.parametrize("codec", [".gz", ".bz2", ".deflate", ".xz"])  # .zst has no checksum
 def test_open_unpacked_corrupt(tmp_path: Path, codec: str) -> None:
-    packed = PACK[codec](LONG)
-    (tmp_path / f"a{codec}").write_bytes(packed[:9_000] + bytes(3_000) + packed[12_000:])
-    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
-        found.read()
+    compressed = COMPRESS[codec](LONG)
+    (tmp_path / f"a{codec}").write_bytes(compressed[:9_000] + bytes(3_000) + compressed[12_000:])
+    with open_unpacked(tmp_path / f"a{codec}") as file, pytest.raises(READ_ERRORS):
+        file.read()
 
 
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", COMPRESS)
 def test_open_unpacked_text(tmp_path: Path, codec: str) -> None:
     (tmp_path / f"a{codec}").write_bytes(b'{"Index": 1}\n' * 9)
-    with open_unpacked(tmp_path / f"a{codec}") as found, pytest.raises(READ_ERRORS):
-        found.read()
+    with open_unpacked(tmp_path / f"a{codec}") as file, pytest.raises(READ_ERRORS):
+        file.read()
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_open_unpacked_written_by_spark(
 ) -> None:
     lines = [*LONG.decode().splitlines(), "{}"]
     rows = spark.createDataFrame([(line,) for line in lines], "value string").coalesce(1)
-    rows.write.text(str(tmp_path / "made"), compression=compression)
-    (file,) = (tmp_path / "made").glob(f"part-*{codec}")
-    with open_unpacked(file) as found:
-        assert found.read() == LONG + b"{}\n"
+    rows.write.text(str(tmp_path / "written"), compression=compression)
+    (path,) = (tmp_path / "written").glob(f"part-*{codec}")
+    with open_unpacked(path) as file:
+        assert file.read() == LONG + b"{}\n"

@@ -1,4 +1,4 @@
-"""CSV files, zip archives and elements of documents in bronze; a second count agrees."""
+"""CSV files, zip archives and nested records in bronze; an independent count agrees."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import ReaderOptions
 from medallion.state.ledger import State
-from tests.support.byte_files import SCHEMA, found, land, recounted
-from tests.support.lakehouse import Lakehouse, book, counts, only
+from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, ledger_counts, ledger_entries, only_activity
 
 PATTERNS = ["sales [2024-05].csv", "{a,b}.csv", "a*.csv", "a?.csv", "a\\b%.csv", "a b+c#d.csv"]
 CSV = {
@@ -25,8 +25,8 @@ CSV = {
     "5.csv": b"Index,Device\n",
     "6.csv.gz": gzip.compress(b'Index,Battery\n8,"55"\nhigh,56\n'),
     "7.csv": b"index,Index,device\n1,11,d\n",
-    "open.csv": b'Index,Device\n1,"a\n2,b\n',
-    "torn.csv.gz": gzip.compress(b"Index,Device\n1,a\n")[:-9],
+    "open_quote.csv": b'Index,Device\n1,"a\n2,b\n',
+    "truncated.csv.gz": gzip.compress(b"Index,Device\n1,a\n")[:-9],
 }
 
 
@@ -38,9 +38,9 @@ def zip_archive(path: Path, **members: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """After one run."""
+    """Run bronze once."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("csv") / "lakehouse")
-    only(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
+    only_activity(home, format="csv", schema=SCHEMA, schema_evolution="rescue")
     land(home, CSV)
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(PATTERNS)})
     two = {"one": b"Index,Device\n20,x\n21,y,z\n", "two": b"Device\nm\n"}
@@ -50,7 +50,7 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
 
 
 def test_csv_rows_in_bronze(ingested: Lakehouse) -> None:
-    rows = found(ingested, "Index", "Device", "_corrupt_record", "_rescued_data")
+    rows = rows_by_file(ingested, "Index", "Device", "_corrupt_record", "_rescued_data")
     assert {name: rows[name] for name in CSV if name in rows and name != "6.csv.gz"} == {
         "1.csv": [(1, "phone", None, None), (2, "two\nlines", None, None)],
         "2.csv": [(3, "watch", None, None)],
@@ -66,42 +66,42 @@ def test_csv_rows_in_bronze(ingested: Lakehouse) -> None:
     assert {name: rows[name] for name in PATTERNS} == {
         name: [(i, str(i), None, None)] for i, name in enumerate(PATTERNS)
     }
-    states = {name: book(ingested)[name, 1].state for name in CSV}
+    states = {name: ledger_entries(ingested)[name, 1].state for name in CSV}
     assert {name for name, state in states.items() if state == State.REJECTED} == {
-        "open.csv",
-        "torn.csv.gz",
+        "open_quote.csv",
+        "truncated.csv.gz",
     }
 
 
 def test_zip_in_bronze(ingested: Lakehouse) -> None:
-    """Rows have their member; the ledger has one entry for the archive."""
-    rows = found(ingested, "Index", "Device", "_corrupt_record")
+    """Each row names its member; the ledger has one entry for the archive."""
+    rows = rows_by_file(ingested, "Index", "Device", "_corrupt_record")
     assert rows["a.zip#one.csv"] == [(20, "x", None), (None, None, "21,y,z")]
     assert rows["a.zip#two.csv"] == [(None, "m", None)]
-    assert counts(ingested)["a.zip", 1] == (State.INGESTED, 0, 3, 1, 0)
-    assert recounted(ingested) == []
+    assert ledger_counts(ingested)["a.zip", 1] == (State.INGESTED, 0, 3, 1, 0)
+    assert audit_findings(ingested) == []
 
 
 def test_encoding_of_json(lakehouse: Lakehouse) -> None:
-    """Lines may still have several objects, and documents several items."""
+    """A line may have several objects in any encoding."""
     latin = ReaderOptions(encoding="latin-1")
-    home = only(lakehouse, schema=SCHEMA, options=latin)
+    home = only_activity(lakehouse, schema=SCHEMA, options=latin)
     land(home, {"a.json": b'{"Index":1,"Device":"\xe9"}{"Index":2}\n{"Index":\n'})
     home.fill("bronze")
     rows = [(1, "é", None), (2, None, None), (None, None, '{"Index":')]
-    assert found(home, "Index", "Device", "_corrupt_record") == {"a.json": rows}
-    assert recounted(home) == []
+    assert rows_by_file(home, "Index", "Device", "_corrupt_record") == {"a.json": rows}
+    assert audit_findings(home) == []
 
 
 def test_record_path_in_bronze(lakehouse: Lakehouse) -> None:
     settings: dict[str, Any] = {"record_path": "Records", "record_fields": ("Device",)}
-    home = only(lakehouse, schema=SCHEMA, **settings)
+    home = only_activity(lakehouse, schema=SCHEMA, **settings)
     document = {"Device": "d", "Records": [{"Index": 1}, {"Index": 2}, 3]}
     land(home, {"a.json.gz": gzip.compress(json.dumps(document, indent=1).encode())})
     land(home, {"b.json": b'{"Device": "e"}\n'})
     home.fill("bronze")
-    assert found(home, "Index", "Device", "_corrupt_record") == {
+    assert rows_by_file(home, "Index", "Device", "_corrupt_record") == {
         "a.json.gz": [(1, "d", None), (2, "d", None), (None, None, "3")],
         "b.json": [(None, None, '{"Device": "e"}')],
     }
-    assert recounted(home) == []
+    assert audit_findings(home) == []

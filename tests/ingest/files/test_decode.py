@@ -1,4 +1,4 @@
-"""Files of text decoded in Python, with values by hand."""
+"""Text files decoded in Python; expected values are written by hand."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import ContentError, not_text_reason
 from medallion.ingest.files.decode import count_rows, decode_file, unreadable_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 WORLD = Path(__file__).parents[2] / "data" / "world"
 BOM = b"\xef\xbb\xbf"
-UMLAUTS = "äöü ß 😀 \u2028\u0085 é"
+NON_ASCII = "äöü ß 😀 \u2028\u0085 é"
 COLUMNS = {"Index": "long", "Device": "string"}
 
 
 def decoded(
     path: Path, data: bytes, columns: dict[str, str] = COLUMNS, **settings: Any
 ) -> tuple[list[Any], list[str]]:
-    """The valid rows of a file, from their JSON, and the corrupt ones."""
+    """Return a file's valid rows, parsed from JSON, and its corrupt rows."""
     path.write_bytes(data)
-    source = a_source(**{"format": "csv", **settings})
+    source = activity_source(**{"format": "csv", **settings})
     batches = list(decode_file(path, source, columns))
     rows = [json.loads(value) for batch in batches for value in batch.values]
     corrupt = [text for batch in batches for text in batch.corrupt]
@@ -41,7 +41,7 @@ def decoded(
     return rows, corrupt
 
 
-def of_csv(rows: list[Any]) -> list[tuple[Any, Any]]:
+def index_and_device(rows: list[Any]) -> list[tuple[Any, Any]]:
     return [(row.pop("Index", None), row.pop("Device", None), *row.items()) for row in rows]
 
 
@@ -83,20 +83,20 @@ CSV: dict[str, tuple[bytes, list[tuple[Any, ...]], list[str]]] = {
         [],
     ),
     "blanks in the header": (b" Index , Device\n1, a \n", [(1, " a ")], []),
-    "unicode": (f"Index,Device\n1,{UMLAUTS}\n".encode(), [(1, UMLAUTS)], []),
+    "unicode": (f"Index,Device\n1,{NON_ASCII}\n".encode(), [(1, NON_ASCII)], []),
     "not UTF-8": (
         b'Index,Device\n1,caf\xe9\n,"a, ""\xff"\n3,ok',
         [(3, "ok")],
         ["1,café", ',"a, ""ÿ"'],
     ),
-    "letters cut in two": (b"Index,Device\n\xc3,\xa4\n", [], ["Ã,¤"]),
+    "characters split between fields": (b"Index,Device\n\xc3,\xa4\n", [], ["Ã,¤"]),
     "a header that is not UTF-8": (b"caf\xe9,Device\n1,a\n", [(None, "a", ("café", "1"))], []),
     "a delimiter at each end": (
         b'Index,Device\n1,a,\n,,\n3,"c,",\n',
         [(1, "a"), (None, None), (3, "c,")],
         [],
     ),
-    "one also in the header": (b"Index,Device,\n1,a,\n", [(1, "a")], []),
+    "a delimiter also at the header's end": (b"Index,Device,\n1,a,\n", [(1, "a")], []),
     "two columns of one name": (
         b"Device,Index,Device\nx,1,y\n",
         [(1, "x", ("Device_2", "y"))],
@@ -113,14 +113,14 @@ CSV: dict[str, tuple[bytes, list[tuple[Any, ...]], list[str]]] = {
 
 @pytest.mark.parametrize("name", CSV)
 def test_csv(tmp_path: Path, name: str) -> None:
-    data, expected, texts = CSV[name]
+    data, expected, corrupt_rows = CSV[name]
     for suffix, packed in (("", data), (".gz", gzip.compress(data)), (".xz", lzma.compress(data))):
         rows, corrupt = decoded(tmp_path / f"a.csv{suffix}", packed)
-        assert (of_csv(rows), corrupt) == (expected, texts)
+        assert (index_and_device(rows), corrupt) == (expected, corrupt_rows)
 
 
 VALUES = [
-    # A column's type, a field of it, and the field in JSON.
+    # A column's type, a field, and the field in JSON.
     *[("long", text, int(text)) for text in ("12", "-7", " 8 ")],
     *[("double", text, float(text)) for text in ("1.5e3", "3", "-0.5")],
     ("boolean", "true", True),
@@ -135,14 +135,14 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "field", "value"), VALUES)
-def test_csv_values(tmp_path: Path, kind: str, field: str, value: object) -> None:
-    """A field is JSON if its column has a type of JSON; anything else is a string."""
+@pytest.mark.parametrize(("column_type", "field", "value"), VALUES)
+def test_csv_values(tmp_path: Path, column_type: str, field: str, value: object) -> None:
+    """A field becomes JSON if its column has a JSON type; anything else is a string."""
     quoted = '"' + field.replace('"', '""') + '"'
-    rows, _ = decoded(tmp_path / "a.csv", f"v,w\n{quoted},x\n".encode(), {"v": kind})
+    rows, _ = decoded(tmp_path / "a.csv", f"v,w\n{quoted},x\n".encode(), {"v": column_type})
     assert rows == [{"v": value, "w": "x"}]
-    beside = f"v,w\n{quoted},x\n1,x\n".encode()
-    assert decoded(tmp_path / "a.csv", beside, {"v": kind})[0][0] == rows[0]
+    with_second_row = f"v,w\n{quoted},x\n1,x\n".encode()
+    assert decoded(tmp_path / "a.csv", with_second_row, {"v": column_type})[0][0] == rows[0]
 
 
 OPTIONS = [
@@ -170,31 +170,31 @@ def test_csv_options(
     tmp_path: Path, options: ReaderOptions, data: bytes, expected: list[tuple[int, str]]
 ) -> None:
     rows, corrupt = decoded(tmp_path / "a.csv", data, options=options)
-    assert (of_csv(rows), corrupt) == (expected, [])
+    assert (index_and_device(rows), corrupt) == (expected, [])
 
 
 def test_csv_without_header(tmp_path: Path) -> None:
     options = ReaderOptions(";", header=False)
     data = BOM + b'1;phone\n2;"two;\nlines"\n\n3;\n4;b;x\n5\n6;f;\n'
     rows, corrupt = decoded(tmp_path / "a.csv", data, options=options, schema=COLUMNS)
-    assert of_csv(rows) == [(1, "phone"), (2, "two;\nlines"), (3, None), (6, "f")]
+    assert index_and_device(rows) == [(1, "phone"), (2, "two;\nlines"), (3, None), (6, "f")]
     assert corrupt == ["4;b;x", "5"]
 
 
 def test_csv_bytes_outside_the_encoding(tmp_path: Path) -> None:
-    """cp1252 has no character 0x81; UTF-16 has no single bytes to keep."""
+    """cp1252 has no character 0x81; invalid UTF-16 rejects the file."""
     data = b"Index,Device\n1,\x81\n2,\x80\n"
     options = ReaderOptions(encoding="cp1252")
     rows, corrupt = decoded(tmp_path / "a.csv", data, options=options)
-    assert (of_csv(rows), corrupt) == ([(2, "€")], ["1,\x81"])
+    assert (index_and_device(rows), corrupt) == ([(2, "€")], ["1,\x81"])
     with pytest.raises(ContentError, match="not utf-16 text"):
         decoded(tmp_path / "a.csv", b"\xff\xfea\0\n", options=ReaderOptions(encoding="utf-16"))
 
 
 INVALID = {
-    "an open quote": (b'Index,Device\n1,"a\n2,b\n3,c\n', "line 2: its quote is never closed"),
-    "an open quote at the end": (b'Index\n1\n\n"c""', "line 4: its quote is never closed"),
-    "an open header": (b'Index,"Device\n1,a\n', "line 1: its quote is never closed"),
+    "an unclosed quote": (b'Index,Device\n1,"a\n2,b\n3,c\n', "line 2: its quote is never closed"),
+    "an unclosed quote at the end": (b'Index\n1\n\n"c""', "line 4: its quote is never closed"),
+    "an unclosed header": (b'Index,"Device\n1,a\n', "line 1: its quote is never closed"),
     "an invalid header": (b'Index,"De"vice\n1,a\n', "line 1: its header is not valid CSV"),
     "a wide header": (b",".join([b"c"] * 2001) + b"\n1\n", "line 1: its header has 2,001 fields"),
     "a long row": (b'Index\n1\n"' + b"x\n" * 60 + b'"\n', "line 3: longer than 100 bytes"),
@@ -205,7 +205,7 @@ INVALID = {
 def test_csv_that_is_invalid(tmp_path: Path, name: str) -> None:
     data, start = INVALID[name]
     limit = 1 << 20 if "header" in name else 100
-    source = a_source(format="csv", max_line_bytes=limit)
+    source = activity_source(format="csv", max_line_bytes=limit)
     (tmp_path / "a.csv").write_bytes(data)
     assert (unreadable_reason(tmp_path / "a.csv", source) or "").startswith(start)
 
@@ -242,11 +242,11 @@ def test_csv_written_by_python(
     end: str,
     suffix: str,
 ) -> None:
-    """Every record is found again, once, whatever its delimiter, quote, encoding and packing."""
+    """Every record is read once, for any delimiter, quote, encoding and compression."""
     text = io.StringIO(newline="")
     text.write(f'Report, "é{end}' * options.skip_rows)
     for row in ("abc", *rows):
-        has_line_end = any(sign in field for sign in "\r\n" for field in row)
+        has_line_end = any(character in field for character in "\r\n" for field in row)
         csv.writer(
             text,
             delimiter=options.delimiter,
@@ -261,9 +261,9 @@ def test_csv_written_by_python(
     members = {"a.csv": data, "b/ä #.csv": data} if suffix == ".zip" else {}
     if suffix:
         data = zipped(path, members).read_bytes() if members else gzip.compress(data)
-    found, corrupt = decoded(path, data, {}, options=options)
+    decoded_rows, corrupt = decoded(path, data, {}, options=options)
     expected = [dict(zip("abc", row, strict=True)) for row in rows] * (len(members) or 1)
-    assert found == [{k: v for k, v in row.items() if v} for row in expected]
+    assert decoded_rows == [{k: v for k, v in row.items() if v} for row in expected]
     assert corrupt == []
 
 
@@ -276,29 +276,29 @@ BYTES = st.lists(
 @settings(max_examples=500)
 @given(data=BYTES)
 def test_csv_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
-    """No byte is lost or doubled: with 99 columns all records are corrupt, and kept as they are."""
+    """No byte is lost or repeated: with 99 columns, every record is corrupt and kept as it is."""
     path, options = tmp_path_factory.getbasetemp() / "any.csv", ReaderOptions(header=False)
     schema = {f"c{n}": "string" for n in range(99)}
     try:
         _, corrupt = decoded(path, data, schema, schema=schema, options=options)
-    except ContentError:  # an open quote
+    except ContentError:  # an unclosed quote
         return
-    kept = b"".join(
-        # Bytes that are not UTF-8 are there as Latin-1.
+    joined = b"".join(
+        # Bytes that are not UTF-8 are decoded as Latin-1.
         text.encode("latin-1" if {"ÿ", "Ã"} & set(text) else "utf-8")
         for text in corrupt
     )
     blanks = re.compile(b"[\r\n]|\xef\xbb\xbf")
-    assert blanks.sub(b"", kept) == blanks.sub(b"", data)
+    assert blanks.sub(b"", joined) == blanks.sub(b"", data)
 
 
 def test_text_and_json_in_an_encoding(tmp_path: Path) -> None:
     latin = ReaderOptions(encoding="latin-1")
-    for kind, data, expected in (
+    for file_format, data, expected in (
         ("text", b"caf\xe9\r\n\n \t\nb", [{"value": "café"}, {"value": "b"}]),
         ("json", b'{"a":"\xe9"}\n\n{"b":1}\n', [{"a": "é"}, {"b": 1}]),
     ):
-        assert decoded(tmp_path / "a", data, format=kind, options=latin) == (expected, [])
+        assert decoded(tmp_path / "a", data, format=file_format, options=latin) == (expected, [])
     wide = ReaderOptions(encoding="utf-16")
     data = '[{"a":1},\n{"a":"é"}]'.encode("utf-16")
     documents = decoded(tmp_path / "a", data, format="json", multi_line=True, options=wide)
@@ -322,14 +322,14 @@ def test_zip(tmp_path: Path) -> None:
         "__MACOSX/x": b"\0",
     }
     path = zipped(tmp_path / "a.ZIP", members)
-    source = a_source(format="csv")
-    found = [(b.member, b.values, b.corrupt) for b in decode_file(path, source, COLUMNS)]
-    assert found == [("a/1.csv", ['{"Index":1}'], []), ("2.csv", ['{"Device":"b"}'], [",,"])]
+    source = activity_source(format="csv")
+    batches = [(b.member, b.values, b.corrupt) for b in decode_file(path, source, COLUMNS)]
+    assert batches == [("a/1.csv", ['{"Index":1}'], []), ("2.csv", ['{"Device":"b"}'], [",,"])]
     assert not_text_reason(path) is None
 
 
-def test_zip_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = a_source(format="csv")
+def test_zip_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = activity_source(format="csv")
 
     def reason(members: dict[str, bytes]) -> str:
         path = zipped(tmp_path / "a.zip", members)
@@ -345,15 +345,15 @@ def test_zip_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not_text_reason(path) == "not text, once it is unpacked: a PNG picture (a.csv)"
     data = bytearray(zipped(tmp_path / "c.zip", {"a.csv": b"Index\n1\n"}).read_bytes())
     data[6] |= 1
-    data[data.index(b"PK\1\2") + 8] |= 1  # as if it was encrypted
+    data[data.index(b"PK\1\2") + 8] |= 1  # set the encryption flags
     (tmp_path / "c.zip").write_bytes(data)
     assert "password" in str(not_text_reason(tmp_path / "c.zip"))
-    whole = zipped(tmp_path / "d.zip", {"a.csv": b"Index\n" + b"1\n" * 999}).read_bytes()
-    (tmp_path / "d.zip").write_bytes(whole[:-40])
+    archive = zipped(tmp_path / "d.zip", {"a.csv": b"Index\n" + b"1\n" * 999}).read_bytes()
+    (tmp_path / "d.zip").write_bytes(archive[:-40])
     assert str(unreadable_reason(tmp_path / "d.zip", source)).startswith(
         "cannot be read: its bytes"
     )
-    (tmp_path / "d.zip").write_bytes(whole[:45] + b"xx" + whole[47:])
+    (tmp_path / "d.zip").write_bytes(archive[:45] + b"xx" + archive[47:])
     assert str(unreadable_reason(tmp_path / "d.zip", source)).startswith(
         "cannot be read: its bytes"
     )
@@ -402,29 +402,32 @@ RECORDS: dict[str, tuple[str, list[Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_record_path(tmp_path: Path, name: str) -> None:
-    text, expected, texts = RECORDS[name]
+    text, expected, corrupt_rows = RECORDS[name]
     settings: dict[str, Any] = {"record_path": "d.items", "record_fields": ("at", "m.r")}
     for data in (text.encode(), BOM + text.encode()):
-        assert decoded(tmp_path / "a.json", data, format="json", **settings) == (expected, texts)
+        assert decoded(tmp_path / "a.json", data, format="json", **settings) == (
+            expected,
+            corrupt_rows,
+        )
 
 
 def test_record_path_keeps_digits_and_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{"Records": [{"a":1.50, "b":12345678901234567890.10}, {"c":"\xe9"}]}')
-    (batch,) = decode_file(path, a_source(format="json", record_path="Records"))
+    (batch,) = decode_file(path, activity_source(format="json", record_path="Records"))
     assert batch.values == ['{"a":1.50, "b":12345678901234567890.10}']
     assert batch.corrupt == ['{"c":"\xe9"}']
 
 
 def test_record_path_of_a_long_document(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"Records": [\n' + '{"a": 1},\n' * 99)
-    source = a_source(format="json", record_path="Records", max_line_bytes=500)
+    source = activity_source(format="json", record_path="Records", max_line_bytes=500)
     reason = unreadable_reason(tmp_path / "a.json", source) or ""
     assert reason.startswith("line 1: longer than 500 bytes")
 
 
 def test_samples_of_real_systems(tmp_path: Path) -> None:
-    """Forty rows each: a German export, names with blanks, and events within a document."""
+    """Forty rows each: a German export, column names with spaces, and nested events."""
     sales = (WORLD / "sales-semicolon.csv").read_bytes()
     rows, corrupt = decoded(tmp_path / "a.csv", sales, options=ReaderOptions(";"))
     note = 'line1\nline2 "q"'

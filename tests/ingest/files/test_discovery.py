@@ -1,4 +1,4 @@
-"""What discovery enqueues for bronze, once and in order, and what it reports of the rest."""
+"""Discovery enqueues each file once and in order, and reports files it does not enqueue."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from medallion.state.ledger import Ledger, State
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout
 from tests.support import checkpoints
-from tests.support.home import Home, aged
+from tests.support.home import Home, set_age
 
 HOUR, DAY = 3600, 86400
 
 
 def test_poll_without_landing(home: Home) -> None:
     assert home.poll() == 0
-    assert home.handed() == []
+    assert home.queued() == []
     assert home.ledger() == {}
 
 
@@ -32,10 +32,10 @@ def test_poll_enqueues_each_file_once(home: Home) -> None:
     file = home.land("a.json", "{}\n{}\n")
     assert home.poll() == 1
     assert home.poll() == 0
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     home.land("b.json")
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (State.PENDING, None, 6)
     assert entry.modified_at == file.stat().st_mtime_ns // 1_000_000 * 1000
@@ -64,17 +64,17 @@ def test_poll_unusual_names(home: Home, name: str) -> None:
     home.land(name)
     assert home.poll() == 1
     assert home.poll() == 0
-    assert home.handed() == [(name, 1)]
+    assert home.queued() == [(name, 1)]
 
 
 def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    home.change(folders=("extra", str(elsewhere), "not there"))
+    home.change(folders=("extra", str(elsewhere), "missing"))
     home.land("a.json", age=3)
     for folder, age in ((home.layout.root.local / "extra", 2), (elsewhere, 1)):
         folder.mkdir()
         (folder / "b.json").write_text("{}\n")
-        aged(folder / "b.json", age)
+        set_age(folder / "b.json", age)
     assert home.poll() == 3
     assert home.names() == ["a.json", "extra/b.json", f"{elsewhere}/b.json"]
     assert home.poll() == 0
@@ -83,17 +83,17 @@ def test_poll_several_folders(home: Home, tmp_path: Path) -> None:
 def test_poll_reports_a_missing_folder_once(home: Home, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     home.change(folders=(str(drop),))
-    look = home.discovery()
+    discovery_run = home.discovery()
     for _ in range(2):
         for _ in range(2):
-            look.enqueue(look.scan(), home.said.append)
-        (said,) = home.said
-        assert f"  activity: {drop}: pending: the folder does not exist" in said
+            discovery_run.enqueue(discovery_run.scan(), home.messages.append)
+        (message,) = home.messages
+        assert f"  activity: {drop}: pending: the folder does not exist" in message
         drop.mkdir()
-        look.enqueue(look.scan(), home.said.append)
+        discovery_run.enqueue(discovery_run.scan(), home.messages.append)
         assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
         drop.rmdir()
-        home.said.clear()
+        home.messages.clear()
     home.change(folders=())
     home.poll()
     assert SOURCE_TYPES["json"].losses(home.config, home.source) == []
@@ -106,23 +106,23 @@ def test_poll_other_names_than_the_pattern(home: Home) -> None:
     assert home.poll() == 3
     assert sorted(home.names()) == ["a.json", "c.json.gz", "sub/d.json"]
     assert set(home.states().values()) == {State.PENDING}
-    assert home.said == []
+    assert home.messages == []
 
 
 def test_poll_quiet_period(home: Home) -> None:
     home.change(quiet_period=Duration.parse("5 minutes"))
     file = home.land("a.json", "{}\n", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert home.handed() == []
+    assert home.queued() == []
     assert "5 minutes" in (home.ledger()["a.json", 1].why or "")
-    assert len(home.said) == 1
-    file.write_text("{}\n{}\n")  # it has grown, and waits again
-    aged(file, 299)
+    assert len(home.messages) == 1
+    file.write_text("{}\n{}\n")  # grew: the quiet period starts again
+    set_age(file, 299)
     assert home.poll() == 0
     assert home.ledger()["a.json", 1].size == 6
-    aged(file, 301)
+    set_age(file, 301)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     entry = home.ledger()["a.json", 1]
     assert (entry.state, entry.why, entry.size) == (State.PENDING, None, 6)
 
@@ -132,11 +132,11 @@ def test_poll_file_that_changed_before_ingestion(home: Home) -> None:
     home.poll()
     home.land("a.json", "{}\n{}\n", age=10)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 1)]
+    assert home.queued() == [("a.json", 1), ("a.json", 1)]
     assert home.ledger()["a.json", 1].size == 6
 
 
-def test_poll_file_that_came_back(home: Home) -> None:
+def test_poll_file_that_reappears(home: Home) -> None:
     file = home.land("a.json", age=50)
     home.poll()
     file.unlink()
@@ -145,25 +145,25 @@ def test_poll_file_that_came_back(home: Home) -> None:
     home.land("a.json", age=10)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.states() == {("a.json", 1): State.VANISHED, ("a.json", 2): State.PENDING}
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
-def test_poll_file_that_came_back_unchanged(home: Home, tmp_path: Path) -> None:
+def test_poll_file_that_reappears_unchanged(home: Home, tmp_path: Path) -> None:
     file = home.land("a.json", age=50)
     home.poll()
-    shutil.move(file, tmp_path / "aside")
+    shutil.move(file, tmp_path / "elsewhere")
     home.poll()
-    shutil.move(tmp_path / "aside", file)
+    shutil.move(tmp_path / "elsewhere", file)
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 2)]
+    assert home.queued() == [("a.json", 1), ("a.json", 2)]
 
 
 def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> None:
+    def fail_write(*_: Any) -> None:
         raise RuntimeError("interrupted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "write", fails)
+        patch.setattr(Ledger, "write", fail_write)
         with pytest.raises(RuntimeError):
             home.poll()
 
@@ -171,73 +171,75 @@ def interrupt_before_ledger(home: Home, monkeypatch: pytest.MonkeyPatch) -> None
 def test_poll_after_an_interruption_before_the_ledger(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bronze skips what the ledger has as ingested."""
+    """Enqueued twice: bronze skips entries that the ledger has as ingested."""
     home.land("a.json")
     interrupt_before_ledger(home, monkeypatch)
     assert home.ledger() == {}
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1), ("a.json", 1)]
+    assert home.queued() == [("a.json", 1), ("a.json", 1)]
     assert home.states() == {("a.json", 1): State.PENDING}
 
 
-def test_poll_enqueues_again_what_the_queue_lost(home: Home) -> None:
-    """Once bronze has read the rest of a queue that lost a commit, it will never read that."""
+def test_poll_enqueues_a_lost_commit_again(home: Home) -> None:
+    """Bronze that has read later commits would never read the lost one."""
     home.land("a.json")
     home.poll()
     home.land("b.json")
     assert home.poll() == 1
     (home.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert home.poll() == 0
     table = home.layout.intake("activity")
-    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table))
-    home.take_in("a.json")
+    checkpoints.write_completed(
+        home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table)
+    )
+    home.ingest("a.json")
     assert home.poll() == 1
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
 
 
 def test_scan_while_the_queue_is_behind(home: Home) -> None:
-    """Bronze has read more commits than there are: corrupt ones were moved away."""
+    """Bronze has read more commits than the queue has: corrupt commits were moved away."""
     home.land("a.json")
     home.poll()
     table = home.layout.intake("activity")
     identity = delta_tables.table_id(table)
-    checkpoints.done(home.layout, "bronze.activity", 0, version=2, of=identity)
-    home.take_in("a.json")
+    checkpoints.write_completed(home.layout, "bronze.activity", 0, version=2, of=identity)
+    home.ingest("a.json")
     home.land("b.json")
     scan = SOURCE_TYPES["json"].scan(home.config, home.source)
     assert scan.has_work
-    assert home.handed() == [("a.json", 1)], "deciding writes nothing"
+    assert home.queued() == [("a.json", 1)], "deciding writes nothing"
     scan.enqueue(0, print)
-    assert home.handed() == [("a.json", 1), ("b.json", 1)]
-    checkpoints.done(home.layout, "bronze.activity", 1, version=3, of=identity)
+    assert home.queued() == [("a.json", 1), ("b.json", 1)]
+    checkpoints.write_completed(home.layout, "bronze.activity", 1, version=3, of=identity)
     for version in (1, 2):
         (table / f"_delta_log/{version:020}.json").local.unlink()
     home.land("c.json")
     scan = SOURCE_TYPES["json"].scan(home.config, home.source)
     assert scan.has_work
     scan.enqueue(0, print)
-    assert home.handed() == []
+    assert home.queued() == []
 
 
 def test_poll_after_the_root_moved(home: Home, tmp_path: Path) -> None:
     home.land("sub/a.json")
     home.land("b.json")
     assert home.poll() == 2
-    home.take_in("b.json")
+    home.ingest("b.json")
     os.rename(home.layout.root, tmp_path / "elsewhere")  # noqa: PTH104
     home.layout = Layout(tmp_path / "elsewhere")
     assert home.poll() == 0
-    assert len(home.handed()) == 2
+    assert len(home.queued()) == 2
     home.land("c.json")
     assert home.poll() == 1
 
 
 @pytest.mark.parametrize(
-    ("files", "most", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
+    ("files", "limit", "commits"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (3, 1, [1] * 3), (2, 9, [2])]
 )
-def test_enqueue_files_per_batch(home: Home, files: int, most: int, commits: list[int]) -> None:
-    home.change(max_files_per_trigger=most)
+def test_enqueue_files_per_batch(home: Home, files: int, limit: int, commits: list[int]) -> None:
+    home.change(max_files_per_trigger=limit)
     for number in range(files):
         home.land(f"{number}.json", age=100 - number)
     home.poll()
@@ -246,19 +248,19 @@ def test_enqueue_files_per_batch(home: Home, files: int, most: int, commits: lis
 
 
 @pytest.mark.parametrize(
-    ("sizes", "most", "commits"),
+    ("sizes", "limit", "commits"),
     [
         ([40, 40, 40], 100, [2, 1]),
         ([50, 50, 50], 100, [2, 1]),
-        ([500, 10, 10], 100, [1, 2]),  # one file is never too much
+        ([500, 10, 10], 100, [1, 2]),  # a file above the limit is a batch of its own
         ([10, 500, 10], 100, [1, 1, 1]),
         ([0, 0, 0, 100], 100, [4]),
     ],
 )
 def test_enqueue_bytes_per_batch(
-    home: Home, sizes: list[int], most: int, commits: list[int]
+    home: Home, sizes: list[int], limit: int, commits: list[int]
 ) -> None:
-    home.change(max_bytes_per_trigger=most)
+    home.change(max_bytes_per_trigger=limit)
     for number, size in enumerate(sizes):
         home.land(f"{number}.json", "x" * size, age=100 - number)
     home.poll()
@@ -284,7 +286,7 @@ def test_backlog(home: Home) -> None:
     home.land(".hidden.json", "x" * 80, age=100)
     home.land("ingested.json", "x" * 160, age=300)
     home.poll()
-    home.take_in("ingested.json", "new.json")
+    home.ingest("ingested.json", "new.json")
     home.land("later.json", "x" * 320, age=100)
     home.land("queued.json", "x" * 25, age=150)  # changed, and counted once
     sizes = {Path(entry.path).name: entry.size for entry in home.backlog()}
@@ -294,22 +296,22 @@ def test_backlog(home: Home) -> None:
 def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> None:
     discovery.request_backfill(home.layout, "activity", tmp_path / "old")
     assert [home.poll(), home.poll()] == [0, 0]
-    (line,) = home.said
+    (line,) = home.messages
     assert str(tmp_path / "old") in line
 
 
-def test_backfill_request_that_is_done_meanwhile(home: Home, tmp_path: Path) -> None:
+def test_backfill_request_completed_concurrently(home: Home, tmp_path: Path) -> None:
     """`medallion status` reads requests while a stream enqueues their files."""
     (tmp_path / "old").mkdir()
     discovery.request_backfill(home.layout, "activity", tmp_path / "old")
     gone = home.layout.requests("activity") / "0.json"
-    gone.local.symlink_to(tmp_path / "gone.json")  # listed, and not readable
+    gone.local.symlink_to(tmp_path / "gone.json")  # listed but not readable
     (request,) = discovery.pending_backfills(home.layout, "activity")
     assert request.path == tmp_path / "old"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
-def test_backfill_request_that_is_invalid(home: Home, text: str) -> None:
+def test_backfill_request_invalid(home: Home, text: str) -> None:
     file = home.layout.requests("activity") / "a.json"
     file.parent.local.mkdir(parents=True)
     file.local.write_text(text)

@@ -1,4 +1,5 @@
-"""Records of files with their text, by which lines are removed; values by hand."""
+"""Records of files with their raw lines, which erasure removes; expected values are written by
+hand."""
 
 from __future__ import annotations
 
@@ -13,21 +14,21 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
 from medallion.ingest.files.erase import unsupported_reason
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 BOM = "\ufeff"
 
 
 def records(path: Path, text: str, **settings: Any) -> list[tuple[Any, str]]:
-    source = a_source(**settings)
+    source = activity_source(**settings)
     path.write_bytes(text.encode(source.options.encoding, "surrogateescape"))
     columns = {"Index": "long"}
-    found = rows_with_text(path, source, columns)
-    return [(row and json.loads(row), line) for row, line in found]
+    rows = rows_with_text(path, source, columns)
+    return [(row and json.loads(row), line) for row, line in rows]
 
 
 def test_rows_with_text_of_csv(tmp_path: Path) -> None:
-    """A header, and records that are no row, have none; the texts are the file."""
+    """The header and corrupt records have no row; the lines concatenate to the file."""
     lines = [
         "Index,Device\r\n",
         '1,"a\r\nb"\r\n',
@@ -35,9 +36,9 @@ def test_rows_with_text_of_csv(tmp_path: Path) -> None:
         "3,c\r\n",
         "4,\udcff",
     ]
-    found = records(tmp_path / "a.csv", "".join(lines), format="csv")
-    assert [line for _, line in found] == lines
-    assert [row for row, _ in found] == [
+    rows = records(tmp_path / "a.csv", "".join(lines), format="csv")
+    assert [line for _, line in rows] == lines
+    assert [row for row, _ in rows] == [
         None,
         {"Index": 1, "Device": "a\r\nb"},
         None,
@@ -46,20 +47,20 @@ def test_rows_with_text_of_csv(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_with_text_of_csv_with_lines_before_its_header(tmp_path: Path) -> None:
+def test_rows_with_text_of_csv_with_skipped_rows(tmp_path: Path) -> None:
     lines = ['Report "x\n\nIndex,Device\n', "1,a\n"]
     options = ReaderOptions(skip_rows=2)
-    found = records(tmp_path / "a.csv", "".join(lines), format="csv", options=options)
-    assert found == [(None, lines[0]), ({"Index": 1, "Device": "a"}, lines[1])]
+    rows = records(tmp_path / "a.csv", "".join(lines), format="csv", options=options)
+    assert rows == [(None, lines[0]), ({"Index": 1, "Device": "a"}, lines[1])]
 
 
 def test_rows_with_text_of_lines(tmp_path: Path) -> None:
     text = f'{BOM}{{"a": 1}}\n\n{{"a": 2}}'
-    found = records(tmp_path / "a.json", text, format="json")
-    assert [row for row, _ in found] == [{"a": 1}, {"a": 2}]
-    assert "".join(line for _, line in found) == text
-    found = records(tmp_path / "a.txt", "x\ny\n", format="text")
-    assert found == [({"value": "x"}, "x\n"), ({"value": "y"}, "y\n")]
+    rows = records(tmp_path / "a.json", text, format="json")
+    assert [row for row, _ in rows] == [{"a": 1}, {"a": 2}]
+    assert "".join(line for _, line in rows) == text
+    rows = records(tmp_path / "a.txt", "x\ny\n", format="text")
+    assert rows == [({"value": "x"}, "x\n"), ({"value": "y"}, "y\n")]
 
 
 @pytest.mark.parametrize(
@@ -74,11 +75,11 @@ def test_rows_with_text_of_lines(tmp_path: Path) -> None:
     ],
 )
 def test_unsupported_reason(name: str, settings: dict[str, Any], reason: str | None) -> None:
-    found = unsupported_reason(name, a_source(**settings))
-    assert found is None if reason is None else reason in str(found)
+    actual = unsupported_reason(name, activity_source(**settings))
+    assert actual is None if reason is None else reason in str(actual)
 
 
-def test_create_packed_is_unpacked_by_others(tmp_path: Path) -> None:
+def test_create_packed_is_readable_by_gzip(tmp_path: Path) -> None:
     with create_packed(tmp_path / ".a.tmp", ".gz") as file:
         file.write(b"x\n")
     assert gzip.decompress((tmp_path / ".a.tmp").read_bytes()) == b"x\n"

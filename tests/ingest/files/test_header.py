@@ -1,4 +1,4 @@
-"""CSV files whose first row is not the header that their source needs: they wait."""
+"""CSV files whose first row is not the expected header stay pending."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import State
-from tests.support.home import Home, a_source
+from tests.support.home import Home, activity_source
 
 SILVER = {
     "at": "coalesce(to_timestamp(happened, 'dd.MM.yyyy'), `Order Date`)",
     "id": "cast(Order_Id as decimal(10, 2))",
 }
-SOURCE = replace(a_source(), format="csv", schema=None, hints={}, silver=SILVER)
+SOURCE = replace(activity_source(), format="csv", schema=None, hints={}, silver=SILVER)
 GOOD = {
     "known": "order_id,v\n1,x\n",
     "known by its backticks": "v,order date\nx,1\n",
@@ -56,12 +56,12 @@ SEPARATED = {
 def reason(path: Path, text: str, options: ReaderOptions = ReaderOptions()) -> str | None:  # noqa: B008
     path.write_text(text, encoding="utf-8")
     source = replace(SOURCE, options=options)
-    return misread(path, source, header.known_header_names(Home(path).layout, source))
+    return misread_reason(path, source, header.known_header_names(Home(path).layout, source))
 
 
-def misread(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
-    found = header.misread_reason(path, source, known)
-    return found.text if found else None
+def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
+    message = header.misread_reason(path, source, known)
+    return message.text if message else None
 
 
 def test_lines_before_the_header(tmp_path: Path) -> None:
@@ -71,66 +71,66 @@ def test_lines_before_the_header(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_headers_that_are_read(tmp_path: Path, name: str) -> None:
+def test_valid_header(tmp_path: Path, name: str) -> None:
     assert reason(tmp_path / "a.csv", GOOD[name]) is None
 
 
 @pytest.mark.parametrize("name", HEADERLESS)
-def test_headers_that_look_like_data(tmp_path: Path, name: str) -> None:
-    text, shown = HEADERLESS[name]
-    found = reason(tmp_path / "a.csv", text) or ""
-    assert found.startswith(f"its header looks like data ({shown}), and has no known column")
-    assert "options: {header: false}" in found
+def test_header_that_looks_like_data(tmp_path: Path, name: str) -> None:
+    text, value = HEADERLESS[name]
+    message = reason(tmp_path / "a.csv", text) or ""
+    assert message.startswith(f"its header looks like data ({value}), and has no known column")
+    assert "options: {header: false}" in message
     assert reason(tmp_path / "a.csv", text, ReaderOptions(header=True)) is None
 
 
 @pytest.mark.parametrize("name", SEPARATED)
-def test_headers_with_another_delimiter(tmp_path: Path, name: str) -> None:
+def test_header_with_another_delimiter(tmp_path: Path, name: str) -> None:
     text, start, delimiter = SEPARATED[name]
-    found = reason(tmp_path / "a.csv", text) or ""
-    assert found.startswith(start)
-    assert f"set options: {{delimiter: {delimiter}}}" in found
+    message = reason(tmp_path / "a.csv", text) or ""
+    assert message.startswith(start)
+    assert f"set options: {{delimiter: {delimiter}}}" in message
     assert reason(tmp_path / "a.csv", text, ReaderOptions(header=True)) is None
 
 
-def test_commas_where_semicolons_are_set(tmp_path: Path) -> None:
+def test_commas_with_delimiter_semicolon(tmp_path: Path) -> None:
     options = ReaderOptions(delimiter=";")
-    found = reason(tmp_path / "a.csv", "Order_Id,v\n1,2\n", options) or ""
-    assert found.startswith("1 column by semicolons, and 1 comma in the header")
+    message = reason(tmp_path / "a.csv", "Order_Id,v\n1,2\n", options) or ""
+    assert message.startswith("1 column by semicolons, and 1 comma in the header")
     assert reason(tmp_path / "a.csv", "Order_Id;v\n1;2,3\n", options) is None
 
 
-def test_rows_of_files_without_a_header(tmp_path: Path) -> None:
+def test_headerless_file_with_a_header(tmp_path: Path) -> None:
     source = replace(
         SOURCE, schema={"Id": "long", "v": "string"}, options=ReaderOptions(header=False)
     )
 
-    def found(text: str) -> str:
+    def message(text: str) -> str:
         (tmp_path / "a.csv").write_text(text)
-        return misread(tmp_path / "a.csv", source, {"id", "v"}) or ""
+        return misread_reason(tmp_path / "a.csv", source, {"id", "v"}) or ""
 
-    assert found("1,x\n2,y\n") == ""
-    assert found("id,v\n1,x\n").startswith("its first row has the names of the columns")
-    assert found("1;x\n2;y\n").startswith("1 column by commas, and 1 semicolon")
+    assert message("1,x\n2,y\n") == ""
+    assert message("id,v\n1,x\n").startswith("its first row has the names of the columns")
+    assert message("1;x\n2;y\n").startswith("1 column by commas, and 1 semicolon")
 
 
-def test_a_long_header_and_packed_files(tmp_path: Path) -> None:
-    """What is longer than is looked at, and what is rejected later, does not wait."""
+def test_long_and_compressed_headers(tmp_path: Path) -> None:
+    """A header beyond the inspected bytes, and a file rejected later, are not pending."""
     names = header.known_header_names(Home(tmp_path).layout, SOURCE)
     files = {
         "long.csv": b"1," * (1 << 16) + b"\n",
         "rows.csv.gz": gzip.compress(b"1,2\n" + b"3,4\n" * 99_999),
-        "torn.csv.gz": gzip.compress(b"1,2\n3,4\n" * 9)[:-20],
+        "truncated.csv.gz": gzip.compress(b"1,2\n3,4\n" * 9)[:-20],
         "a.csv.xz": lzma.compress(b"1,2\n"),
     }
-    found = {}
+    messages = {}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-        found[name] = misread(tmp_path / name, SOURCE, names)
-    assert [name for name, why in found.items() if why] == ["rows.csv.gz", "a.csv.xz"]
+        messages[name] = misread_reason(tmp_path / name, SOURCE, names)
+    assert [name for name, message in messages.items() if message] == ["rows.csv.gz", "a.csv.xz"]
 
 
-def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
+def test_misread_file_stays_pending_until_a_change(home: Home) -> None:
     home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
     home.land("a.csv", "Order_Id,v\n1,x\n")
     home.land("b.csv", "3,z\n4,w\n", age=9)
@@ -145,7 +145,7 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     }
     assert "looks like data" in str(waiting["b.csv"].why)
     assert "1 semicolon in the header" in str(waiting["c.csv"].why)
-    assert [line for line in home.said if "b.csv: pending" in line] == home.said[:1]
+    assert [line for line in home.messages if "b.csv: pending" in line] == home.messages[:1]
     home.land("c.csv", "Order_Id,v\n5,2026\n6,2026\n")
     assert home.poll() == 1
     home.change(schema={"Order_Id": "long", "v": "string"}, options=ReaderOptions(header=False))
@@ -153,21 +153,21 @@ def test_a_file_waits_until_the_options_or_the_file_change(home: Home) -> None:
     assert home.names() == ["a.csv", "c.csv", "b.csv"]
 
 
-def test_a_flow_that_waits_names_the_file_that_told_no_schema(home: Home) -> None:
+def test_unknown_schema_names_a_file(home: Home) -> None:
     home.change(**{k: getattr(SOURCE, k) for k in ("format", "schema", "hints", "silver")})
 
-    def told() -> str:
+    def reason_text() -> str:
         return unknown_schema_reason(home.config, home.source)
 
-    assert told() == "its schema is unknown until a file or message lands"
+    assert reason_text() == "its schema is unknown until a file or message lands"
     home.land("a.csv", "Order_Id\n")
     home.poll()
-    home.take_in("a.csv")
+    home.ingest("a.csv")
     landed = home.path("a.csv")
-    assert told() == f"no file gave its schema; {landed} is ingested: no row has a field"
+    assert reason_text() == f"no file gave its schema; {landed} is ingested: no row has a field"
     home.land("b.tsv", "id\tat\n1\t2\n")
     home.poll()
-    assert told().startswith(
+    assert reason_text().startswith(
         f"no file gave its schema; {home.path('b.tsv')} is pending: 1 column by commas, and 1 tab"
     )
-    assert told().endswith("(2 files landed: medallion files)")
+    assert reason_text().endswith("(2 files landed: medallion files)")

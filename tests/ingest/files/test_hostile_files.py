@@ -1,4 +1,4 @@
-"""Hostile files, all in one lakehouse: each becomes what the catalogue says."""
+"""Hostile files, all in one lakehouse: each is ingested or rejected as the catalogue specifies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from medallion.inspect.audit import run_audit
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from tests.support.hostile_files import CATALOGUE, NOT_UTF8
-from tests.support.hostile_lines import Kind
+from tests.support.hostile_lines import HostileFile
 from tests.support.lakehouse import Lakehouse
 
 COLUMNS = ("Device", "Index", "x", "Recorded_At", "_rescued_data", "_corrupt_record")
@@ -24,121 +24,121 @@ Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What the ledger and bronze had after one run."""
+class Ingested:
+    """The ledger and bronze after one run."""
 
     lakehouse: Lakehouse
     entries: dict[str, Entry]
     rows: dict[str, Rows]
 
 
-def land(root: Path, kind: Kind) -> None:
-    path = root / kind.path
+def land(root: Path, case: HostileFile) -> None:
+    path = root / case.path
     path.parent.mkdir(parents=True, exist_ok=True)
-    if kind.make:
-        kind.make(path)
+    if case.make:
+        case.make(path)
     else:
-        path.write_bytes(kind.content)
-    if kind.modified_at is not None:
-        os.utime(path, (kind.modified_at, kind.modified_at))
+        path.write_bytes(case.content)
+    if case.modified_at is not None:
+        os.utime(path, (case.modified_at, case.modified_at))
 
 
 @pytest.fixture(scope="module")
-def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Taken:
-    """After one run of bronze over the whole catalogue."""
+def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
+    """Run bronze once over the whole catalogue."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("hostile") / "lakehouse")
-    lakehouse.about("activity", "event", "device_counts", "action_counts")
-    # Else the many unknown fields would be columns, and rescue nothing.
+    lakehouse.keep_only("activity", "event", "device_counts", "action_counts")
+    # Otherwise the unknown fields would be columns, and rescued data would be empty.
     sources = {
         name: replace(source, schema_evolution="rescue")
         for name, source in lakehouse.config.sources.items()
     }
     lakehouse.config = replace(lakehouse.config, sources=sources)
-    for kind in (*CATALOGUE, NOT_UTF8):
-        land(lakehouse.root, kind)
+    for case in (*CATALOGUE, NOT_UTF8):
+        land(lakehouse.root, case)
     lakehouse.pipeline().run("bronze")
     rows: dict[str, Rows] = defaultdict(list)
     for file, *values in lakehouse.rows("bronze.activity", "_source_file", *COLUMNS):
         rows[file].append(dict(zip(COLUMNS, values, strict=True)))
     entries = {entry.path: entry for entry in ledger.read_entries(lakehouse.config.layout)}
-    return Taken(lakehouse, entries, rows)
+    return Ingested(lakehouse, entries, rows)
 
 
-def pairs(written: str) -> Any:
-    """JSON with every field of an object, also one that is there twice, in any order."""
-    return json.loads(written, object_pairs_hook=lambda found: sorted(found, key=repr))
+def pairs(text: str) -> Any:
+    """Parse JSON with all fields of an object, including duplicates, in any order."""
+    return json.loads(text, object_pairs_hook=lambda fields: sorted(fields, key=repr))
 
 
 def state_of(entry: Entry | None) -> str | None:
-    """The state; archived is what a file becomes after it was ingested."""
+    """Return the state, with archived as ingested."""
     if entry is None:
         return None
     return State.INGESTED if entry.state == State.ARCHIVED else entry.state
 
 
-@pytest.mark.parametrize("kind", CATALOGUE, ids=[kind.name for kind in CATALOGUE])
-def test_kind(taken: Taken, kind: Kind) -> None:
-    entry, rows = taken.entries.get(kind.path), taken.rows.get(kind.path, [])
-    assert state_of(entry) == kind.state, entry
-    assert len(rows) == kind.rows
-    assert sum(row["_corrupt_record"] is not None for row in rows) == kind.corrupt
-    assert sum(row["_rescued_data"] is not None for row in rows) == kind.rescued
-    for column, values in kind.sees.items():
+@pytest.mark.parametrize("case", CATALOGUE, ids=[case.name for case in CATALOGUE])
+def test_hostile_file(ingested: Ingested, case: HostileFile) -> None:
+    entry, rows = ingested.entries.get(case.path), ingested.rows.get(case.path, [])
+    assert state_of(entry) == case.state, entry
+    assert len(rows) == case.rows
+    assert sum(row["_corrupt_record"] is not None for row in rows) == case.corrupt
+    assert sum(row["_rescued_data"] is not None for row in rows) == case.rescued
+    for column, values in case.expected_values.items():
         assert Counter(row[column] for row in rows) == Counter(values), column
-    if kind.raw is not None:
-        assert Counter(row["_corrupt_record"] for row in rows) == Counter(kind.raw)
-    if kind.kept is not None:
-        found = [row["_rescued_data"] for row in rows if row["_rescued_data"] is not None]
-        assert [pairs(text) for text in found] == [pairs(text) for text in kind.kept]
+    if case.raw is not None:
+        assert Counter(row["_corrupt_record"] for row in rows) == Counter(case.raw)
+    if case.rescued_data is not None:
+        rescued = [row["_rescued_data"] for row in rows if row["_rescued_data"] is not None]
+        assert [pairs(text) for text in rescued] == [pairs(text) for text in case.rescued_data]
     if entry is None:
         return
-    assert kind.why in (entry.why or "")
-    if kind.state == State.INGESTED:
+    assert case.reason in (entry.why or "")
+    if case.state == State.INGESTED:
         counts = (entry.rows, entry.corrupt_rows, entry.rescued_rows)
-        assert counts == (kind.rows, kind.corrupt, kind.rescued)
+        assert counts == (case.rows, case.corrupt, case.rescued)
         assert entry.why is None
 
 
 @pytest.mark.parametrize(
-    "kind", [k for k in CATALOGUE if k.state == State.REJECTED], ids=lambda kind: kind.name
+    "case", [k for k in CATALOGUE if k.state == State.REJECTED], ids=lambda case: case.name
 )
-def test_a_rejected_file_lies_in_rejected_with_its_reason(taken: Taken, kind: Kind) -> None:
-    root, entry = taken.lakehouse.root, taken.entries[kind.path]
+def test_rejected_file_is_moved_with_its_reason(ingested: Ingested, case: HostileFile) -> None:
+    root, entry = ingested.lakehouse.root, ingested.entries[case.path]
     assert entry.moved_to
-    assert entry.moved_to.startswith(f"rejected/{kind.source}/")
+    assert entry.moved_to.startswith(f"rejected/{case.source}/")
     moved = root / entry.moved_to
     assert os.path.lexists(moved)
     assert not os.path.lexists(root / entry.path)
     reasons = [file.read_bytes().decode() for file in moved.parent.glob("*.reason.txt")]
     assert f"{entry.path}: {entry.why}\n" in reasons
-    if not kind.make:
-        assert moved.read_bytes() == kind.content
+    if not case.make:
+        assert moved.read_bytes() == case.content
 
 
-@pytest.mark.slow  # of bad lines and files in all layers; those of fewer kinds: e2e/test_bad_input
-def test_a_night_after_it_balances(taken: Taken) -> None:
-    """Silver, gates and gold come to terms with it all, and bronze with the fields it learned."""
-    lakehouse = taken.lakehouse
+@pytest.mark.slow  # a smaller selection runs in all layers in e2e/test_bad_input
+def test_next_nightly_run_balances(ingested: Ingested) -> None:
+    """Silver, gates and gold handle all rows, and bronze its new columns."""
+    lakehouse = ingested.lakehouse
     lakehouse.land("activity", "afterwards.json", '{"Device":"d","field_7":7,"field_8":"x"}')
     lakehouse.nightly()
-    found = run_audit(lakehouse.config, everything=True)
-    assert found.findings == ()
-    assert found.is_balanced
-    balance = found.balances["activity"]
-    assert balance.landed_lines == balance.bronze_rows == 1 + sum(kind.rows for kind in CATALOGUE)
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.findings == ()
+    assert audit.is_balanced
+    balance = audit.balances["activity"]
+    assert balance.landed_lines == balance.bronze_rows == 1 + sum(case.rows for case in CATALOGUE)
     assert balance.waiting_rows == 0
 
 
-def test_a_name_that_is_not_utf8_is_told_as_it_can_be_spelled(taken: Taken) -> None:
-    (name,) = [path for path in taken.entries if path.startswith("landing/activity/bytes")]
-    assert (taken.entries[name].state, taken.entries[name].rows) == (State.PENDING, None)
-    assert (taken.lakehouse.root / NOT_UTF8.path).read_bytes() == NOT_UTF8.content
+def test_name_that_is_not_utf8_is_reported_escaped(ingested: Ingested) -> None:
+    (name,) = [path for path in ingested.entries if path.startswith("landing/activity/bytes")]
+    assert (ingested.entries[name].state, ingested.entries[name].rows) == (State.PENDING, None)
+    assert (ingested.lakehouse.root / NOT_UTF8.path).read_bytes() == NOT_UTF8.content
 
 
-def test_every_path_is_in_the_ledger_and_in_one_place(taken: Taken) -> None:
-    """What lies in landing is known, or so fresh and hidden that it may still be written."""
-    told = {kind.path for kind in CATALOGUE if kind.state}
-    assert told <= set(taken.entries)
-    rows = {path for path, entry in taken.entries.items() if entry.rows}
-    assert set(taken.rows) == rows
-    assert len(told) + 1 == len(taken.entries)  # and that which is not UTF-8
+def test_ledger_has_every_path_once(ingested: Ingested) -> None:
+    """Except hidden files so new that they may still be written."""
+    expected = {case.path for case in CATALOGUE if case.state}
+    assert expected <= set(ingested.entries)
+    rows = {path for path, entry in ingested.entries.items() if entry.rows}
+    assert set(ingested.rows) == rows
+    assert len(expected) + 1 == len(ingested.entries)  # plus the name that is not UTF-8

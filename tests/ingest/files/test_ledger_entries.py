@@ -1,4 +1,4 @@
-"""What the ledger is to say of a batch's rows, by what the batch was handed."""
+"""Ledger entries of a batch's rows, by the entries queued for the batch."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ EARLY, LATE, OTHER = 1_700_000_000_000_000, 1_700_000_060_000_000, 1_700_000_120
 def test_ingested_entries_of_one_version(
     home: Home, read_at: int, version: int, size: int, order: int
 ) -> None:
-    """As where ledger and checkpoint are lost: another version's rows would be counted again."""
-    handed = [
+    """After a lost ledger and checkpoint, an entry for another version would count the rows
+    twice."""
+    queued = [
         Entry("activity", "a.json", 1, 3, EARLY, EARLY),
         Entry("activity", "a.json", 2, 6, LATE, LATE),
         Entry("activity", "b.json", 1, 9, EARLY, EARLY),
     ]
-    found = {"a.json": (read_at, Counts(2, 1, 0)), "b.json": (EARLY, Counts(5, 0, 0))}
+    counts = {"a.json": (read_at, Counts(2, 1, 0)), "b.json": (EARLY, Counts(5, 0, 0))}
     ledger = home.discovery().ledger
-    nothing: Any = None
-    context = BatchContext(nothing, home.config, home.source, nothing, print, ledger)
-    entries = FileBatch(context, 7, handed[::order], []).ingested_entries(found)
+    unused: Any = None
+    context = BatchContext(unused, home.config, home.source, unused, print, ledger)
+    entries = FileBatch(context, 7, queued[::order], []).ingested_entries(counts)
     assert {(e.path, e.version, e.size, e.modified_at, e.rows, e.batch) for e in entries} == {
         ("a.json", version, size, read_at, 2, 7),
         ("b.json", 1, 9, EARLY, 5, 7),

@@ -1,4 +1,5 @@
-"""A lost checkpoint, and an older ledger, after maintenance has removed commits of bronze."""
+"""Recovery of a lost checkpoint or an older ledger, after maintenance has removed commits of
+bronze."""
 
 from __future__ import annotations
 
@@ -17,31 +18,35 @@ from medallion.runtime import maintenance
 from medallion.state.ledger import State
 from medallion.state.runs import Runs
 from medallion.storage import delta_log
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, counts, indexes, only
+from tests.support.home import set_age
+from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_activity
 from tests.support.lines import row
 
-NIGHTS = 6
+RUNS = 6
 
 
 @pytest.fixture(scope="module")
-def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """Nights of a file each, after which maintenance has removed the files of the first ones. Of
-    one file two versions came, and of the first night the ledger is kept as a copy."""
-    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
-    home = only(lakehouse, clean_source="off", allow_overwrites=True)
+def lakehouse_after_runs(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Lakehouse:
+    """Run once per file, then remove the oldest data files by maintenance.
+
+    One file has two versions. `copy` keeps the ledger of the first run.
+    """
+    lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("runs") / "lakehouse")
+    home = only_activity(lakehouse, clean_source="off", allow_overwrites=True)
     policy = replace(home.config.maintain, retention=Duration.parse("1 second"), compact_from=2)
     home.config = replace(home.config, maintain=policy)
     layout = home.config.layout
-    for number in range(1, NIGHTS + 1):
+    for number in range(1, RUNS + 1):
         name = "again.json" if number in (2, 3) else f"{number}.json"
-        aged(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
+        set_age(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
         home.fill("bronze")
         if number == 1:
             shutil.copytree(layout.table("ops.files"), home.root / "copy")
-        if number in (NIGHTS - 2, NIGHTS):  # the first time keeps what was there before
+        if number in (RUNS - 2, RUNS):  # the first maintenance keeps the files it replaces
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(maintenance, "_HOUR", 0.0)  # replaced files may go at once
+                patch.setattr(maintenance, "_HOUR", 0.0)  # replaced files may be removed at once
                 done = maintenance.maintain(home.config, Runs(layout), ["bronze"])
             assert done.notes == ()
     for table in (layout.table("bronze.activity"), layout.intake("activity")):
@@ -51,37 +56,37 @@ def nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lak
 
 
 @pytest.fixture
-def home(nights: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy, to lose something of."""
-    return nights.copy(tmp_path / "lakehouse")
+def home(lakehouse_after_runs: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """Copy the lakehouse, for a test that removes parts of it."""
+    return lakehouse_after_runs.copy(tmp_path / "lakehouse")
 
 
-def each_once(home: Lakehouse, last: int) -> None:
-    """Whether all rows are there, one time each, and are accounted for."""
+def assert_each_row_once(home: Lakehouse, last: int) -> None:
+    """Ingest one more file; check that each row is in bronze once and accounted for."""
     home.land("activity", f"{last}.json", row(last), row(10 * last, new=1))
     home.fill("bronze")
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
-    assert {state for state, *_ in counts(home).values()} == {State.INGESTED, State.REPLACED}
-    found = run_audit(home.config, everything=True)
-    # Silver, which is not run here, would have kept the commits that it has not read.
-    assert [told for told in found.findings if "silver" not in told] == []
-    assert found.balances["activity"].landed_lines == 2 * last
+    assert {state for state, *_ in ledger_counts(home).values()} == {State.INGESTED, State.REPLACED}
+    audit = run_audit(home.config, everything=True)
+    # Silver is not run here; it would have kept the commits that it has not read.
+    assert [finding for finding in audit.findings if "silver" not in finding] == []
+    assert audit.balances["activity"].landed_lines == 2 * last
 
 
 def test_lost_checkpoint_after_maintenance(home: Lakehouse) -> None:
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
-    each_once(home, 7)
+    assert_each_row_once(home, 7)
 
 
 def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
-    """The log does not have all that it lacks: nothing is ingested until the root is restored."""
+    """Bronze's log lacks the commits: nothing is ingested until the root is restored."""
     table = home.config.layout.table("ops.files")
     newest = table.local.rename(home.root / "newest")
     shutil.copytree(home.root / "copy", table)
     source = home.config.sources["activity"]
     assert SOURCE_TYPES[source.format].scan(home.config, source).has_work
-    assert len(counts(home)) == 1  # nothing is queued before the ledger is complete
+    assert len(ledger_counts(home)) == 1  # nothing is queued before the ledger is complete
     home.land("activity", "8.json", row(8))
     expected = indexes(home)
     for _ in range(2):

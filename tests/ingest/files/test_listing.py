@@ -1,4 +1,5 @@
-"""The listing of a source's directories: files, ignored names, links, and files of no source."""
+"""Listing of a source's directories: files, ignored names, links, and files that no source
+reads."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.state.ledger import Entry, ReasonCode, State
 from tests.support import PROJECT
-from tests.support.home import Home, aged, tree
+from tests.support.home import Home, set_age, tree
 
 
 def reasons(home: Home) -> dict[str, tuple[str, str | None]]:
-    """State and reason code of the newest version of each path."""
+    """Return state and reason code of the newest version of each path."""
     return {name: (e.state, e.reason_code) for (name, _), e in sorted(home.ledger().items())}
 
 
@@ -39,10 +40,10 @@ def losses(home: Home) -> list[str]:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A directory elsewhere with one file, and a link to it, `link`, beside it."""
+    """Create a directory outside the root with one file, and `link`, a link to it."""
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "a.json").write_text('{"Index": 1}\n')
-    aged(tmp_path / "old" / "a.json", 3600)
+    set_age(tmp_path / "old" / "a.json", 3600)
     (tmp_path / "link").symlink_to("old")
     return tmp_path / "old"
 
@@ -75,15 +76,15 @@ def test_scan_ignores_names_silently(home: Home) -> None:
         home.land(name, age=90_000)
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["b.json"]
-    assert home.said == []
+    assert home.messages == []
     (home.landing / "a.json.part").rename(home.landing / "a.json")
     assert home.poll() == 1
     assert home.names() == ["b.json", "a.json"]
-    home.take_in("a.json", "b.json")
+    home.ingest("a.json", "b.json")
     assert losses(home) == []
 
 
-def test_scan_forgets_names_that_are_ignored_now(home: Home) -> None:
+def test_scan_drops_names_ignored_by_now(home: Home) -> None:
     """Also the hidden files that earlier releases wrote to the ledger."""
     for name in (".a.json", "10:20.bak"):
         home.land(name, age=90_000)
@@ -107,14 +108,14 @@ def test_scan_reports_links_once(home: Home, old: Path, name: str, to: str) -> N
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["sub/a.json"]
     assert reasons(home)[name] == (State.PENDING, ReasonCode.LINK)
-    (line,) = home.said
+    (line,) = home.messages
     assert home.path(name) in line
     assert link.is_symlink()
     assert [Path(e.path).name for e in home.backlog()] == ["a.json"]
 
 
 def test_scan_reports_links_to_directories(home: Home, old: Path) -> None:
-    """Whatever the pattern: they may contain files that match."""
+    """For any pattern: they may contain files that match."""
     home.change(pattern="*.json")
     home.landing.mkdir(parents=True)
     (home.landing / "notes.txt").symlink_to(old / "a.json")
@@ -123,7 +124,7 @@ def test_scan_reports_links_to_directories(home: Home, old: Path) -> None:
     assert list(home.states()) == [("latest", 1)]
 
 
-def test_scan_ingests_a_file_in_place_of_a_link(home: Home, old: Path) -> None:
+def test_scan_ingests_a_file_that_replaces_a_link(home: Home, old: Path) -> None:
     home.landing.mkdir(parents=True)
     for name in ("a.json", "b.json"):
         (home.landing / name).symlink_to(old / "a.json")
@@ -132,13 +133,13 @@ def test_scan_ingests_a_file_in_place_of_a_link(home: Home, old: Path) -> None:
         (home.landing / name).unlink()
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    assert home.handed() == [("a.json", 1)]
+    assert home.queued() == [("a.json", 1)]
     assert home.states() == {("a.json", 1): State.PENDING, ("b.json", 1): State.VANISHED}
-    home.take_in("a.json")
+    home.ingest("a.json")
     assert losses(home) == []
 
 
-def test_scan_reports_a_link_in_place_of_a_file(home: Home, old: Path) -> None:
+def test_scan_reports_a_link_that_replaces_a_file(home: Home, old: Path) -> None:
     home.land("a.json")
     assert home.poll() == 1
     (home.landing / "a.json").unlink()
@@ -151,13 +152,13 @@ def test_scan_reports_a_link_in_place_of_a_file(home: Home, old: Path) -> None:
     assert line.startswith("1 file gone without being ingested")
 
 
-@pytest.mark.parametrize("kind", ["root", "landing"])
-def test_paths_stay_when_the_root_becomes_a_link(home: Home, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("linked", ["root", "landing"])
+def test_paths_stay_if_the_root_becomes_a_link(home: Home, tmp_path: Path, linked: str) -> None:
     home.land("sub/a.json")
     assert home.poll() == 1
-    home.take_in("sub/a.json")
+    home.ingest("sub/a.json")
     moved = tmp_path / "moved"
-    path = {"root": home.layout.root, "landing": home.layout.root / "landing"}[kind]
+    path = {"root": home.layout.root, "landing": home.layout.root / "landing"}[linked]
     path.local.rename(moved)
     path.local.symlink_to(moved)
     assert home.poll() == 0
@@ -179,8 +180,8 @@ def test_backfill_by_another_path_to_the_root(home: Home, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("is_configured", [False, True])
-@pytest.mark.parametrize("way", ["link", "folder", "root", "landing", "file", "linked file"])
-def test_canonical_path(home: Home, tmp_path: Path, way: str, is_configured: bool) -> None:
+@pytest.mark.parametrize("path_type", ["link", "folder", "root", "landing", "file", "linked file"])
+def test_canonical_path(home: Home, tmp_path: Path, path_type: str, is_configured: bool) -> None:
     root = home.layout.root.local
     file = home.land("sub/a.json")
     (tmp_path / "link").symlink_to(root)
@@ -198,12 +199,12 @@ def test_canonical_path(home: Home, tmp_path: Path, way: str, is_configured: boo
         "landing": (tmp_path / "link" / "landing" / "activity", home.landing),
         "file": (tmp_path / "link" / "landing" / "activity" / "sub" / "a.json", file),
         "linked file": (tmp_path / "linked.json", file),
-    }[way]
+    }[path_type]
     assert canonical_path(home.layout, home.source, path) == expected
 
 
 def test_scan_lists_directories_named_like_files(home: Home) -> None:
-    """As Spark's own writers name them."""
+    """Spark's writers create such directories."""
     home.land("a.json/part-0", age=3600)
     for name in ("_SUCCESS", ".part-0.crc", "_temporary/0/task-1/part-1"):
         home.land(f"a.json/{name}")
@@ -211,8 +212,8 @@ def test_scan_lists_directories_named_like_files(home: Home) -> None:
     home.land("b.json", age=60)
     before = tree(home.landing)
     assert [home.poll(), home.poll()] == [2, 0]
-    assert home.handed() == [("a.json/part-0", 1), ("b.json", 1)]
-    assert home.said == []
+    assert home.queued() == [("a.json/part-0", 1), ("b.json", 1)]
+    assert home.messages == []
     assert tree(home.landing) == before
 
 
@@ -233,22 +234,22 @@ def test_scan_lists_directories_nested_deeper_than_recursion(home: Home) -> None
 @pytest.mark.parametrize("name", [b"a\nb.json", b"a\rb.json", b"\xff.json", b"10:20.json"])
 def test_scan_reports_unsupported_names_until_renamed(home: Home, name: bytes) -> None:
     home.land("good.json")
-    odd = Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name))
-    odd.write_text("{}\n")
+    unsupported = Path(os.fsdecode(os.fsencode(home.landing) + b"/" + name))
+    unsupported.write_text("{}\n")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     line.encode()  # a terminal can show it
     assert "\n" not in line
     (entry,) = (e for e in home.ledger().values() if e.why)
     assert (entry.state, entry.reason_code) == (State.PENDING, ReasonCode.UNSUPPORTED_NAME)
-    odd.rename(home.landing / "other.json")
+    unsupported.rename(home.landing / "other.json")
     assert [home.poll(), home.poll()] == [1, 0]
     assert home.names() == ["good.json", "other.json"]
-    home.take_in("good.json", "other.json")
+    home.ingest("good.json", "other.json")
     assert losses(home) == []
 
 
-def test_scan_leaves_out_what_the_pattern_does(home: Home) -> None:
+def test_scan_skips_names_outside_the_pattern(home: Home) -> None:
     home.change(pattern="*.json")
     for name in ("notes 10:20.txt", "other.parquet/part-0.parquet", "10:30.json", "b.json"):
         home.land(name)
@@ -259,7 +260,7 @@ def test_scan_leaves_out_what_the_pattern_does(home: Home) -> None:
     assert [name for (name, _), e in home.ledger().items() if e.why] == ["10:30.json"]
 
 
-def test_walk_directory_that_is_deleted_meanwhile(home: Home) -> None:
+def test_walk_directory_deleted_during_the_walk(home: Home) -> None:
     first, gone = home.land("a.json"), home.land("writing/b.json").parent
     entries = walk_directory(home.landing, "*", ())
     assert next(entries)[0] == str(first)
@@ -267,8 +268,8 @@ def test_walk_directory_that_is_deleted_meanwhile(home: Home) -> None:
     assert list(entries) == []
 
 
-def test_scan_of_directories_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     for name in ("no-x/a.json", "no-x/deep/b.json", "good.json", "closed/c.json"):
         home.land(name)
     (home.landing / "no-x").chmod(0o644)
@@ -283,7 +284,7 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
         "closed": unreadable,
         "closed/c.json": (State.PENDING, None),
     }
-    assert len(home.said) == 3
+    assert len(home.messages) == 3
     for name in ("no-x", "closed"):
         (home.landing / name).chmod(0o755)
     assert [home.poll(), home.poll()] == [2, 0]
@@ -292,13 +293,13 @@ def test_scan_of_directories_without_permission(nobodys: Home) -> None:
     assert reasons(home)["no-x/deep/b.json"] == (State.PENDING, None)
 
 
-def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
-    home = nobodys
+def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
+    home = unprivileged_home
     file = home.land("a.json", age=9)
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
     assert reasons(home) == {"a.json": (State.PENDING, ReasonCode.INACCESSIBLE)}
-    assert len(home.said) == 1
+    assert len(home.messages) == 1
     assert home.backlog() == []
     file.chmod(0o644)
     assert [home.poll(), home.poll()] == [1, 0]
@@ -307,17 +308,17 @@ def test_scan_of_a_file_without_permission(nobodys: Home) -> None:
 
 def open_source(home: Home) -> FileSource:
     no_spark: Any = None
-    return FileSource(no_spark, home.config, home.source, no_spark, home.said.append)
+    return FileSource(no_spark, home.config, home.source, no_spark, home.messages.append)
 
 
-def test_scan_reports_a_landing_link_to_nowhere(home: Home, old: Path) -> None:
+def test_scan_reports_a_broken_landing_link(home: Home, old: Path) -> None:
     home.landing.parent.mkdir(parents=True)
     home.landing.symlink_to(old)
     assert home.poll() == 1
-    home.take_in("a.json")
+    home.ingest("a.json")
     old.rename(old.with_name("away"))
     open_source(home).poll()
-    (line,) = home.said
+    (line,) = home.messages
     assert "landing/activity: pending: the folder does not exist" in line
     assert losses(home)[0].startswith("1 file not ingested yet")
     old.with_name("away").rename(old)
@@ -330,12 +331,12 @@ def test_scan_reports_a_link_to_itself(home: Home, tmp_path: Path) -> None:
     home.change(folders=(str(tmp_path / "loop"),))
     home.land("a.json")
     assert [home.poll(), home.poll()] == [1, 0]
-    (line,) = home.said
+    (line,) = home.messages
     assert line.endswith("cannot be listed: Too many levels of symbolic links")
 
 
-def test_source_with_a_file_in_place_of_landing(home: Home) -> None:
-    """As `cp` creates it, before the directory exists."""
+def test_source_whose_landing_is_a_file(home: Home) -> None:
+    """`cp` creates it if the directory does not exist yet."""
     home.landing.parent.mkdir(parents=True)
     home.landing.write_text("{}\n")
     with pytest.raises(UsageError, match="landing/activity is a file"):
@@ -368,7 +369,7 @@ def test_unread_file_warnings_other_folders(home: Home) -> None:
 
 
 def test_unread_file_warnings_patterns(home: Home, tmp_path: Path) -> None:
-    """Two sources share a folder, each with a pattern, and one has a folder elsewhere."""
+    """Two sources share a directory with different patterns; one also reads a linked directory."""
     config = replace(load({}, PROJECT), layout=home.layout)
     elsewhere = tmp_path / "elsewhere"
     (tmp_path / "its disk").mkdir()

@@ -10,15 +10,15 @@ import pytest
 
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.flow import Bronze
-from tests.support.home import a_source
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.home import activity_source
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
 
 DAY, COLUMNS = date(2026, 5, 1), ("Index", "day", "hour", "_rescued_data")
 PATH = "day=2026-05-01/hour=05/a b.{}"
 
 
 def land(home: Lakehouse, file_format: str) -> Path:
-    """Land two rows that have a field `hour` of their own."""
+    """Land two rows that also have a field `hour`."""
     file = home.land("activity", PATH.format(file_format))
     rows = '(select 1 as "Index", 23 as hour union all select 2, 24)'
     duckdb.execute(f"copy {rows} to '{file}' (format {file_format})")
@@ -29,27 +29,29 @@ def land(home: Lakehouse, file_format: str) -> Path:
 def test_partition_columns_of_each_format(lakehouse: Lakehouse, file_format: str) -> None:
     settings = {"clean_source": "archive", "partition_columns": ("day", "hour")}
     hints = {"Index": "long"}  # CSV has strings
-    home = only(lakehouse, schema=None, hints=hints, format=file_format, **settings)
+    home = only_activity(lakehouse, schema=None, hints=hints, format=file_format, **settings)
     land(home, file_format)
     home.fill("bronze")
     expected = [(1, DAY, 5, None), (2, DAY, 5, None)]
     assert sorted(home.rows("bronze.activity", *COLUMNS)) == expected
-    (entry,) = book(home).values()
+    (entry,) = ledger_entries(home).values()
     assert entry.moved_to == f"archive/activity/{PATH.format(file_format)}"
     assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_partition_columns_are_not_in_headerless_files() -> None:
-    source = a_source(schema={"a": "long", "day": "date", "b": "long"}, partition_columns=("day",))
+    source = activity_source(
+        schema={"a": "long", "day": "date", "b": "long"}, partition_columns=("day",)
+    )
     assert source.headerless_columns == ("a", "b")
 
 
 def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:
-    """They are columns of files not ingested yet, and of all rows after a refresh of bronze."""
-    home = only(lakehouse, schema=None, hints={})
+    """New files have them at once, older rows after a refresh of bronze."""
+    home = only_activity(lakehouse, schema=None, hints={})
     home.land("activity", "day=2026-05-01/a.json", '{"Index": 1}')
     home.fill("bronze")
-    home = only(lakehouse, schema=None, hints={}, partition_columns=("day",))
+    home = only_activity(lakehouse, schema=None, hints={}, partition_columns=("day",))
     home.land("activity", "day=2026-05-02/b.json", '{"Index": 2}')
     home.land("activity", "c.json", '{"Index": 3, "new": 1}')
     home.fill("bronze")

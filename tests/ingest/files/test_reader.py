@@ -1,4 +1,4 @@
-"""Files of every format become rows, and a second count by plain Python agrees."""
+"""Files of every format become rows, and an independent count in Python agrees."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from medallion.config.model import FORMATS
 from medallion.errors import MedallionError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import State
-from tests.support.byte_files import SCHEMA, found, land, recounted
-from tests.support.lakehouse import Lakehouse, book, only
+from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file
+from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
 
 
-def test_each_format_that_a_configuration_may_name_can_be_read() -> None:
+def test_readers_cover_every_configurable_format() -> None:
     assert SOURCE_TYPES.keys() == set(FORMATS)
 
 
-def test_csv_cells_of_an_inferred_schema_stay_texts(lakehouse: Lakehouse) -> None:
-    """As they stand: Spark would take four digits for a year."""
-    home = only(lakehouse, format="csv", schema=None, hints={})
+def test_csv_fields_of_an_inferred_schema_stay_strings(lakehouse: Lakehouse) -> None:
+    """Spark would infer a year from four digits."""
+    home = only_activity(lakehouse, format="csv", schema=None, hints={})
     land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
     home.fill("bronze")
     rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
-    assert found(home, "order_id", "zip", "at", "_rescued_data") == {
+    assert rows_by_file(home, "order_id", "zip", "at", "_rescued_data") == {
         "1.csv": [(*row, None) for row in rows]
     }
 
 
 def land_parquet(home: Lakehouse, **files: str) -> None:
-    """Files written by DuckDB, each from a query of its own."""
+    """Write Parquet files with DuckDB, each from a query."""
     for name, sql in files.items():
         file = home.land("activity", f"{name}.parquet")
         duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")
@@ -43,17 +43,17 @@ def land_parquet(home: Lakehouse, **files: str) -> None:
 
 ONE = "select 1::bigint as \"Index\", 'phone' as Device union all select 2, null"
 NESTED = "select 3::bigint as \"Index\", {'lat': 1.5} as place"
-SHOUTED = 'select 6::bigint as "INDEX", \'loud\' as "Device"'
+UPPER_CASE = 'select 6::bigint as "INDEX", \'loud\' as "Device"'
 OTHER_TYPE = "select 'four' as \"Index\", 'other' as Device"
-NOTHING = 'select 5::bigint as "Index" limit 0'
+NO_ROWS = 'select 5::bigint as "Index" limit 0'
 
 
 PLAIN = {
     "one": ONE,
     "nested": NESTED,
-    "nothing": NOTHING,
+    "no_rows": NO_ROWS,
     "other": OTHER_TYPE,
-    "shout": SHOUTED,
+    "upper_case": UPPER_CASE,
 }
 ODD_NAMES = {
     "a": 'select 1::bigint as "Index", 2 as "a`b", 3 as "c.d"',
@@ -64,33 +64,33 @@ ODD_NAMES = {
 
 
 @pytest.fixture(scope="module")
-def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
-    """After one run over Parquet files of every kind, and another where some cannot be read."""
+def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """Ingest Parquet files with different schemas, then good and unreadable ones."""
     home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
-    only(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
+    only_activity(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, **PLAIN, **ODD_NAMES)
     home.fill("bronze")
-    land_parquet(home, good=ONE, torn=ONE)
-    whole = (home.config.layout.landing("activity") / "torn.parquet").local.read_bytes()
-    land(home, {"torn.parquet": whole[:-40], "x.parquet": b"{}\n"})
-    land(home, {"rotten.parquet": whole[:4] + bytes(60) + whole[64:]})  # its footer is as it was
+    land_parquet(home, good=ONE, truncated=ONE)
+    complete = (home.config.layout.landing("activity") / "truncated.parquet").local.read_bytes()
+    land(home, {"truncated.parquet": complete[:-40], "x.parquet": b"{}\n"})
+    land(home, {"corrupt.parquet": complete[:4] + bytes(60) + complete[64:]})  # a valid footer
     home.fill("bronze")
     return home
 
 
-def test_parquet(taken: Lakehouse) -> None:
-    """Of different types, too, and names spelled otherwise: one file's are not put upon another."""
-    rows = found(taken, "Index", "Device")
+def test_parquet(ingested: Lakehouse) -> None:
+    """Files with different types and spellings of names do not affect each other."""
+    rows = rows_by_file(ingested, "Index", "Device")
     assert {name: rows.get(f"{name}.parquet") for name in PLAIN} == {
         "one": [(1, "phone"), (2, None)],
         "nested": [(3, None)],
-        "nothing": None,
+        "no_rows": None,
         "other": [(None, "other")],
-        "shout": [(6, "loud")],  # a name in other case is the same one
+        "upper_case": [(6, "loud")],  # column names are case-insensitive
     }
-    rescued = found(taken, "_rescued_data")
+    rescued = rows_by_file(ingested, "_rescued_data")
     assert rescued["one.parquet"] == [(None,), (None,)]
-    assert rescued["shout.parquet"] == [(None,)]
+    assert rescued["upper_case.parquet"] == [(None,)]
     files = ("nested", "other")
     assert {name: json.loads(rescued[f"{name}.parquet"][0][0]) for name in files} == {
         "nested": {"place": {"lat": 1.5}},
@@ -98,21 +98,26 @@ def test_parquet(taken: Lakehouse) -> None:
     }
 
 
-def test_parquet_that_cannot_be_read_among_good_files(taken: Lakehouse) -> None:
-    rows = {"one": 2, "nested": 1, "nothing": 0, "other": 1, "shout": 1, "good": 2}
+def test_parquet_unreadable_among_good_files(ingested: Lakehouse) -> None:
+    rows = {"one": 2, "nested": 1, "no_rows": 0, "other": 1, "upper_case": 1, "good": 2}
     rows |= dict.fromkeys(ODD_NAMES, 1)
-    entries = {name.removesuffix(".parquet"): entry for (name, _), entry in book(taken).items()}
+    entries = {
+        name.removesuffix(".parquet"): entry
+        for (name, _), entry in ledger_entries(ingested).items()
+    }
     assert {name: (entry.state, entry.rows) for name, entry in entries.items()} == {
         **{name: (State.INGESTED, count) for name, count in rows.items()},
-        **dict.fromkeys(("rotten", "torn", "x"), (State.REJECTED, None)),
+        **dict.fromkeys(("corrupt", "truncated", "x"), (State.REJECTED, None)),
     }
-    assert recounted(taken) == []
+    assert audit_findings(ingested) == []
 
 
-def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
-    rows = found(taken, "Index", "_rescued_data")
-    kept = {name: rows[f"{name}.parquet"] for name in ODD_NAMES}
-    assert {name: [(i, json.loads(text)) for i, text in some] for name, some in kept.items()} == {
+def test_parquet_with_unusual_column_names(ingested: Lakehouse) -> None:
+    rows = rows_by_file(ingested, "Index", "_rescued_data")
+    rescued = {name: rows[f"{name}.parquet"] for name in ODD_NAMES}
+    assert {
+        name: [(i, json.loads(text)) for i, text in values] for name, values in rescued.items()
+    } == {
         "a": [(1, {"a`b": 2, "c.d": 3})],
         "forged": [
             (
@@ -130,8 +135,8 @@ def test_parquet_whose_columns_have_odd_names(taken: Lakehouse) -> None:
 
 
 def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
-    kinds = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
-    home = only(lakehouse, format="parquet", schema=kinds, schema_evolution="rescue")
+    schema = {"at": "timestamp", "local": "timestamp", "place": "struct<at:timestamp>"}
+    home = only_activity(lakehouse, format="parquet", schema=schema, schema_evolution="rescue")
     moment = "2018-03-02 10:02:33.{}"
     times = [
         f"select timestamptz '{at}+00' as at, timestamp '{at}' as local,"
@@ -141,38 +146,48 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
     land_parquet(home, a=" union all ".join(times))
     home.fill("bronze")
     columns = ("at", "local", "_rescued_data")
-    assert found(home, *columns)["a.parquet"] == [
+    assert rows_by_file(home, *columns)["a.parquet"] == [
         (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
         for micros in ("000000", "123456", "123457")
     ]
-    nested = [place["at"].microsecond for (place,) in found(home, "place")["a.parquet"]]
+    nested = [place["at"].microsecond for (place,) in rows_by_file(home, "place")["a.parquet"]]
     assert sorted(nested) == [0, 123456, 123457]
 
 
 def test_text(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, format="text", schema={"value": "string"})
+    home = only_activity(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
     land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
     home.fill("bronze")
-    assert found(home, "value", "_corrupt_record", "_rescued_data") == {
+    assert rows_by_file(home, "value", "_corrupt_record", "_rescued_data") == {
         "1.log": [("one", None, None), ('{"two": 2}', None, None)],
         "2.log.bz2": [("drei ä", None, None)],
         "3.log": [("vier 😀", None, None), (None, "drei \xe4", None)],
     }
-    assert recounted(home) == []
-    only(home, format="csv", schema={"value": "string"})
+    assert audit_findings(home) == []
+    only_activity(home, format="csv", schema={"value": "string"})
     with pytest.raises(MedallionError, match="files that were ingested as text, not as csv"):
         home.fill("bronze")
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
-    home = only(lakehouse, multi_line=True, schema=SCHEMA)
-    deep = b"[" * 5000 + b"]" * 5000
-    deeper = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)  # a level more than is split
+    home = only_activity(lakehouse, multi_line=True, schema=SCHEMA)
+    very_deep = b"[" * 5000 + b"]" * 5000
+    # One level beyond the limit for splitting.
+    beyond_limit = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}{"Index": 8}\n{"Index": ['
-    texts = [r'"{\"Index\":16}"', '"{}"', '"10"', '"null"', '""', '"[\\n"', r'"a,\\"', '["{}",""]']
-    texts.append(r'{"Index": 16, "Device": "{\"Index\":17}", "more": ["{}", ",", "\\", 1]}')
+    strings = [
+        r'"{\"Index\":16}"',
+        '"{}"',
+        '"10"',
+        '"null"',
+        '""',
+        '"[\\n"',
+        r'"a,\\"',
+        '["{}",""]',
+    ]
+    strings.append(r'{"Index": 16, "Device": "{\"Index\":17}", "more": ["{}", ",", "\\", 1]}')
     not_json = {"quotes.json": b"[{'Index': 1}, {'Index': 2}]", "nan.json": b'[{"x": NaN}, {}]'}
     land(
         home,
@@ -185,18 +200,18 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             "empty.json": b" \n",
             "none.json": b"[]",
             "mixed.json": b'[{"Index": 9}, 10, null]',
-            "texts.json": f'[{{"Index": 15}}, {", ".join(texts)}, 10]'.encode(),
+            "strings.json": f'[{{"Index": 15}}, {", ".join(strings)}, 10]'.encode(),
             "bom.json": codecs.BOM_UTF8 + b'[{"Index": 11}, {"Index": 12}]',
             "bom_alone.json": codecs.BOM_UTF8,
             "two_boms.json": 2 * codecs.BOM_UTF8 + b'[{"Index": 1}]',
             "blank_first.json": b'\n\t\r\n [{"Index": 13}, {"Index": 14}]',
-            "deep.json": deep,
-            "deeper.json": deeper,
+            "deep.json": very_deep,
+            "deeper.json": beyond_limit,
             **not_json,
         },
     )
     home.fill("bronze")
-    rows = found(home, "Index", "Device", "_corrupt_record")
+    rows = rows_by_file(home, "Index", "Device", "_corrupt_record")
     assert rows == {
         "array.json": [(1, None, None), (2, "a\nb", None)],
         "object.json": [(3, "phone", None)],
@@ -204,23 +219,24 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "broken.json": [(None, None, broken.decode())],
         "two.json": [(7, None, None), (8, None, None), (None, None, '\n{"Index": [')],
         "mixed.json": [(9, None, None), (None, None, "10"), (None, None, "null")],
-        # What is in quotes is a text, also where it looks like an object; objects may have such.
-        "texts.json": sorted(
+        # A quoted item is a string, even if it looks like an object; objects may contain such
+        # strings.
+        "strings.json": sorted(
             [(15, None, None), (16, '{"Index":17}', None), (None, None, "10")]
-            + [(None, None, text) for text in texts[:-1]],
+            + [(None, None, text) for text in strings[:-1]],
             key=repr,
         ),
         "bom.json": [(11, None, None), (12, None, None)],
         "two_boms.json": [(1, None, None)],
         "blank_first.json": [(13, None, None), (14, None, None)],
-        "deep.json": [(None, None, deep.decode())],
-        "deeper.json": [(None, None, deeper.decode())],
+        "deep.json": [(None, None, very_deep.decode())],
+        "deeper.json": [(None, None, beyond_limit.decode())],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
-    assert {name: entry.rows for (name, _), entry in book(home).items()} == {
+    assert {name: entry.rows for (name, _), entry in ledger_entries(home).items()} == {
         **{name: len(listed) for name, listed in rows.items()},
         "empty.json": 0,
         "none.json": 0,
         "bom_alone.json": 0,
     }
-    assert recounted(home) == []
+    assert audit_findings(home) == []

@@ -1,4 +1,4 @@
-"""Files of a source compared with its ledger and bronze, without Spark."""
+"""A source's files compared with its ledger and bronze, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.home import Home
 
 
 def write_bronze(home: Home, files: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-    """The rows of each version of a file: its time, and how many there are."""
+    """Write rows to bronze: for each file version, its modification time and row count."""
     spec = table_specs.TableSpec({**FILE_ORIGIN_COLUMNS, CORRUPT: "string", RESCUED: "string"})
     rows = [
         {SOURCE_FILE: home.path(name), SOURCE_MODIFIED_AT: at}
@@ -32,30 +32,30 @@ def write_bronze(home: Home, files: Mapping[tuple[str, int], tuple[int, int]]) -
     records.append_records(home.layout.table("bronze.activity"), spec, rows)
 
 
-@pytest.mark.parametrize(("cleaning", "is_told"), [("off", False), ("archive", True)])
-def test_verify_files_deleted_by_the_user(home: Home, cleaning: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("cleaning", "is_reported"), [("off", False), ("archive", True)])
+def test_verify_files_deleted_by_the_user(home: Home, cleaning: str, is_reported: bool) -> None:
     """A user may delete ingested files if they are not archived."""
     home.change(clean_source=cleaning)
     landed = home.land("a.json")
     home.poll()
-    home.take_in("a.json")
+    home.ingest("a.json")
     (entry,) = home.discovery().ledger.newest_entries()
     write_bronze(home, {("a.json", 1): (entry.modified_at, 1)})
     assert verify_files(home.config, home.source).findings == []
     landed.unlink()
-    found = verify_files(home.config, home.source)
-    assert [("does not exist any more" in each) for each in found.findings] == [True] * is_told
-    told = (
+    result = verify_files(home.config, home.source)
+    assert ["does not exist any more" in text for text in result.findings] == [True] * is_reported
+    note = (
         "activity: 1 file deleted or overwritten, and not counted again: the ledger's figures stand"
     )
-    assert [each.startswith(told) for each in found.notes] == [True] * (not is_told)
+    assert [text.startswith(note) for text in result.notes] == [True] * (not is_reported)
 
 
 @pytest.mark.parametrize(("lines", "is_reported"), [(5, False), (3, False), (4, True)])
 def test_verify_files_of_a_backfill_after_erasure(
     home: Home, lines: int, is_reported: bool
 ) -> None:
-    """An erasure does not change a file of a backfill; the user may remove the rows, or may not."""
+    """Erasure does not change a backfilled file; the user may remove its lines or not."""
     path = "elsewhere/Zoe's.json"
     file = (home.layout.root / path).local
     file.parent.mkdir(parents=True)
@@ -68,5 +68,5 @@ def test_verify_files_of_a_backfill_after_erasure(
     spec = table_specs.TableSpec({**FILE_ORIGIN_COLUMNS, CORRUPT: "string", RESCUED: "string"})
     rows = [{SOURCE_FILE: path, SOURCE_MODIFIED_AT: 7}] * 3
     records.append_records(home.layout.table("bronze.activity"), spec, rows)
-    reported = f"activity: {path} has {lines} lines, 3 rows in the ledger and 3 in bronze."
-    assert verify_files(home.config, home.source).findings == [reported] * is_reported
+    finding = f"activity: {path} has {lines} lines, 3 rows in the ledger and 3 in bronze."
+    assert verify_files(home.config, home.source).findings == [finding] * is_reported

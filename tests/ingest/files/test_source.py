@@ -1,4 +1,4 @@
-"""Batches that were interrupted, and files that change or are truncated on their way to bronze."""
+"""Interrupted batches, and files that change or are truncated before bronze reads them."""
 
 from __future__ import annotations
 
@@ -20,143 +20,150 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state import ledger
 from medallion.state.ledger import State
-from tests.support.home import aged
-from tests.support.lakehouse import Lakehouse, book, counts, indexes, only, start
+from tests.support.home import set_age
+from tests.support.lakehouse import (
+    Lakehouse,
+    indexes,
+    ledger_counts,
+    ledger_entries,
+    only_activity,
+    start_flows,
+)
 from tests.support.lines import row
 
 
 @pytest.fixture
 def home(lakehouse: Lakehouse) -> Lakehouse:
-    return only(lakehouse)
+    return only_activity(lakehouse)
 
 
-def fails_once(
+def interrupt_once(
     monkeypatch: pytest.MonkeyPatch, name: str, at_its_end: bool = False, batch: int | None = None
 ) -> None:
-    """The process dies at a place, once, of one batch or the next; what it did before stays."""
-    whole = getattr(FileBatch, name)
+    """Interrupt one call of a method, before or after its work, in any or one batch."""
+    method = getattr(FileBatch, name)
 
     def interrupt(self: FileBatch, *arguments: Any) -> Any:
         if batch not in (None, self._number):
-            return whole(self, *arguments)
-        monkeypatch.setattr(FileBatch, name, whole)
+            return method(self, *arguments)
+        monkeypatch.setattr(FileBatch, name, method)
         if at_its_end:
-            whole(self, *arguments)
+            method(self, *arguments)
         raise MedallionError("interrupted")
 
     monkeypatch.setattr(FileBatch, name, interrupt)
 
 
-def run_interrupted(home: Lakehouse) -> None:
-    """A run whose process dies: nothing is settled or put on record after its queries."""
+def run_until_interrupted(home: Lakehouse) -> None:
+    """Run bronze until the interruption; no batch metrics are recorded after its queries."""
     with pytest.raises(StreamError, match="interrupted"):
-        Watch(print).await_all(flow.started_run for flow in start(home.pipeline(), "bronze"))
+        Watch(print).await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
 
 
 def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before their rows, between rows and ledger, and between ledger and checkpoint."""
-    places = (("read", False), ("record_in_ledger", False), ("record_in_ledger", True))
-    expected, found = {}, []
-    for batch, (name, at_its_end) in enumerate(places):
+    """Before the rows, between rows and ledger, and between ledger and checkpoint."""
+    steps = (("read", False), ("record_in_ledger", False), ("record_in_ledger", True))
+    expected, states = {}, []
+    for batch, (name, at_its_end) in enumerate(steps):
         index = 3 * batch
         rescued = row(index + 1, x="high")
         home.land("activity", f"a{batch}.json", row(index), "{broken", rescued)
         home.land("activity", f"b{batch}.json", row(index + 2))
-        fails_once(monkeypatch, name, at_its_end, batch)  # and the one before it ends
-        run_interrupted(home)
+        interrupt_once(monkeypatch, name, at_its_end, batch)  # the batch before it is completed
+        run_until_interrupted(home)
         expected[f"a{batch}.json", 1] = (State.INGESTED, batch, 3, 1, 1)
         expected[f"b{batch}.json", 1] = (State.INGESTED, batch, 1, 0, 0)
-        found.append(
-            {state for (file, _), (state, *_) in counts(home).items() if str(batch) in file}
+        states.append(
+            {state for (file, _), (state, *_) in ledger_counts(home).items() if str(batch) in file}
         )
-    assert found == [{State.PENDING}, {State.PENDING}, {State.INGESTED}], (
-        "each was interrupted where it was to be"
+    assert states == [{State.PENDING}, {State.PENDING}, {State.INGESTED}], (
+        "each batch was interrupted at its step"
     )
     home.land("activity", "last.json", row(9))
     home.fill("bronze")
     rows = [i for (i,) in home.rows("bronze.activity", "Index")]
     assert rows.count(None) == 3
     assert sorted(i for i in rows if i is not None) == list(range(10))
-    assert counts(home) == {**expected, ("last.json", 1): (State.INGESTED, 3, 1, 0, 0)}
-    audited = run_audit(home.config, everything=True)
-    assert audited.findings == ()
-    assert audited.balances["activity"].landed_lines == 13
+    assert ledger_counts(home) == {**expected, ("last.json", 1): (State.INGESTED, 3, 1, 0, 0)}
+    audit = run_audit(home.config, everything=True)
+    assert audit.findings == ()
+    assert audit.balances["activity"].landed_lines == 13
 
 
 def test_lost_checkpoint_or_queue_before_the_ledger(
     home: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but the rows themselves tells then that they are in bronze."""
+    """Only the rows in bronze show that they are ingested."""
     home.land("activity", "a.json", row(1), row(2, x="high"))
     home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
-    fails_once(monkeypatch, "record_in_ledger")
-    run_interrupted(home)
+    interrupt_once(monkeypatch, "record_in_ledger")
+    run_until_interrupted(home)
     other = home.copy(tmp_path / "other")
-    # The new checkpoint begins with what was handed over first, in which batches 2 and 3 find
-    # nothing new; or it is batch 2 alone.
+    # The new checkpoint reads the queue from its start, and batches 2 and 3 find nothing new;
+    # without a commit of the queue there is only batch 2.
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
     (other.config.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
     for each, last in ((home, 4), (other, 3)):
         each.land("activity", "c.json", row(5))
         each.fill("bronze")
         assert indexes(each) == [1, 2, 3, 4, 5]
-        assert counts(each) == {
+        assert ledger_counts(each) == {
             ("a.json", 1): (State.INGESTED, 0, 2, 0, 1),
             ("b.json", 1): (State.INGESTED, 1, 2, 0, 0),
             ("c.json", 1): (State.INGESTED, last, 1, 0, 0),
         }
-        found = run_audit(each.config, everything=True)
-        assert found.findings == ()
-        assert found.balances["activity"].landed_lines == 5
+        audit = run_audit(each.config, everything=True)
+        assert audit.findings == ()
+        assert audit.balances["activity"].landed_lines == 5
 
 
 def test_files_that_change_before_the_ledger(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their rows are in bronze, and the ledger has to say so."""
+    """Their rows are in bronze, so the ledger must have them as ingested."""
     file = home.land("activity", "gone.json", row(1))
     home.land("activity", "stays.json", row(2))
     home.land("activity", "changed.json", row(3))
-    fails_once(monkeypatch, "record_in_ledger")
-    run_interrupted(home)
+    interrupt_once(monkeypatch, "record_in_ledger")
+    run_until_interrupted(home)
     file.unlink()
-    aged(home.land("activity", "changed.json", row(7), row(8)), -5)
+    set_age(home.land("activity", "changed.json", row(7), row(8)), -5)
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     names = ("gone.json", "stays.json", "changed.json")
-    assert counts(home) == {
+    assert ledger_counts(home) == {
         **{(name, 1): (State.INGESTED, 0, 1, 0, 0) for name in names},
         ("changed.json", 2): (State.REJECTED, *[None] * 4),
     }
 
 
 def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*_: Any) -> None:
+    def interrupt_write(*_: Any) -> None:
         raise RuntimeError("interrupted")
 
     home.land("activity", "a.json", row(1), row(2))
     with monkeypatch.context() as patch:
-        patch.setattr(ledger.Ledger, "write", dies)
+        patch.setattr(ledger.Ledger, "write", interrupt_write)
         with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*interrupted"):
             home.fill("bronze")
     home.land("activity", "b.json", row(3))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
-    assert {key: state for key, (state, *_) in counts(home).items()} == {
+    assert {key: state for key, (state, *_) in ledger_counts(home).items()} == {
         ("a.json", 1): State.INGESTED,
         ("b.json", 1): State.INGESTED,
     }
     assert run_audit(home.config, everything=True).findings == ()
 
 
-def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None:
-    """A run in which something happens after the files are handed over, before they are read."""
-    whole = BronzeWriter.prepare
+def run_with_change(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    """Run bronze and call `change` after files are queued, before they are read."""
+    method = BronzeWriter.prepare
 
     def prepare(self: BronzeWriter) -> None:
-        whole(self)
-        what()
+        method(self)
+        change()
 
     with monkeypatch.context() as patch:
         patch.setattr(BronzeWriter, "prepare", prepare)
@@ -166,100 +173,102 @@ def between(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, what: Any) -> None
 def test_files_that_change_before_they_are_read(
     home: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of a batch; then some of one. What has changed is taken in as it is then."""
+    """First every file of a batch, then some of a batch; a changed file is read as it is then."""
     file = home.land("activity", "only.json", row(1))
-    between(home, monkeypatch, file.unlink)
+    run_with_change(home, monkeypatch, file.unlink)
     assert home.rows("bronze.activity") == []
-    assert counts(home) == {("only.json", 1): (State.VANISHED, *[None] * 4)}
+    assert ledger_counts(home) == {("only.json", 1): (State.VANISHED, *[None] * 4)}
 
-    goes = home.land("activity", "a.json", row(1))
+    vanishing = home.land("activity", "a.json", row(1))
     home.land("activity", "b.json", row(2))
     home.land("activity", "c.json", row(3))
 
-    def go_and_change() -> None:
-        goes.unlink()
-        aged(home.land("activity", "c.json", row(7), row(8)), -5)
+    def vanish_and_change() -> None:
+        vanishing.unlink()
+        set_age(home.land("activity", "c.json", row(7), row(8)), -5)
 
-    between(home, monkeypatch, go_and_change)
+    run_with_change(home, monkeypatch, vanish_and_change)
     assert indexes(home) == [2]
-    assert counts(home)["a.json", 1][0] == State.VANISHED
-    assert counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
-    assert counts(home)["c.json", 1][0] == State.PENDING
+    assert ledger_counts(home)["a.json", 1][0] == State.VANISHED
+    assert ledger_counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
+    assert ledger_counts(home)["c.json", 1][0] == State.PENDING
     home.land("activity", "a.json", row(4))
     home.fill("bronze")
     assert indexes(home) == [2, 4, 7, 8]
-    assert counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
-    assert counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
+    assert ledger_counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
+    assert ledger_counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
     assert run_audit(home.config, everything=True).findings == ()
 
 
 @pytest.mark.parametrize("clean", ["off", "archive"])
 def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
-    home = only(lakehouse, clean_source=clean, allow_overwrites=True)
+    home = only_activity(lakehouse, clean_source=clean, allow_overwrites=True)
     modified = []
     for number, age in ((1, 20), (2, 10)):
-        file = aged(home.land("activity", "a.json", *[row(number)] * number), age)
+        file = set_age(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
         home.fill("bronze")
     last = State.INGESTED if clean == "off" else State.ARCHIVED
-    assert {k: v[:3] for k, v in counts(home).items()} == {
+    assert {k: v[:3] for k, v in ledger_counts(home).items()} == {
         ("a.json", 1): (State.REPLACED, 0, 1),
         ("a.json", 2): (last, 1, 2),
     }
     sql = "select unix_millis(_source_modified_at), Index from delta.`{}`"
-    found = home.spark.sql(sql.format(home.config.layout.table("bronze.activity"))).collect()
-    assert Counter(map(tuple, found)) == {(modified[0], 1): 1, (modified[1], 2): 2}
-    deep = run_audit(home.config, everything=True)
-    assert deep.findings == ()
-    assert len(deep.notes) == (0 if clean == "archive" else 1)
+    rows = home.spark.sql(sql.format(home.config.layout.table("bronze.activity"))).collect()
+    assert Counter(map(tuple, rows)) == {(modified[0], 1): 1, (modified[1], 2): 2}
+    audit = run_audit(home.config, everything=True)
+    assert audit.findings == ()
+    assert len(audit.notes) == (0 if clean == "archive" else 1)
 
 
-def test_truncated_file_that_is_repaired(
+def test_truncated_file_repaired_by_the_user(
     home: Lakehouse,
 ) -> None:
-    whole = gzip.compress((row(1) + "\n").encode() + os.urandom(3000).hex().encode() + b"\n")
-    torn = home.land("activity", "torn.json.gz")
-    torn.write_bytes(whole[: len(whole) // 2])
+    complete = gzip.compress((row(1) + "\n").encode() + os.urandom(3000).hex().encode() + b"\n")
+    truncated = home.land("activity", "truncated.json.gz")
+    truncated.write_bytes(complete[: len(complete) // 2])
     home.land("activity", "a.json", row(2))
     good = home.land("activity", "good.json.gz")
     good.write_bytes(gzip.compress(f"{row(3)}\n{row(4)}\n".encode()))
     home.config.layout.rejected("").local.mkdir()
-    home.config.layout.rejected("activity").local.touch()  # it cannot be moved at once
+    home.config.layout.rejected(
+        "activity"
+    ).local.touch()  # the file cannot be moved to rejected/ yet
     home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
-    assert counts(home)["torn.json.gz", 1][0] == State.UNREADABLE
-    assert torn.exists()
+    assert ledger_counts(home)["truncated.json.gz", 1][0] == State.UNREADABLE
+    assert truncated.exists()
     assert run_audit(home.config, everything=True).findings == ()
     home.config.layout.rejected("activity").local.unlink()
     source = home.config.sources["activity"]
     scan = SOURCE_TYPES["json"].scan(home.config, source)
-    assert not scan.has_work, "it is not read again"
+    assert not scan.has_work, "the file is not read again"
     scan.enqueue(0, print)
-    entry = book(home)["torn.json.gz", 1]
-    assert (entry.state, entry.moved_to) == (State.REJECTED, "rejected/activity/torn.json.gz")
-    assert not torn.exists()
+    entry = ledger_entries(home)["truncated.json.gz", 1]
+    assert (entry.state, entry.moved_to) == (State.REJECTED, "rejected/activity/truncated.json.gz")
+    assert not truncated.exists()
     moved = home.config.layout.root / str(entry.moved_to)
     reason = Path(f"{moved}.reason.txt").read_text()
-    assert moved.local.read_bytes() == whole[: len(whole) // 2]
-    assert "torn" in reason
+    assert moved.local.read_bytes() == complete[: len(complete) // 2]
+    assert "truncated" in reason
     assert entry.path in reason
     assert run_audit(home.config, everything=True).findings == ()
-    torn.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
+    truncated.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
     home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
-    assert counts(home)["torn.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
-    shutil.rmtree(home.config.layout.rejected("activity"))  # it is repaired, and no more needed
+    assert ledger_counts(home)["truncated.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
+    shutil.rmtree(home.config.layout.rejected("activity"))  # the repaired file is ingested
     assert run_audit(home.config, everything=True).findings == ()
 
 
 def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
-    """Spark tells `a/../b` as `b`: the rows must find their file in the ledger."""
-    home = only(lakehouse, folders=("../outside",))
+    """Spark reports `a/../b` as `b`: the rows must match their file in the ledger."""
+    home = only_activity(lakehouse, folders=("../outside",))
     outside = home.root.parent / "outside"
     outside.mkdir()
-    for index, name in enumerate(("a.json", "b c.json")):  # one that an address has as it stands
+    for index, name in enumerate(("a.json", "b c.json")):  # one name that a URI does not escape
         (outside / name).write_text(row(index) + "\n")
         home.fill("bronze")
-        assert book(home)[name, 1].rows == 1
+        assert ledger_entries(home)[name, 1].rows == 1
     rows = home.rows("bronze.activity", "_source_file", "Index")
     assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

@@ -1,4 +1,4 @@
-"""A ledger of topics that lacks rows of bronze: nothing is read twice, or passed over."""
+"""A ledger of topics that lacks rows of bronze: nothing is read twice or skipped."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ BRONZE = {
     "_partition": "long",
     "_offset": "long",
 }
-NOTHING: Any = None
+UNUSED: Any = None
 
 
 @pytest.fixture
 def config(home: Home) -> Config:
-    """A source `event` that reads two topics, and begins at their ends."""
-    known = load({}, PROJECT)
-    asked = Kafka(("127.0.0.1:1",), ("a", "b"), "json", "latest", 9)
-    source = replace(known.sources["event"], format="kafka", stream=asked)
-    return replace(known, layout=home.layout, sources={"event": source}, gold={})
+    """Configure a source `event` that reads two topics from their ends."""
+    project = load({}, PROJECT)
+    stream = Kafka(("127.0.0.1:1",), ("a", "b"), "json", "latest", 9)
+    source = replace(project.sources["event"], format="kafka", stream=stream)
+    return replace(project, layout=home.layout, sources={"event": source}, gold={})
 
 
-def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
+def append_rows(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
     """Add rows of a partition to bronze."""
     row = {"_topic": topic, "_partition": part}
     spec = replace(table_specs.table_spec("bronze.event"), columns=BRONZE)
@@ -49,59 +49,62 @@ def add(config: Config, topic: str, part: int, offsets: Iterable[int]) -> None:
     records.append_records(config.layout.table("bronze.event"), spec, rows)
 
 
-def taken(
+def progress(
     topic: str, part: int, first: int, next_: int, batch: int, **more: Any
 ) -> PartitionProgress:
     return PartitionProgress("event", topic, part, "id", first, next_, batch, 0, **more)
 
 
 def test_older_ledger_after_a_recreated_topic() -> None:
-    """Offsets that come a second time are of another topic, of which the ledger does not know."""
+    """Offsets that bronze has twice belong to a recreated topic that the ledger does not know."""
     source: Any = SimpleNamespace(
         name="bronze.event", source=SimpleNamespace(name="event"), topic_ids={}
     )
-    old = taken("a", 0, 0, 9, batch=5, rows=9)
+    old = progress("a", 0, 0, 9, batch=5, rows=9)
     batch = MessageBatch(source, 6, None)
     with pytest.raises(UsageError, match=r"is older than the table.* whole root from one backup"):
         batch._progress(("a", 0), old, _Counts(rows=3, first=0, end=3), 0)
-    now = batch._progress(("a", 0), old, _Counts(rows=3, first=9, end=12), 0)
-    assert now
-    assert (now.next_offset, now.rows, now.batch) == (12, 12, 6)
+    updated = batch._progress(("a", 0), old, _Counts(rows=3, first=9, end=12), 0)
+    assert updated
+    assert (updated.next_offset, updated.rows, updated.batch) == (12, 12, 6)
 
 
-def test_a_ledger_that_is_short_is_held_against_no_topic(
+def test_incomplete_ledger_is_repaired_before_lost_topics(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what was taken in would be told as lost, and whoever went on would read it again."""
-    add(config, "a", 0, range(5))
+    """Otherwise ingested messages would be reported as lost, and a resumed run would read them
+    again."""
+    append_rows(config, "a", 0, range(5))
     source = config.sources["event"]
     assert SOURCE_TYPES["kafka"].scan(config, source).has_work, "no broker is asked"
     with pytest.raises(UsageError, match=r"its ledger, ops\.topics, lacks"):
         source_type.skip_lost(config, source, "a")
-    there = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
-    monkeypatch.setattr(broker, "list_partitions", lambda *_: there)
-    opened = KafkaSource(NOTHING, config, source, NOTHING, print)
-    opened.poll()
-    found = topics.read_progress(config.layout, "event")
-    assert [each.next_offset for each in found.values()] == [3, 0], "it is no first run"
+    partitions = {("a", 0): Partition("id", 3, 9), ("b", 0): Partition("id", 0, 4)}
+    monkeypatch.setattr(broker, "list_partitions", lambda *_: partitions)
+    kafka_source = KafkaSource(UNUSED, config, source, UNUSED, print)
+    kafka_source.poll()
+    progress_by_partition = topics.read_progress(config.layout, "event")
+    assert [entry.next_offset for entry in progress_by_partition.values()] == [3, 0], (
+        "this is not a first run"
+    )
 
 
 def test_skip_lost_leaves_the_ledger_if_the_checkpoint_stays(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark would go on behind the offset that the checkpoint has, also in another topic."""
-    add(config, "a", 0, range(5))
-    before = taken("a", 0, 0, 5, batch=7, rows=5)
+    """Spark would resume after the checkpoint's offset, even in another topic."""
+    append_rows(config, "a", 0, range(5))
+    before = progress("a", 0, 0, 5, batch=7, rows=5)
     topics.write_progress(config.layout, [before])
     monkeypatch.setattr(broker, "list_partitions", lambda *_: {("a", 0): Partition("other", 0, 9)})
     checkpoint = config.layout.checkpoint("bronze.event")
     (checkpoint / "offsets").local.mkdir(parents=True)
 
-    def refused(path: str, *_: object) -> None:
+    def deny_replace(path: str, *_: object) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", refused)
+        patch.setattr(os, "replace", deny_replace)
         with pytest.raises(PermissionError):
             source_type.skip_lost(config, config.sources["event"], "a")
     assert topics.read_progress(config.layout, "event") == {("a", 0): before}

@@ -1,4 +1,4 @@
-"""A row's expressions as large landings run them: with the code that Spark makes of a plan."""
+"""Expressions run with Spark's generated code, as for large landings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPILED = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.codegen.whol
 
 @pytest.fixture(autouse=True)
 def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
-    """All other tests do without, as a night of few rows does."""
+    """Enable code generation; all other tests run without it, as small nightly runs do."""
     if "spark" not in request.fixturenames:
         yield
         return

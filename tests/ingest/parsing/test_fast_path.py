@@ -1,4 +1,4 @@
-"""The shorter paths say of a line what the exact one does, or nothing."""
+"""The fast and plain paths give the same result as the exact path, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, PLAIN_TIME
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
-# Where the fast path leaves a column's value.
+# Where the fast path stores a column's value.
 VALUE = {name: f"_parsed.`{name}`" for name in (*FLAT, "tags", "at")}
 VALUE |= {name: f"{PLAIN_TIME}{name}" for name in ("ts", "day")}
 NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
@@ -73,14 +73,15 @@ PLAIN = [
 Schema = dict[str, str]
 
 
-def on_all_paths(
+def parse_on_all_paths(
     spark: SparkSession,
     lines: list[str],
     schema: Schema,
     layout: LineLayout | None = None,
     digits: int = MICROSECONDS,
 ) -> DataFrame:
-    """What the fast path adds to lines, and `plain` and `exact`, what the others make of them."""
+    """Return the columns of the fast path, and `plain` and `exact` with the other paths'
+    results."""
     frame = spark.createDataFrame([(line,) for line in lines], "value string")
     rows = fast_path(frame, schema, layout or LineLayout.from_lines((), schema), digits)
     paths = {"plain": plain_path(schema), "exact": exact_path(schema, digits)}
@@ -92,18 +93,18 @@ def on_all_paths(
     [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), ({}, MICROSECONDS)],
     ids=["flat", "nested", "no columns"],
 )
-def test_what_is_said_is_the_same_on_the_exact_path(
+def test_fast_and_plain_path_equal_the_exact_path(
     spark: SparkSession, schema: Schema, digits: int
 ) -> None:
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
-    rows = on_all_paths(spark, lines, schema, digits=digits).cache()
-    same = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
-    nothing_else = "exact._corrupt_record is null and exact._rescued_data is null"
-    wrong = rows.where(f"_is_same and not ({same} and {nothing_else})")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    wrong = rows.where("plain is not null and not plain <=> exact")
-    assert [row.value for row in wrong.select("value").collect()] == []
+    rows = parse_on_all_paths(spark, lines, schema, digits=digits).cache()
+    is_equal = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
+    is_valid = "exact._corrupt_record is null and exact._rescued_data is null"
+    different = rows.where(f"_is_same and not ({is_equal} and {is_valid})")
+    assert [row.value for row in different.select("value").collect()] == []
+    different = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in different.select("value").collect()] == []
     rows.unpersist()
 
 
@@ -112,23 +113,23 @@ def test_what_is_said_is_the_same_on_the_exact_path(
     [(NESTED, PLAIN), (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}'])],
     ids=["nested", "flat"],
 )
-def test_lines_as_they_should_be_are_not_odd(
+def test_regular_lines_avoid_the_exact_path(
     spark: SparkSession, schema: Schema, lines: list[str]
 ) -> None:
-    """Otherwise all would be right still, but slow."""
-    odd = on_all_paths(spark, lines, schema).where("not _is_same and plain is null")
-    assert [row.value for row in odd.select("value").collect()] == []
+    """Otherwise results would be correct but slow."""
+    slow = parse_on_all_paths(spark, lines, schema).where("not _is_same and plain is null")
+    assert [row.value for row in slow.select("value").collect()] == []
 
 
-def test_the_values_are_those_of_the_line(spark: SparkSession) -> None:
-    """By Python's own parser, for the types that JSON has."""
-    for row in on_all_paths(spark, PLAIN, NESTED).collect():
+def test_fast_path_values_equal_the_line(spark: SparkSession) -> None:
+    """By Python's own parser, for the JSON types."""
+    for row in parse_on_all_paths(spark, PLAIN, NESTED).collect():
         line = json.loads(row.value)
         for name in ("id", "n", "x", "yes", "tags"):
             assert row._parsed[name] == line.get(name), row.value
 
 
-# Of writers who put fields in an order of their own, leave some out, or have more of them.
+# Lines of writers with their own order of fields, with missing or additional fields.
 WRITERS = [
     ['{"x":1.5,"ts":1519984953,"id":"a","n":1,"yes":true,"day":"2018-03-02"}'],
     ['{"id": "a", "x": 0.5}', '{"n": 7, "x": 0.5}', '{"day": "2018-03-02", "n": 7}'],
@@ -149,45 +150,45 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("lines", WRITERS)
-def test_lines_like_those_of_a_layout_take_the_fast_path(
-    spark: SparkSession, lines: list[str]
-) -> None:
-    same = (
-        on_all_paths(spark, lines, FLAT, LineLayout.from_lines(lines, FLAT))
+def test_lines_of_the_layout_take_the_fast_path(spark: SparkSession, lines: list[str]) -> None:
+    rows = (
+        parse_on_all_paths(spark, lines, FLAT, LineLayout.from_lines(lines, FLAT))
         .where("_is_same")
         .collect()
     )
-    odd = [line for line in lines if '"less":"none"' in line]  # a number in the first
-    assert [row.value for row in same] == [line for line in lines if line not in odd]
-    for row in same:
+    slow = [line for line in lines if '"less":"none"' in line]  # a number in the layout
+    assert [row.value for row in rows] == [line for line in lines if line not in slow]
+    for row in rows:
         columns = {name: row._parsed[name] for name in ("id", "n", "x") if row._parsed[name]}
         assert columns.items() <= json.loads(row.value).items()
-        more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
-        assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+        unknown = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
+        assert (
+            json.loads(row._more or "{}") == unknown == json.loads(row.exact._rescued_data or "{}")
+        )
 
 
-def test_a_time_with_nanoseconds_takes_the_fast_path(spark: SparkSession) -> None:
+def test_nanoseconds_take_the_fast_path(spark: SparkSession) -> None:
     """As Docker and .NET write them."""
     schema = {"log": "string", "stream": "string", "time": "timestamp"}
     line = r'{{"log": "GET /x/{0} 200\n", "stream": "stdout", "time": "2026-05-01T10:00:00.{0}Z"}}'
     lines = [line.format(digits) for digits in ("347712782", "2234302", "161973")]
     layout = LineLayout.from_lines(lines, {**schema, "_full_times": "string"})
-    rows = on_all_paths(spark, lines, schema, layout, NANOSECONDS)
+    rows = parse_on_all_paths(spark, lines, schema, layout, NANOSECONDS)
     assert [row._is_same for row in rows.collect()] == [True] * 3
 
 
-def test_no_columns_are_said_by_no_fields(spark: SparkSession) -> None:
+def test_fast_path_without_columns(spark: SparkSession) -> None:
     lines = ["{}", '{"a":1}', "[]"]
-    same = (
-        on_all_paths(spark, lines, {}, LineLayout.from_lines(["{}"], {}))
+    rows = (
+        parse_on_all_paths(spark, lines, {}, LineLayout.from_lines(["{}"], {}))
         .where("_is_same")
         .collect()
     )
-    assert [row.value for row in same] == ["{}"]
+    assert [row.value for row in rows] == ["{}"]
 
 
-# With escapes, and what they must not hide: fields named twice, halves of characters, quotes.
-TEXTS = [
+# Escapes, and what they could hide: duplicate fields, unpaired surrogates, quotes.
+STRINGS = [
     *(r'"\u00e8"', r'"\ud83d\ude00"', r'"\ud83d"', r'"\ude00?"', r'"\ud83d\ude00?"', r'"?\u00e8"'),
     *(r'"a\"b"', r'"\\"', r'"\\\""', r'"\/\b\f\n\r\t"', r'"\u0000"', r'"\u003f\ud800"', r'"\x"'),
     *(r'"a\",\"id\":\"b"', r'"\",\"n\":7,\"id\":\""', r'"a\": \"b"', r'":\""', r'"\u0022"'),
@@ -219,8 +220,8 @@ ESCAPED = [
 ]
 
 
-# Each is one layout for all the lines of its shape, whatever value they have.
-LIKE = [
+# Each shape has one layout for all its lines and values.
+LAYOUT_SHAPES = [
     '{{"more":1,"id":"a","{0}":{1}}}',
     '{{"{0}": {1}, "id": "a", "more": "b"}}',
     '{{"{0}":{1}}}',
@@ -230,49 +231,51 @@ LIKE = [
 ]
 
 
-@pytest.mark.parametrize("shape", LIKE)
+@pytest.mark.parametrize("shape", LAYOUT_SHAPES)
 @pytest.mark.parametrize("first", ["1", '"a"', "[]"])
-def test_no_layout_changes_what_a_line_says(spark: SparkSession, shape: str, first: str) -> None:
+def test_layout_does_not_change_results(spark: SparkSession, shape: str, first: str) -> None:
     lines = [shape.format(name, value) for name in ("id", "ts", "more", "x") for value in VALUES]
     layout = LineLayout.from_lines([shape.format("more", first), shape.format("x", first)], FLAT)
-    rows = on_all_paths(spark, lines, FLAT, layout)
-    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
-    is_right = F.expr(f"{same} and exact._corrupt_record is null").alias("is_right")
-    found = rows.where("_is_same").select("value", "_more", is_right).collect()
-    assert [row.value for row in found if row.is_right is not True] == []
-    for row in found:
-        more = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
-        assert json.loads(row._more or "{}") == more, row.value
+    rows = parse_on_all_paths(spark, lines, FLAT, layout)
+    is_equal = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
+    is_right = F.expr(f"{is_equal} and exact._corrupt_record is null").alias("is_right")
+    rows_on_fast_path = rows.where("_is_same").select("value", "_more", is_right).collect()
+    assert [row.value for row in rows_on_fast_path if row.is_right is not True] == []
+    for row in rows_on_fast_path:
+        unknown = {k: v for k, v in json.loads(row.value).items() if k not in FLAT}
+        assert json.loads(row._more or "{}") == unknown, row.value
 
 
-# The first lines of a batch, and lines like them.
+# The first lines of a batch, and a shape of lines that match their layout.
 @pytest.mark.parametrize(
-    ("first", "like"),
+    ("first", "shape"),
     [
         (['{"id":"a","n":1}'], '{{"id":{0},"n":7}}'),
         (['{"more":"a","id":"b"}', '{"less":1,"n":1}'], '{{"more":{0},"id":{0}}}'),
     ],
 )
-def test_escapes_hide_nothing(spark: SparkSession, first: list[str], like: str) -> None:
-    lines = [shape.format(text) for shape in ESCAPED for text in TEXTS]
-    rows = on_all_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
-    same = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
-    wrong = rows.where(f"_is_same and not ({same} and exact._corrupt_record is null)")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    wrong = rows.where("plain is not null and not plain <=> exact")
-    assert [row.value for row in wrong.select("value").collect()] == []
-    found = rows.where("_is_same").collect()
-    assert {like.format(text) for text in TEXTS[:2]} <= {row.value for row in found}
-    for row in found:
-        line = json.loads(row.value, object_pairs_hook=once)
-        more = {k: v for k, v in line.items() if k not in FLAT}
-        assert json.loads(row._more or "{}") == more == json.loads(row.exact._rescued_data or "{}")
+def test_fast_path_with_escapes(spark: SparkSession, first: list[str], shape: str) -> None:
+    lines = [escaped.format(text) for escaped in ESCAPED for text in STRINGS]
+    rows = parse_on_all_paths(spark, lines, FLAT, LineLayout.from_lines(first, FLAT)).cache()
+    is_equal = " and ".join(f"exact.`{name}` <=> {VALUE[name]}" for name in FLAT)
+    different = rows.where(f"_is_same and not ({is_equal} and exact._corrupt_record is null)")
+    assert [row.value for row in different.select("value").collect()] == []
+    different = rows.where("plain is not null and not plain <=> exact")
+    assert [row.value for row in different.select("value").collect()] == []
+    rows_on_fast_path = rows.where("_is_same").collect()
+    assert {shape.format(text) for text in STRINGS[:2]} <= {row.value for row in rows_on_fast_path}
+    for row in rows_on_fast_path:
+        line = json.loads(row.value, object_pairs_hook=without_duplicates)
+        unknown = {k: v for k, v in line.items() if k not in FLAT}
+        assert (
+            json.loads(row._more or "{}") == unknown == json.loads(row.exact._rescued_data or "{}")
+        )
         assert row._parsed.id == line.get("id")
     rows.unpersist()
 
 
-def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The fields of an object, none of them twice."""
+def without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return an object's fields; fail if one occurs twice."""
     assert len({name for name, _ in pairs}) == len(pairs), pairs
     return dict(pairs)
 
@@ -280,22 +283,21 @@ def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 SCHEMA = {"id": "string", "n": "long", "x": "double"}
 
 
-def test_without_lines_it_is_the_order_of_the_schema() -> None:
+def test_layout_without_lines_has_the_schema_order() -> None:
     assert LineLayout.from_lines([], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
-def test_fields_stand_as_in_the_first_line_and_others_behind_those_that_they_follow() -> None:
+def test_layout_inserts_fields_after_their_predecessors() -> None:
     lines = ['{"x":1,"id":"a"}', '{"b":1,"x":1}', '{"id":"a","c":"b","x":2}', '{"id":"a","x":1}']
     assert LineLayout.from_lines(lines, SCHEMA) == LineLayout(
         ["b", "x", "id", "n", "c"], {"b": "", "c": '"'}
     )
 
 
-def test_two_shapes_of_lines_have_one_order() -> None:
+def test_layout_merges_two_orders() -> None:
     schema = {"id": "string", "action": "string", "ts": "timestamp", "time": "timestamp"}
     lines = ['{"id":"a","action":"b","ts":"c"}', '{"time":1,"action":"b"}']
-    found = LineLayout.from_lines(lines, schema)
-    assert found == LineLayout(["time", "id", "action", "ts"])
+    assert LineLayout.from_lines(lines, schema) == LineLayout(["time", "id", "action", "ts"])
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,7 @@ def test_two_shapes_of_lines_have_one_order() -> None:
         ([], False),
     ],
 )
-def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> None:
+def test_layout_is_full(lines: list[str], is_full: bool) -> None:
     assert LineLayout.from_lines(lines, SCHEMA).is_full is is_full
 
 
@@ -323,17 +325,17 @@ def test_whether_each_line_has_all_fields(lines: list[str], is_full: bool) -> No
         '{"1":1}',
     ],
 )
-def test_what_is_unusual_is_passed_over(line: str) -> None:
+def test_layout_skips_unusual_lines(line: str) -> None:
     assert LineLayout.from_lines([line], SCHEMA) == LineLayout(["id", "n", "x"])
 
 
-def test_one_of_two_names_that_differ_in_case() -> None:
+def test_layout_keeps_one_of_two_spellings() -> None:
     assert LineLayout.from_lines(['{"more":1,"More":"a"}'], {}) == LineLayout(
         ["more"], {"more": ""}, True
     )
 
 
-def test_a_hundred_fields_that_are_unknown_and_no_more() -> None:
+def test_layout_keeps_a_hundred_unknown_fields() -> None:
     line = json.dumps({f"a{number}": number for number in range(1000)})
     assert list(LineLayout.from_lines([line], {"id": "string"}).quotes) == [
         f"a{n}" for n in range(100)

@@ -1,4 +1,4 @@
-"""Fields whose names Delta refuses, and the columns that hold them."""
+"""Fields whose names Delta does not allow, and their columns."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_column_name_replaces_characters() -> None:
 
 
 def test_parse_lines_fills_renamed_columns(spark: SparkSession) -> None:
-    """On each of the parser's paths: as first written, in another order, and with other fields."""
+    """On each path of the parser: original order, another order, and additional fields."""
     shuffled = dict(reversed(FULL.items()))
     other_case = {**FULL, "new": 1.0, "Customer Email": "A"}
     del other_case["customer email"]
@@ -121,8 +121,8 @@ def test_column_namer_keeps_known_names(spark: SparkSession) -> None:
     namer = ColumnNamer(dict(NAMES))
     columns = namer.columns(
         {
-            "Id.Orig_H": "long",  # the same field, in other case
-            "id_orig_h": "string",  # another one
+            "Id.Orig_H": "long",  # the same field in another case
+            "id_orig_h": "string",  # a different field
             "id orig h": "string",
             "user": "struct<`zip code`:string,`zip-code`:string,`zip;code`:long>",
             "new.field": "double",

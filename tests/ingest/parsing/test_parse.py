@@ -1,4 +1,4 @@
-"""Every line is kept: what each kind of line becomes."""
+"""Every line is kept: as columns, rescued data or a corrupt record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NESTED = {"id": "string", "at": "struct<lat:double,tags:array<string>,in:struct<
 NESTED["ways"] = "array<struct<x:double>>"
 FITS, RESCUED, CORRUPT = "fits", "rescued", "corrupt"
 
-# line, what becomes of it, the values of id, n, x, and what is rescued
+# Line, result, the values of id, n and x, and rescued data.
 LINES = [
     ('{"id": "a", "n": 1, "x": 0.5}', FITS, ("a", 1, 0.5), None),
     ('{"id":"a"}', FITS, ("a", None, None), None),
@@ -56,7 +56,7 @@ LINES = [
     ('{"id": "a"}}', CORRUPT, (None, None, None), None),
     ('[{"id": "a"}]', CORRUPT, (None, None, None), None),
     ("{'id': 'a'}", CORRUPT, (None, None, None), None),
-    # To Jackson the digits of an escape are the low bytes of any letters.
+    # Jackson reads the low bytes of any letters as the digits of an escape.
     (r'{"id":"\u00š1"}', CORRUPT, (None, None, None), None),
     (r'{"id":"\u12İ0","new":1}', CORRUPT, (None, None, None), None),
     (r'{"\u00Ł1":1}', CORRUPT, (None, None, None), None),
@@ -85,33 +85,35 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def outcomes(spark: SparkSession) -> dict[str, tuple[object, ...]]:
-    """Line to (id, n, x, rescued, corrupt)."""
-    found = rows_of(spark, [line for line, *_ in LINES], SCHEMA)
+    """Map each line to (id, n, x, rescued, corrupt)."""
+    rows = rows_of(spark, [line for line, *_ in LINES], SCHEMA)
     return {
         line: (row.id, row.n, row.x, row["_rescued_data"], row["_corrupt_record"])
-        for (line, *_), row in zip(LINES, found, strict=True)
+        for (line, *_), row in zip(LINES, rows, strict=True)
     }
 
 
-@pytest.mark.parametrize(("line", "kind", "values", "rescued"), LINES, ids=[x[0] for x in LINES])
+@pytest.mark.parametrize(
+    ("line", "result", "values", "rescued"), LINES, ids=[case[0] for case in LINES]
+)
 def test_line(
     outcomes: dict[str, tuple[object, ...]],
     line: str,
-    kind: str,
+    result: str,
     values: tuple[object, ...],
     rescued: object,
 ) -> None:
-    *found, found_rescued, corrupt = outcomes[line]
-    assert tuple(found) == values
-    assert corrupt == (line if kind == CORRUPT else None)
-    if kind == RESCUED:
-        assert isinstance(found_rescued, str)
-        assert json.loads(found_rescued) == rescued
+    *columns, rescued_json, corrupt = outcomes[line]
+    assert tuple(columns) == values
+    assert corrupt == (line if result == CORRUPT else None)
+    if result == RESCUED:
+        assert isinstance(rescued_json, str)
+        assert json.loads(rescued_json) == rescued
     else:
-        assert found_rescued is None
+        assert rescued_json is None
 
 
-def test_a_field_named_twice_keeps_both_values(spark: SparkSession) -> None:
+def test_duplicate_field_keeps_both_values(spark: SparkSession) -> None:
     line = '{"id": "a", "id": "b"}'
     (row,) = rows_of(spark, [line], SCHEMA)
     assert row["_rescued_data"] == line
@@ -139,17 +141,17 @@ NESTED_VALUES: list[tuple[dict[str, object], bool]] = [
 ]
 
 
-def test_a_nested_value_is_taken_whole_or_kept(spark: SparkSession) -> None:
+def test_nested_value_fits_or_is_rescued(spark: SparkSession) -> None:
     lines = [json.dumps(value) for value, _ in NESTED_VALUES]
     rows = rows_of(spark, lines, NESTED)
     assert [row["_corrupt_record"] for row in rows] == [None] * len(lines)
-    kept = [json.loads(row["_rescued_data"] or "{}") for row in rows]
-    by_hand = [value if is_kept else {} for value, is_kept in NESTED_VALUES]
-    assert dict(zip(lines, kept, strict=True)) == dict(zip(lines, by_hand, strict=True))
+    rescued = [json.loads(row["_rescued_data"] or "{}") for row in rows]
+    expected = [value if is_rescued else {} for value, is_rescued in NESTED_VALUES]
+    assert dict(zip(lines, rescued, strict=True)) == dict(zip(lines, expected, strict=True))
 
 
 @pytest.mark.parametrize("raw", [b'{"id": "caf\xe9"}', b'{"id": "\\n caf\xe9"}'])
-def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession, raw: bytes) -> None:
+def test_line_that_is_not_utf8_keeps_its_bytes(spark: SparkSession, raw: bytes) -> None:
     frame = spark.createDataFrame([(bytearray(raw), "f")], "raw binary, _source_file string")
     lines = frame.selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
@@ -159,14 +161,14 @@ def test_a_line_that_is_not_utf8_loses_no_byte(spark: SparkSession, raw: bytes) 
     assert row["_corrupt_record"].encode("latin-1") == raw
 
 
-def test_a_number_of_seconds_beside_a_text_that_begins_like_it(spark: SparkSession) -> None:
+def test_epoch_seconds_and_string_with_the_same_digits(spark: SparkSession) -> None:
     (row,) = rows_of(spark, ['{"ts": 10115, "id": "10115 Berlin"}'], SCHEMA)
     assert (row.ts.timestamp(), row.id) == (10115, "10115 Berlin")
     assert row["_rescued_data"] is None
 
 
-LONG = 30_000  # 3,000 end a thread with a stack of 1 MiB, as tests have it
-LONG_TEXTS = [
+LONG = 30_000  # 3,000 overflow a stack of 1 MiB, which threads have in tests
+LONG_STRINGS = [
     *("a" * LONG, "1" * LONG, "0.1" * LONG, "1e-" * LONG, ", " * LONG, "-" * LONG, " " * LONG),
     *("[" * LONG, "{" * LONG, '"' * LONG, "\\" * LONG, ":,[1" * LONG, "é😀" * LONG, "a\n" * LONG),
     *("e-" + "0" * LONG, "1." + "2" * LONG, "2018-" * LONG, "2018-03-02T" + "1" * LONG),
@@ -174,39 +176,41 @@ LONG_TEXTS = [
 ]
 
 
-def test_long_texts_need_no_stack(spark: SparkSession) -> None:
-    """A pattern of alternatives that repeat ends a thread, and whole numbers took minutes."""
+def test_long_strings_do_not_overflow_the_stack(spark: SparkSession) -> None:
+    """A regex with repeated alternatives overflows the stack; long integers took minutes."""
     schema = {"id": "string", "ts": "timestamp", "at": "struct<tags:array<string>,since:date>"}
     values = [
-        *({"id": text} for text in LONG_TEXTS),
-        *({"at": {"tags": [text]}} for text in LONG_TEXTS),
-        *({"ts": text} for text in LONG_TEXTS),
-        *({"at": {"since": text}} for text in LONG_TEXTS),
-        *({"new": [text]} for text in LONG_TEXTS),
+        *({"id": text} for text in LONG_STRINGS),
+        *({"at": {"tags": [text]}} for text in LONG_STRINGS),
+        *({"ts": text} for text in LONG_STRINGS),
+        *({"at": {"since": text}} for text in LONG_STRINGS),
+        *({"new": [text]} for text in LONG_STRINGS),
     ]
-    found = rows_of(spark, [json.dumps(value) for value in values], schema)
+    rows = rows_of(spark, [json.dumps(value) for value in values], schema)
     for number, value in enumerate(values):
-        row, is_column = found[number], number < 2 * len(LONG_TEXTS)
-        said = {"id": row.id} if row.id is not None else {"at": {"tags": row.at and row.at.tags}}
-        assert not is_column or said == value
+        row, is_column = rows[number], number < 2 * len(LONG_STRINGS)
+        value_in_row = (
+            {"id": row.id} if row.id is not None else {"at": {"tags": row.at and row.at.tags}}
+        )
+        assert not is_column or value_in_row == value
         assert json.loads(row["_rescued_data"] or "{}") == ({} if is_column else value)
         assert row["_corrupt_record"] is None
 
 
-def test_lines_of_any_depth_are_kept(spark: SparkSession) -> None:
-    every = [300, 900, 1_000, 100_000, 1_000_000]
-    deep = [
+def test_deeply_nested_lines_are_kept(spark: SparkSession) -> None:
+    depths = [300, 900, 1_000, 100_000, 1_000_000]
+    cases = [
         (levels, name, text)
-        for levels in every
+        for levels in depths
         for text in ("[" * levels + "]" * levels, '{"a":' * levels + "1" + "}" * levels)
         for name in ("new", "at", "id", "ts")
     ]
-    lines = [f'{{"{name}":{text}}}' for _, name, text in deep]
-    found = rows_of(spark, lines, NESTED | {"ts": "timestamp"})
-    for (levels, name, _), line, row in zip(deep, lines, found, strict=True):
-        kept = row["_corrupt_record"] or row["_rescued_data"] or f'{{"{name}":{row.id}}}'
-        assert kept == line, (levels, name)
-        # Beyond 1,000 levels a parser may refuse it: RFC 8259, section 9.
+    lines = [f'{{"{name}":{text}}}' for _, name, text in cases]
+    rows = rows_of(spark, lines, NESTED | {"ts": "timestamp"})
+    for (levels, name, _), line, row in zip(cases, lines, rows, strict=True):
+        rescued = row["_corrupt_record"] or row["_rescued_data"] or f'{{"{name}":{row.id}}}'
+        assert rescued == line, (levels, name)
+        # A parser may reject more than 1,000 levels: RFC 8259, section 9.
         assert (row["_corrupt_record"] is None) == (levels < 1_000), (levels, name)
 
 
@@ -218,25 +222,25 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("like", ['{"id":"a","new":1,"n":1}', '{"new":"b","ts":"c","id":"a"}'])
-def test_what_becomes_of_a_line_does_not_depend_on_the_lines_before(
-    spark: SparkSession, like: str
-) -> None:
-    """Fields that the schema does not know are parsed, too, where the first lines have them."""
+@pytest.mark.parametrize(
+    "layout_line", ['{"id":"a","new":1,"n":1}', '{"new":"b","ts":"c","id":"a"}']
+)
+def test_layout_does_not_change_results(spark: SparkSession, layout_line: str) -> None:
+    """Unknown fields are parsed too if the first lines have them."""
     shapes = ['{"id":"a","new":%s,"n":1}', '{"new":%s,"ts":"2018-03-02T10:02:33Z","id":"a"}']
     shapes += ['{"new":%s,"new":1}', '{"id":%s,"new":1,"n":1}', '{"new":"b","ts":%s,"id":"a"}']
     lines = [shape.replace("%s", value) for shape in shapes for value in HOSTILE]
     frame = spark.createDataFrame([(line, line) for line in lines], "value string, line string")
-    layout = LineLayout.from_lines([like], SCHEMA)
+    layout = LineLayout.from_lines([layout_line], SCHEMA)
     assert layout.quotes.keys() == {"new"}
-    found = {
+    rows = {
         row.line: row for row in parse_lines(frame, SCHEMA, layout).drop("_ingested_at").collect()
     }
     for row in parse_lines(frame, SCHEMA).drop("_ingested_at").collect():
-        other = found[row.line].asDict()
-        kept, also = row["_rescued_data"], other["_rescued_data"]
-        if kept != also:  # as the line says it, where the line was kept, or another spelling
-            said = json.loads(row.line)
-            assert json.loads(also) == {"new": said["new"]}, row.line
-            assert kept == row.line or json.loads(kept) == {"new": said["new"]}
-        assert other | {"_rescued_data": kept} == row.asDict(), row.line
+        other = rows[row.line].asDict()
+        rescued, rescued_by_layout = row["_rescued_data"], other["_rescued_data"]
+        if rescued != rescued_by_layout:  # the complete line, or another spelling of the value
+            fields = json.loads(row.line)
+            assert json.loads(rescued_by_layout) == {"new": fields["new"]}, row.line
+            assert rescued == row.line or json.loads(rescued) == {"new": fields["new"]}
+        assert other | {"_rescued_data": rescued} == row.asDict(), row.line

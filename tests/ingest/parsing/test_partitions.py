@@ -1,4 +1,4 @@
-"""Partition columns by values in paths."""
+"""Partition columns from values in paths."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_infer_partition_types_without_a_value() -> None:
 
 
 def rows_of(spark: SparkSession, types: dict[str, str], *files: tuple[str, str | None]) -> Any:
-    """Return partition columns and rescued data of rows; each has a field `hour` of its own."""
+    """Return partition columns and rescued data of rows that also have fields `hour` and `day`."""
     schema = "_source_file string, _rescued_data string, hour string, day string, x int"
     rows = spark.createDataFrame([(*file, "own", "own", 1) for file in files], schema)
-    found = with_partition_columns(rows, types)
-    assert found.columns == rows.columns
-    return [tuple(row) for row in found.select("day", "hour", "_rescued_data").collect()]
+    result = with_partition_columns(rows, types)
+    assert result.columns == rows.columns
+    return [tuple(row) for row in result.select("day", "hour", "_rescued_data").collect()]
 
 
 def test_with_partition_columns(spark: SparkSession) -> None:

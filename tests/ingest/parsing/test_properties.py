@@ -1,4 +1,4 @@
-"""Whatever a line is, no value of it is lost."""
+"""No value of any line is lost."""
 
 from __future__ import annotations
 
@@ -22,39 +22,39 @@ SCHEMA["at"] = "struct<lat:double,n:long,tags:array<string>>"
 
 
 def pairs_of(line: bytes) -> list[tuple[str, Any]] | None:
-    """The fields of a line by Python's own parser; None where it is no JSON object (RFC 8259)."""
+    """Parse a line with Python's parser; return None if it is not a JSON object (RFC 8259)."""
 
-    def refuse(name: str) -> None:
+    def reject(name: str) -> None:
         raise ValueError(name)
 
     try:
-        found = json.loads(line.decode(), object_pairs_hook=Pairs, parse_constant=refuse)
-        json.dumps(found, ensure_ascii=False).encode()  # refuses half a surrogate pair
+        parsed = json.loads(line.decode(), object_pairs_hook=Pairs, parse_constant=reject)
+        json.dumps(parsed, ensure_ascii=False).encode()  # fails on an unpaired surrogate
     except ValueError:
         return None
-    return found if isinstance(found, Pairs) else None
+    return parsed if isinstance(parsed, Pairs) else None
 
 
 class Pairs(list[Any]):
-    """An object's fields, each as often as it is there."""
+    """An object's fields, including duplicates."""
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal, numbers as precisely as a double is."""
+def is_equal(one: Any, other: Any) -> bool:
+    """Compare two JSON values, numbers with the precision of a double."""
     if isinstance(one, Pairs) and isinstance(other, Pairs):
         by_name = [sorted(pairs, key=lambda pair: pair[0]) for pairs in (one, other)]
         return len(one) == len(other) and all(
-            a == b and same(x, y) for (a, x), (b, y) in zip(*by_name, strict=True)
+            a == b and is_equal(x, y) for (a, x), (b, y) in zip(*by_name, strict=True)
         )
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(is_equal, one, other))
     if isinstance(one, bool) or isinstance(other, bool) or not _are_numbers(one, other):
         return type(one) is type(other) and bool(one == other)
     if one == other:
         return True
     try:
         return math.isclose(one, other, rel_tol=1e-15)
-    except OverflowError:  # a whole number beyond a double's range
+    except OverflowError:  # an integer beyond a double's range
         return False
 
 
@@ -62,43 +62,43 @@ def _are_numbers(*values: Any) -> bool:
     return all(isinstance(value, int | float) for value in values)
 
 
-def says(row: Row, name: str, value: Any) -> bool:
-    """Whether a column says what the JSON value does."""
-    kind = SCHEMA.get(name)
-    if kind is None:
+def has_value(row: Row, name: str, value: Any) -> bool:
+    """Return whether a column has the JSON value."""
+    dtype = SCHEMA.get(name)
+    if dtype is None:
         return False
     typed = row[name]
     if typed is None or value is None:
         return typed is None and value is None
-    if kind == "string":
+    if dtype == "string":
         if isinstance(value, str):
             return bool(typed == value)
-        return same(json.loads(typed, object_pairs_hook=Pairs), value)
-    if kind == "timestamp":
+        return is_equal(json.loads(typed, object_pairs_hook=Pairs), value)
+    if dtype == "timestamp":
         return bool(typed == instant(value))
-    return same(_as_json(typed), _without_nulls(value))
+    return is_equal(_as_json(typed), _without_nulls(value))
 
 
 def instant(value: Any) -> int | None:
-    """Microseconds since 1970 of a time by Python's own parser; None where they do not say it."""
+    """Return microseconds since 1970 by Python's parser, or None if they are not exact."""
     if isinstance(value, int):
-        found = value * 1_000_000
+        micros = value * 1_000_000
     else:
         try:
             time = datetime.fromisoformat(value)
         except (TypeError, ValueError):
             return None
-        if re.search(r"[.][0-9]{6}[0-9]*[1-9]", value):  # Python cuts them off
+        if re.search(r"[.][0-9]{6}[0-9]*[1-9]", value):  # Python truncates them
             return None
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
-        found = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return found if -62_135_596_800_000_000 <= found < 253_402_300_800_000_000 else None
+        micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return micros if -62_135_596_800_000_000 <= micros < 253_402_300_800_000_000 else None
 
 
 def _as_json(typed: Any) -> Any:
     if isinstance(typed, Row):
-        found = typed.asDict().items()
-        return Pairs((name, _as_json(value)) for name, value in found if value is not None)
+        items = typed.asDict().items()
+        return Pairs((name, _as_json(value)) for name, value in items if value is not None)
     if isinstance(typed, list):
         return [_as_json(value) for value in typed]
     return typed
@@ -106,7 +106,7 @@ def _as_json(typed: Any) -> Any:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, Pairs):
-        return Pairs((name, inner) for name, inner in value if inner is not None)
+        return Pairs((name, inner_value) for name, inner_value in value if inner_value is not None)
     return value
 
 
@@ -121,7 +121,7 @@ def respelled(fields: Pairs) -> Pairs:
 
 
 def check(line: bytes, row: Row) -> None:
-    """No value of a line is lost, and no other one invented."""
+    """No value of the line is lost, and none is added."""
     fields = pairs_of(line)
     rescued, corrupt = row["_rescued_data"], row["_corrupt_record"]
     if fields is None:
@@ -133,42 +133,43 @@ def check(line: bytes, row: Row) -> None:
         assert all(row[name] is None for name in SCHEMA)
         return
     assert corrupt is None
-    kept = pairs_of((rescued or "{}").encode(errors="surrogatepass"))
-    assert kept is not None
+    rescued_fields = pairs_of((rescued or "{}").encode(errors="surrogatepass"))
+    assert rescued_fields is not None
     spelled = respelled(Pairs(fields))
-    for (name, value), (column, inner) in zip(fields, spelled, strict=True):
+    for (name, value), (column, inner_value) in zip(fields, spelled, strict=True):
         in_rescued = any(
-            (name == other and same(value, found)) or (column == other and same(inner, found))
-            for other, found in kept
+            (name == other and is_equal(value, rescued_value))
+            or (column == other and is_equal(inner_value, rescued_value))
+            for other, rescued_value in rescued_fields
         )
-        assert in_rescued or says(row, column, inner), (name, value, row)
+        assert in_rescued or has_value(row, column, inner_value), (name, value, row)
     names = {name for name, _ in spelled}
     assert all(row[name] is None for name in SCHEMA if name not in names)
 
 
-def drawn() -> list[bytes]:
-    """All examples at once: Spark's time goes by the job."""
-    found: list[bytes] = []
+def generate_lines() -> list[bytes]:
+    """Return all examples at once, for one Spark job."""
+    all_lines: list[bytes] = []
 
     @given(lines=st.lists(ANY_LINES, min_size=LINES // 2, max_size=LINES))
     @settings(max_examples=EXAMPLES)
     def draw(lines: list[bytes]) -> None:
-        found.extend(lines)
+        all_lines.extend(lines)
 
     draw()
-    return found
+    return all_lines
 
 
 def test_no_value_of_a_line_is_lost(spark: SparkSession) -> None:
-    lines = drawn()
+    lines = generate_lines()
     assert len(lines) >= EXAMPLES * LINES // 2
     rows = [(bytearray(line), str(number)) for number, line in enumerate(lines)]
     frame = spark.createDataFrame(rows, "raw binary, _source_file string").selectExpr(
         "cast(raw as string) as value", "_source_file", "now() as _source_modified_at"
     )
-    found = (
+    parsed_rows = (
         parse_lines(frame, SCHEMA).selectExpr("* except (ts)", "unix_micros(ts) as ts").collect()
     )
-    assert len(found) == len(lines)
-    for row in found:
+    assert len(parsed_rows) == len(lines)
+    for row in parsed_rows:
         check(lines[int(row["_source_file"])], row)

@@ -1,4 +1,4 @@
-"""Which fields of a line did not fit: by SQL over the row, and by a walk through the line."""
+"""Fields of a line that did not fit: SQL over the row agrees with a walk through the line."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ SCHEMA = {
 
 
 def columns() -> dict[str, T.DataType]:
-    """The schema in Spark's types, which it takes a session to parse."""
-    return {name: T.DataType.fromDDL(kind) for name, kind in SCHEMA.items()}
+    """Return the schema as Spark types; parsing them needs a session."""
+    return {name: T.DataType.fromDDL(dtype) for name, dtype in SCHEMA.items()}
 
 
 class Pairs(list[tuple[str, Any]]):
-    """A JSON object, which may name a field twice."""
+    """A JSON object, possibly with duplicate fields."""
 
 
-def dumped(value: Any) -> str:
+def to_json(value: Any) -> str:
     if isinstance(value, Pairs):
-        return "{" + ", ".join(f"{json.dumps(n)}: {dumped(v)}" for n, v in value) + "}"
+        return "{" + ", ".join(f"{json.dumps(n)}: {to_json(v)}" for n, v in value) + "}"
     if isinstance(value, list):
-        return f"[{', '.join(map(dumped, value))}]"
+        return f"[{', '.join(map(to_json, value))}]"
     return json.dumps(value)
 
 
-def parsed(spark: SparkSession, lines: list[str]) -> list[Row]:
-    """Bronze's rows, with the fields that did not fit, in the order of the lines."""
+def parse(spark: SparkSession, lines: list[str]) -> list[Row]:
+    """Return bronze's rows in the order of the lines, with the fields that did not fit."""
     numbered = spark.createDataFrame(list(enumerate(lines)), "at int, value string")
     rows = parse_lines(numbered, SCHEMA).withColumn("fields", F.expr(rescued_fields(columns())))
     return rows.orderBy("at").collect()
@@ -55,7 +55,7 @@ def fields_of(row: Row) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def cases(spark: SparkSession) -> dict[str, Row]:
-    return dict(zip(CASES, parsed(spark, list(CASES)), strict=True))
+    return dict(zip(CASES, parse(spark, list(CASES)), strict=True))
 
 
 CASES: dict[str, dict[str, str]] = {
@@ -72,7 +72,7 @@ CASES: dict[str, dict[str, str]] = {
     '{"user": {"name": "a", "plan": "pro"}}': {"user.plan": "pro"},
     '{"user": {"name": "a", "plan": null}}': {},
     '{"user": {"name": "a", "age": "old"}}': {"user.age": "old"},
-    '{"user": {"Name": "a"}}': {"user.name": "a"},  # only top-level names may differ in case
+    '{"user": {"Name": "a"}}': {"user.name": "a"},  # only top-level names are case-insensitive
     '{"user": {"name": "a", "Name": "b"}}': {"user.Name": "b"},
     '{"user": {"name": "a", "name": "b"}}': {"user.name": "a"},
     '{"user": {"at": {"lat": "far", "lon": 2}}}': {"user.at.lat": "far", "user.at.lon": "2"},
@@ -87,19 +87,19 @@ CASES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("line", CASES)
-def test_fields_that_did_not_fit(cases: dict[str, Row], line: str) -> None:
+def test_rescued_fields(cases: dict[str, Row], line: str) -> None:
     assert fields_of(cases[line]) == CASES[line]
 
 
-def walk(value: Any, kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def walk(value: Any, dtype: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the paths at which a JSON value does not fit a type."""
     if value is None:
         return
-    if isinstance(kind, T.StructType):
+    if isinstance(dtype, T.StructType):
         if not isinstance(value, Pairs):
             yield path
             return
-        types = {field.name: field.dataType for field in kind}
+        types = {field.name: field.dataType for field in dtype}
         names = [name for name, _ in value]
         for name, inner in value:
             if name in types:
@@ -107,25 +107,25 @@ def walk(value: Any, kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[t
                 yield from walk(inner, types[name], (*path, name))
             elif path and inner is not None:
                 yield (*path, name)
-    elif isinstance(kind, T.ArrayType):
+    elif isinstance(dtype, T.ArrayType):
         if not isinstance(value, list) or isinstance(value, Pairs):
             yield path
             return
         for item in value:
-            yield from walk(item, kind.elementType, path)
-    elif not isinstance(kind, T.StringType):
+            yield from walk(item, dtype.elementType, path)
+    elif not isinstance(dtype, T.StringType):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         fits: dict[type[T.DataType], bool] = {
             T.LongType: is_number and isinstance(value, int),
             T.DoubleType: is_number,
             T.BooleanType: isinstance(value, bool),
         }
-        if not fits[type(kind)]:
+        if not fits[type(dtype)]:
             yield path
 
 
-def as_far_as_held(path: tuple[str, ...], row: Row) -> str:
-    """Cut a path off at a value that Spark's parser left out, with all that is within."""
+def existing_path(path: tuple[str, ...], row: Row) -> str:
+    """Truncate a path at a value that Spark's parser left out."""
     value: Any = row
     for at, name in enumerate(path):
         if not isinstance(value, Row) or name not in value:
@@ -137,48 +137,48 @@ def as_far_as_held(path: tuple[str, ...], row: Row) -> str:
 
 
 def outermost(paths: set[str]) -> set[str]:
-    """Leave out what is within another path: of a field named twice, either value may be read."""
+    """Drop paths within other paths: of a duplicate field, either value may be read."""
     return {p for p in paths if not any(p.startswith(f"{other}.") for other in paths)}
 
 
-def any_value(random: Random, kind: T.DataType, depth: int = 0) -> Any:
-    """A value that fits a type, or now and then another one."""
+def any_value(random: Random, dtype: T.DataType, depth: int = 0) -> Any:
+    """Return a value that fits a type, sometimes one of another type."""
     if random.random() < 0.12:
         return random.choice([None, True, 7, 2.5, "text", Pairs([("deep", 1)]), [1], []])
-    if isinstance(kind, T.StructType):
-        names = [field.name for field in kind if random.random() < 0.8]
+    if isinstance(dtype, T.StructType):
+        names = [field.name for field in dtype if random.random() < 0.8]
         names += ["more"] * (random.random() < 0.1)
         names += names[:1] * (random.random() < 0.05)
-        types = {field.name: field.dataType for field in kind}
+        types = {field.name: field.dataType for field in dtype}
         random.shuffle(names)
         return Pairs(
             (name, any_value(random, types.get(name, T.LongType()), depth + 1)) for name in names
         )
-    if isinstance(kind, T.ArrayType):
-        return [any_value(random, kind.elementType, depth + 1) for _ in range(random.randrange(4))]
-    of: dict[type[T.DataType], Any] = {
+    if isinstance(dtype, T.ArrayType):
+        return [any_value(random, dtype.elementType, depth + 1) for _ in range(random.randrange(4))]
+    values_by_type: dict[type[T.DataType], Any] = {
         T.LongType: 5,
         T.DoubleType: 0.5,
         T.BooleanType: False,
         T.StringType: "a",
     }
-    return of[type(kind)]
+    return values_by_type[type(dtype)]
 
 
-def test_fields_of_any_line_are_those_of_a_walk(spark: SparkSession) -> None:
+def test_rescued_fields_equal_a_walk_through_the_line(spark: SparkSession) -> None:
     random = Random(39)
-    whole = T.StructType([T.StructField(name, kind) for name, kind in columns().items()])
-    values = [value for _ in range(400) if isinstance(value := any_value(random, whole), Pairs)]
-    found = parsed(spark, [dumped(value) for value in values])
+    schema = T.StructType([T.StructField(name, dtype) for name, dtype in columns().items()])
+    values = [value for _ in range(400) if isinstance(value := any_value(random, schema), Pairs)]
+    rows = parse(spark, [to_json(value) for value in values])
     expected = [
-        {as_far_as_held(path, row) for path in walk(value, whole)}
-        for value, row in zip(values, found, strict=True)
+        {existing_path(path, row) for path in walk(value, schema)}
+        for value, row in zip(values, rows, strict=True)
     ]
     assert sum(map(bool, expected)) > 100
     different = [
-        (dumped(value), said, fields_of(row))
-        for value, said, row in zip(values, expected, found, strict=True)
-        if outermost(said) != outermost(set(fields_of(row)))
+        (to_json(value), paths, fields_of(row))
+        for value, paths, row in zip(values, expected, rows, strict=True)
+        if outermost(paths) != outermost(set(fields_of(row)))
     ]
     assert different == []
 
@@ -189,7 +189,7 @@ RULES = {
     "rescued_user.name": ("user", "name"),
     "rescued_items": ("items",),
 }
-BROKEN: dict[str, list[str]] = {
+BROKEN_RULES: dict[str, list[str]] = {
     '{"n": 1}': [],
     '{"n": 12.5}': ["rescued_n"],
     '{"nums": ["a"]}': [],
@@ -200,16 +200,15 @@ BROKEN: dict[str, list[str]] = {
 }
 
 
-def test_rules_broken_by_fields_that_did_not_fit(spark: SparkSession) -> None:
-    numbered = spark.createDataFrame(list(enumerate(BROKEN)), "at int, value string")
+def test_rescued_rule_names(spark: SparkSession) -> None:
+    numbered = spark.createDataFrame(list(enumerate(BROKEN_RULES)), "at int, value string")
     rows = parse_lines(numbered, SCHEMA).withColumn(
         "broken", F.expr(rescued_rule_names(columns(), RULES))
     )
-    found = [row.broken for row in rows.orderBy("at").collect()]
-    assert found == list(BROKEN.values())
+    assert [row.broken for row in rows.orderBy("at").collect()] == list(BROKEN_RULES.values())
 
 
-def test_a_path_touches_its_parts_and_its_holders() -> None:
+def test_paths_overlap() -> None:
     assert paths_overlap(("user",), ("USER", "plan"))
     assert paths_overlap(("user", "plan"), ("user",))
     assert not paths_overlap(("user", "plan"), ("user", "name"))

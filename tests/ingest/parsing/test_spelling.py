@@ -1,4 +1,4 @@
-"""Fields whose names differ from a column's only in case, beside a model in Python."""
+"""Field names that differ from column names only in case, compared with a model in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD = {"id": "a", "Amount": 2.5, "at": "2026-05-01T10:00:00Z", "größe": 7}
 
 
 def record(random: Random) -> dict[str, Any]:
-    """Return an object with some of the fields, and others, in one spelling or two."""
+    """Return an object with some known and unknown fields, in one or two spellings."""
     fields: dict[str, Any] = {}
     for name in [*SCHEMA, "new"]:
         for _ in range(random.choice([0, 1, 1, 1, 1, 2])):
@@ -32,7 +32,7 @@ def record(random: Random) -> dict[str, Any]:
 
 
 def expected(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with the names of columns, if only one of them can have it."""
+    """Return the fields under their column names, if only one of them matches the column."""
     columns = {name.lower(): name for name in SCHEMA}
     names = [name.lower() for name in fields]
     return {
@@ -45,7 +45,7 @@ def test_records_with_any_spelling(spark: SparkSession) -> None:
     random = Random(7)
     records = [record(random) for _ in range(600)]
     rows = rows_of(spark, [json.dumps(each, ensure_ascii=False) for each in records], SCHEMA)
-    moved = 0
+    respelled = 0
     for each, row in zip(records, rows, strict=True):
         model = expected(each)
         assert row["_corrupt_record"] is None
@@ -55,8 +55,8 @@ def test_records_with_any_spelling(spark: SparkSession) -> None:
         for name in SCHEMA:
             value = GOOD["at"] if name == "at" and row["at"] is not None else row[name]
             assert value == fit.get(name), (each, name)
-        moved += len(model.keys() & SCHEMA - each.keys())
-    assert moved > 600
+        respelled += len(model.keys() & SCHEMA - each.keys())
+    assert respelled > 600
 
 
 LINES: list[tuple[str, tuple[object, ...], object]] = [
@@ -64,9 +64,9 @@ LINES: list[tuple[str, tuple[object, ...], object]] = [
     ('{"ID": "a", "id": "b"}', ("b", None), {"ID": "a"}),
     ('{"ID": "a", "Id": "b", "AMOUNT": 1}', (None, 1.0), {"ID": "a", "Id": "b"}),
     ('{"ID": "a", "AMOUNT": "x", "N": 1}', ("a", None), {"Amount": "x", "N": 1}),
-    # As the line has it: VARIANT would sort the fields, and make 1.0 of it 1.
+    # Text of the line: VARIANT would sort the fields and change 1.0 to 1.
     ('{"id": {"b": 1.0, "a": 2}, "AMOUNT": 1}', ('{"b":1.0,"a":2}', 1.0), None),
-    # A number that would become a whole one, or none at all: the line stays as it came.
+    # A number that would become an integer or invalid: the line is kept as it is.
     ('{"ID": "a", "new": 10.0}', ("a", None), {"ID": "a", "new": 10.0}),
     ('{"ID": "a", "new": 1e400}', (None, None), {"ID": "a", "new": float("inf")}),
     ('{"ID": "a", "ID": "b"}', (None, None), {"ID": "b"}),
@@ -81,13 +81,13 @@ def test_lines_with_other_spellings(spark: SparkSession) -> None:
         assert row["_corrupt_record"] is None
 
 
-def test_a_line_that_is_not_json_keeps_its_names(spark: SparkSession) -> None:
+def test_corrupt_line_keeps_its_spelling(spark: SparkSession) -> None:
     (row,) = rows_of(spark, ['{"ID": "a"} and more'], {"id": "string"})
     assert (row.id, row["_corrupt_record"]) == (None, '{"ID": "a"} and more')
 
 
-def test_lines_that_are_all_spelled_otherwise(spark: SparkSession) -> None:
-    """Their layout has fields that the schema does not know."""
+def test_layout_with_other_spellings(spark: SparkSession) -> None:
+    """The layout has fields that are not in the schema."""
     lines = [f'{{"ID":"a{n}","AMOUNT":{n}.5,"new":{n}}}' for n in range(3)]
     schema = {"id": "string", "Amount": "double"}
     layout = LineLayout.from_lines(lines, schema)
@@ -98,7 +98,7 @@ def test_lines_that_are_all_spelled_otherwise(spark: SparkSession) -> None:
     ]
 
 
-def test_names_of_a_header_as_columns_spell_them() -> None:
+def test_header_names_are_spelled_like_columns() -> None:
     assert _spelled(["ID", "amount", "x"], SCHEMA) == ["id", "Amount", "x"]
     assert _spelled(["ID", "id", "AMOUNT"], SCHEMA) == ["ID", "id", "Amount"]
     assert _spelled(["Größe", "größe"], SCHEMA) == ["Größe", "größe"]

@@ -1,4 +1,4 @@
-"""Time formats of `hints` and `schema`, tokens that are no JSON, and samples of real systems."""
+"""Time formats of `hints` and `schema`, and Python's tokens that are not JSON."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ SHAPES = ['{{"id":"a","sent at":{}}}', '{{"sent at": {}, "ID": "a"}}', '{{"sent 
 @pytest.mark.parametrize("dtype", list(dict.fromkeys(dtype for dtype, *_ in CASES)))
 def test_time_format_of_json(spark: SparkSession, dtype: str) -> None:
     cases = [case[1:] for case in CASES if case[0] == dtype]
-    shapes = ['{{"id":"a","sent at":{}}}', '{{"sent at": {}, "ID": "a"}}', '{{"sent at":{},"x":1}}']
-    lines = [(shape.format(value), when) for value, when in cases for shape in shapes]
+    lines = [
+        (shape.format(value), expected_time) for value, expected_time in cases for shape in SHAPES
+    ]
     frame = spark.createDataFrame(
         [(line, n) for n, (line, _) in enumerate(lines)], "value string, n int"
     )
     columns, fields = {"id": "string", "sent_at": "timestamp"}, {"id": "string", "sent at": dtype}
     rows = parse_lines(frame, columns, None, fields).selectExpr("*", "string(sent_at) as at")
-    for row, (line, when) in zip(rows.orderBy("n").collect(), lines, strict=True):
-        assert row["at"] == when, line
+    for row, (line, expected_time) in zip(rows.orderBy("n").collect(), lines, strict=True):
+        assert row["at"] == expected_time, line
         rescued = json.loads(row["_rescued_data"] or "{}")
-        assert ("sent at" in rescued) == (when is None), line
+        assert ("sent at" in rescued) == (expected_time is None), line
         assert row["_corrupt_record"] is None
 
 

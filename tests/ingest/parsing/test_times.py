@@ -1,6 +1,6 @@
-"""What is a time: what a line says, in years 1 to 9999 and to the microsecond; the rest is rescued.
+"""Timestamps in years 1 to 9999 are read to the microsecond; all others are rescued.
 
-By RFC 3339, ISO 8601 and arithmetic: each time is given as microseconds since 1970.
+Expected values are microseconds since 1970, by RFC 3339, ISO 8601 and arithmetic.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ HOUR, MINUTE = 3_600_000_000, 60_000_000
 YEAR_1 = (timegm((2001, 1, 1, 0, 0, 0)) - 5 * 146_097 * 86_400) * 1_000_000
 YEAR_10000 = (timegm((2000, 1, 1, 0, 0, 0)) + 20 * 146_097 * 86_400) * 1_000_000
 
-TEXTS = {
+VALID_STRINGS = {
     "2018-03-02T10:02:33Z": NOON,
     "2018-03-02 10:02:33": NOON,
     "2018-03-02T10:02:33.5Z": NOON + 500_000,
     "2018-03-02T10:02:33.123456": NOON + 123_456,
     "2018-03-02T10:02:33.000001Z": NOON + 1,
-    "2018-03-02T10:02:33.1234560Z": NOON + 123_456,  # zeros are no loss
+    "2018-03-02T10:02:33.1234560Z": NOON + 123_456,  # trailing zeros lose nothing
     "2018-03-02T10:02:33.500000000+01:00": NOON + 500_000 - HOUR,
     "2018-03-02T10:02:33+0100": NOON - HOUR,
     "2018-03-02T10:02:33-00:30": NOON + 30 * MINUTE,
@@ -59,8 +59,9 @@ TEXTS = {
     "9999-12-31T23:59:59.999999Z": YEAR_10000 - 1,
     "9999-12-31T23:59:59.999999000Z": YEAR_10000 - 1,
 }
-NO_TEXTS = [
-    *("2018-03-02T10:02:33.1234561Z", "2018-03-02T10:02:33.1234569Z"),  # two events, and not one
+INVALID_STRINGS = [
+    # Two times that would be one after truncation.
+    *("2018-03-02T10:02:33.1234561Z", "2018-03-02T10:02:33.1234569Z"),
     *(
         "2018-03-02T10:02:33.0000001",
         "2018-03-02 1:2:3.1234567",
@@ -77,11 +78,11 @@ NO_TEXTS = [
     ),
     *("2018-03-02t10:02:33Z", "2018-03-02T10:02:33z", "2018-03-02T10:02:33,5Z", "2018-W09-5"),
     *("2018-03-02T10:02:33+19:00", "2018-03-02T10:02:33+18:01", "2018-03-02T10:02:33+01:60"),
-    # To Java BST is the time of Dhaka, and an hour that a zone left out is the next one.
+    # Java reads BST as Dhaka's time, and moves a time skipped by a zone to the next hour.
     *("2018-03-02 10:02:33 BST", "2018-03-11T02:30:00 America/New_York", "2018-03-02 10:02:33 CST"),
     *("2018-03-02T10:02:33Z[UTC]", "2018-03-02T10:02:33 Etc/GMT+5", "2018-061", "20180302T100233Z"),
     *("2018-03-02T10:02:33Z Z", "2018-03-02T10:02:33Zx", "\u0662018-03-02", "2018-03-02\u00a0"),
-    # Spark takes a line's end for none.
+    # Spark ignores a line end.
     *("1519984953\n", "1519984953\u2028", "151998495312\u0085", "2018\n", "-2018\n"),
     *("2018-03-02\n", "2018-03-02T10:02:33Z\n", "2018-03-02T10:02\u2029"),
     *("1519984953", "15199849", "10115", "2018", "10:02", "now", "epoch", "", " ", "Infinity"),
@@ -89,95 +90,116 @@ NO_TEXTS = [
     *("2018-03-02T" + "1" * 70_000, "1" * 70_000, "2018-03-02" + " " * 70_000 + "x"),
 ]
 SECONDS = [0, -1, 5, 10115, 1_519_984_953, -1_519_984_953, YEAR_1 // 10**6, YEAR_10000 // 10**6 - 1]
-NO_NUMBERS = [
+INVALID_NUMBERS = [
     *(str(YEAR_1 // 10**6 - 1), str(YEAR_10000 // 10**6), "999999999999", "-9223372036854"),
     *("9223372036854", "9223372036855", "1519984953000", "1519984953000000", "9223372036854775807"),
     *("1519984953.5", "1519984953.0", "1.5e9", "9" * 900, "-" + "9" * 900, "true", "[]", "{}"),
 ]
 CASES: list[tuple[str, int | None]] = [
-    *((json.dumps(text), instant) for text, instant in TEXTS.items()),
+    *((json.dumps(text), instant) for text, instant in VALID_STRINGS.items()),
     *((str(seconds), seconds * 1_000_000) for seconds in SECONDS),
-    *((json.dumps(text), None) for text in NO_TEXTS),
-    *((number, None) for number in NO_NUMBERS),
-    # Digits in quotes, whichever way they are written.
-    *((written, None) for written in (r'"\u0031519984953"', r'"\u0032018"', r'"\u002d2018"')),
+    *((json.dumps(text), None) for text in INVALID_STRINGS),
+    *((number, None) for number in INVALID_NUMBERS),
+    # Quoted digits, however they are escaped.
+    *((json_value, None) for json_value in (r'"\u0031519984953"', r'"\u0032018"', r'"\u002d2018"')),
     *((f'"{digits}\u2028"', None) for digits in ("1519984953", "15199849", "2018")),
 ]
-# By the fast path; by the exact path, for the line has a field that is not known; nested.
+# The fast path; the exact path, because of an unknown field; a nested field.
 SHAPES = ['{{"ts":{}}}', '{{"ts":{}, "new":0}}', '{{"at":{{"since":[{}]}}}}']
-KINDS = {"ts": "timestamp", "at": "struct<since:array<timestamp>>", "day": "date"}
-Found = dict[str, tuple[Any, dict[str, Any]]]
+SCHEMA = {"ts": "timestamp", "at": "struct<since:array<timestamp>>", "day": "date"}
+Results = dict[str, tuple[Any, dict[str, Any]]]
 
 
 def read(
-    spark: SparkSession, lines: list[str], value: str, kinds: Mapping[str, str] = KINDS
-) -> Found:
-    """Of each line the value of an expression, and what was rescued."""
+    spark: SparkSession, lines: list[str], value: str, schema: Mapping[str, str] = SCHEMA
+) -> Results:
+    """Return, for each line, the value of an expression and the rescued data."""
     frame = spark.createDataFrame(
         [(line, line) for line in lines], "value string, _source_file string"
     )
-    found = parse_lines(frame.withColumn("_source_modified_at", F.current_timestamp()), kinds)
-    rows = found.selectExpr("_source_file", value, "_rescued_data", "_corrupt_record").collect()
+    parsed = parse_lines(frame.withColumn("_source_modified_at", F.current_timestamp()), schema)
+    rows = parsed.selectExpr("_source_file", value, "_rescued_data", "_corrupt_record").collect()
     assert [line for line, *_, corrupt in rows if corrupt is not None] == []
-    return {line: (said, json.loads(kept or "{}")) for line, said, kept, _ in rows}
+    return {
+        line: (value_read, json.loads(rescued or "{}")) for line, value_read, rescued, _ in rows
+    }
 
 
 @pytest.fixture(scope="module")
-def instants(spark: SparkSession) -> Found:
-    """Of each line its microseconds since 1970, and what was rescued."""
-    lines = [shape.format(written) for written, _ in CASES for shape in SHAPES]
+def instants(spark: SparkSession) -> Results:
+    """Return, for each line, microseconds since 1970 and rescued data."""
+    lines = [shape.format(json_value) for json_value, _ in CASES for shape in SHAPES]
     return read(spark, lines, "unix_micros(coalesce(ts, at.since[0]))")
 
 
-@pytest.mark.parametrize(("written", "instant"), CASES, ids=[written[:50] for written, _ in CASES])
-def test_a_time_is_what_the_line_says_or_is_rescued(
-    instants: Found, written: str, instant: int | None
+@pytest.mark.parametrize(
+    ("json_value", "instant"), CASES, ids=[json_value[:50] for json_value, _ in CASES]
+)
+def test_timestamp_is_exact_or_rescued(
+    instants: Results, json_value: str, instant: int | None
 ) -> None:
     for shape in SHAPES:
-        line = shape.format(written)
-        said, kept = instants[line]
+        line = shape.format(json_value)
+        value_read, rescued = instants[line]
         fields = json.loads(line)
         known = {} if instant is None else {name: fields[name] for name in fields if name != "new"}
-        assert said == instant, line
-        assert kept == {name: value for name, value in fields.items() if name not in known}, line
+        assert value_read == instant, line
+        assert rescued == {name: value for name, value in fields.items() if name not in known}, line
 
 
-DAYS = {"2018-03-02": 17592, "2018-3-2": 17592, "1969-12-31": -1, " 2018-03-02 ": 17592}
-DAYS |= {"0001-01-01": YEAR_1 // 86_400_000_000, "9999-12-31": YEAR_10000 // 86_400_000_000 - 1}
-NO_DAYS = ["0000-12-31", "10000-01-01", "+2018-03-02", "-0001-01-01", "2018-02-29", "17592", "2018"]
-NO_DAYS += ["2018-03-02Z", "2018-03-02T00:00:00", "2018-03-02T"]
+DATES = {"2018-03-02": 17592, "2018-3-2": 17592, "1969-12-31": -1, " 2018-03-02 ": 17592}
+DATES |= {"0001-01-01": YEAR_1 // 86_400_000_000, "9999-12-31": YEAR_10000 // 86_400_000_000 - 1}
+INVALID_DATES = [
+    "0000-12-31",
+    "10000-01-01",
+    "+2018-03-02",
+    "-0001-01-01",
+    "2018-02-29",
+    "17592",
+    "2018",
+]
+INVALID_DATES += ["2018-03-02Z", "2018-03-02T00:00:00", "2018-03-02T"]
 
 
-def test_a_day_is_what_the_line_says_or_is_rescued(spark: SparkSession) -> None:
-    lines = [(json.dumps({"day": text}), text) for text in (*DAYS, *NO_DAYS)]
-    found = read(spark, [line for line, _ in lines], "unix_date(day)")
+def test_date_is_exact_or_rescued(spark: SparkSession) -> None:
+    lines = [(json.dumps({"day": text}), text) for text in (*DATES, *INVALID_DATES)]
+    results = read(spark, [line for line, _ in lines], "unix_date(day)")
     for line, text in lines:
-        assert found[line] == ((DAYS[text], {}) if text in DAYS else (None, {"day": text}))
+        assert results[line] == ((DATES[text], {}) if text in DATES else (None, {"day": text}))
 
 
-def test_what_is_inferred_as_a_time_is_one() -> None:
-    """The same texts, as schemas are inferred by; blanks around them are not looked at there."""
-    assert [text for text in TEXTS if text == text.strip() and not is_timestamp_string(text)] == []
+def test_is_timestamp_string_accepts_valid_strings() -> None:
+    """Inference and parsing accept the same strings, except for surrounding blanks."""
+    assert [
+        text for text in VALID_STRINGS if text == text.strip() and not is_timestamp_string(text)
+    ] == []
     out_of_range = {"0001-01-01T00:59:59+01:00", "9999-12-31T23:00:00-01:00"}
-    wrong_offset = {text for text in NO_TEXTS if text[19:] in ("+19:00", "+18:01", "+01:60")}
-    assert {text for text in NO_TEXTS if is_timestamp_string(text)} == out_of_range | wrong_offset
+    wrong_offset = {text for text in INVALID_STRINGS if text[19:] in ("+19:00", "+18:01", "+01:60")}
+    assert {
+        text for text in INVALID_STRINGS if is_timestamp_string(text)
+    } == out_of_range | wrong_offset
 
 
-FULL = {**KINDS, "_full_times": "string"}
+WITH_FULL_TIMES = {**SCHEMA, "_full_times": "string"}
 
 
-def some_times(count: int = 600) -> dict[str, tuple[int, str]]:
-    """Times with 0 to 9 digits of a second, each with its microseconds since 1970, rounded down,
-    and the digits that those lack."""
-    chance, found = random.Random(7), {}
+def random_times(count: int = 600) -> dict[str, tuple[int, str]]:
+    """Return times with 0 to 9 digits of a second.
+
+    The values are microseconds since 1970, rounded down, and the remaining digits.
+    """
+    random_, times = random.Random(7), {}
     for _ in range(count):
-        day = (chance.choice([3, 1582, 1899, 1969, 1970, 2026, 9998]), chance.randint(1, 12))
-        clock = (chance.randint(1, 28), chance.randrange(24), chance.randrange(60))
-        second, fraction = chance.randrange(60), chance.choice(["", "0", "9", "0000001", "9999999"])
-        digits = fraction or "".join(chance.choices("0123456789", k=chance.randint(0, 9)))
-        sign, hours, minutes = chance.choice("+-"), chance.randrange(15), chance.choice([0, 30])
-        zone = chance.choice(["", "Z", f"{sign}{hours:02}:{minutes:02}"])
-        text = f"{day[0]:04}-{day[1]:02}-{clock[0]:02}{chance.choice('T ')}"
+        day = (random_.choice([3, 1582, 1899, 1969, 1970, 2026, 9998]), random_.randint(1, 12))
+        clock = (random_.randint(1, 28), random_.randrange(24), random_.randrange(60))
+        second, fraction = (
+            random_.randrange(60),
+            random_.choice(["", "0", "9", "0000001", "9999999"]),
+        )
+        digits = fraction or "".join(random_.choices("0123456789", k=random_.randint(0, 9)))
+        sign, hours, minutes = random_.choice("+-"), random_.randrange(15), random_.choice([0, 30])
+        zone = random_.choice(["", "Z", f"{sign}{hours:02}:{minutes:02}"])
+        text = f"{day[0]:04}-{day[1]:02}-{clock[0]:02}{random_.choice('T ')}"
         text += f"{clock[1]:02}:{clock[2]:02}:{second:02}"
         text += (f".{digits}" if digits else "") + zone
         # The calendar repeats every 400 years of 146,097 days.
@@ -187,60 +209,64 @@ def some_times(count: int = 600) -> dict[str, tuple[int, str]]:
         if zone not in ("", "Z"):
             seconds -= int(f"{sign}1") * (hours * 3600 + minutes * 60)
         micros = (seconds + Decimal(f"0.{digits or 0}")) * 1_000_000
-        found[text] = int(micros.to_integral_value(ROUND_FLOOR)), digits[6:].rstrip("0")
-    return found
+        times[text] = int(micros.to_integral_value(ROUND_FLOOR)), digits[6:].rstrip("0")
+    return times
 
 
-def test_times_with_nanoseconds_are_truncated_to_the_microsecond(spark: SparkSession) -> None:
-    """On every path, also before 1970; what is truncated is in `_full_times` and not rescued."""
-    times = some_times()
+def test_nanoseconds_are_truncated_to_microseconds(spark: SparkSession) -> None:
+    """On every path, also before 1970; the full time is in `_full_times` and not rescued."""
+    times = random_times()
     shapes = {shape: [shape.format(json.dumps(text)) for text in times] for shape in SHAPES}
-    lines = [line for some in shapes.values() for line in some]
-    found = read(spark, lines, "unix_micros(coalesce(ts, at.since[0]))", FULL)
-    full = read(spark, lines, "_full_times", FULL)
-    for shape, some in shapes.items():
-        for line, (text, (micros, beyond)) in zip(some, times.items(), strict=True):
-            said, kept = found[line]
-            if "at" in shape and beyond:  # nested ones are rescued
-                assert (said, kept) == (None, json.loads(line)), line
+    lines = [line for shape_lines in shapes.values() for line in shape_lines]
+    results = read(spark, lines, "unix_micros(coalesce(ts, at.since[0]))", WITH_FULL_TIMES)
+    full = read(spark, lines, "_full_times", WITH_FULL_TIMES)
+    for shape, shape_lines in shapes.items():
+        for line, (text, (micros, nanos)) in zip(shape_lines, times.items(), strict=True):
+            value_read, rescued = results[line]
+            if "at" in shape and nanos:  # nested times are rescued
+                assert (value_read, rescued) == (None, json.loads(line)), line
                 continue
-            assert said == micros, line
-            assert json.loads(full[line][0] or "null") == ({"ts": text} if beyond else None), line
-            assert kept == {name: 0 for name in ("new",) if name in line}, line
-    assert {bool(beyond) for _, beyond in times.values()} == {True, False}
+            assert value_read == micros, line
+            assert json.loads(full[line][0] or "null") == ({"ts": text} if nanos else None), line
+            assert rescued == {name: 0 for name in ("new",) if name in line}, line
+    assert {bool(nanos) for _, nanos in times.values()} == {True, False}
 
 
-def test_times_are_rescued_unless_the_schema_has_full_times(spark: SparkSession) -> None:
-    """And what is rescued says whether `_full_times` would hold it."""
-    wrong = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
-    texts = {**{text: bool(beyond) for text, (_, beyond) in some_times(100).items()}}
-    texts |= dict.fromkeys(wrong, False) | {" 2026-05-01 10:00:00.1234567 ": True}
-    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in texts}
-    found = read(spark, list(lines), "ts", KINDS)
-    again = spark.createDataFrame([(json.dumps(kept),) for _, kept in found.values()], ["f"])
-    again = again.withColumnRenamed("f", "_rescued_data")
-    is_lacking = [row[0] for row in again.select(F.expr(needs_full_times_sql(KINDS))).collect()]
-    for (line, (_, kept)), lacks in zip(found.items(), is_lacking, strict=True):
-        expected = texts[lines[line]]
-        assert ("ts" in kept) == (expected or lines[line] in wrong), line
-        assert needs_full_times(json.dumps(kept), KINDS) == lacks == expected, line
-        assert full_times_column([line], KINDS) == ({"_full_times": "string"} if expected else {})
-        assert full_times_column([line], FULL) == {}
-    assert not needs_full_times("[1]", KINDS)
-    assert not needs_full_times("{", KINDS)
+def test_nanoseconds_are_rescued_without_full_times(spark: SparkSession) -> None:
+    """Rescued data shows whether `_full_times` would keep them."""
+    invalid = ["2026-05-01T10:00:00.1234567891Z", "2026-05-01T25:00:00.1234567Z", "x.1234567"]
+    times_in_lines = {**{text: bool(nanos) for text, (_, nanos) in random_times(100).items()}}
+    times_in_lines |= dict.fromkeys(invalid, False) | {" 2026-05-01 10:00:00.1234567 ": True}
+    lines = {json.dumps({"ts": text, "day": text, "other": text}): text for text in times_in_lines}
+    results = read(spark, list(lines), "ts", SCHEMA)
+    rescued_rows = spark.createDataFrame(
+        [(json.dumps(rescued),) for _, rescued in results.values()], ["f"]
+    )
+    rescued_rows = rescued_rows.withColumnRenamed("f", "_rescued_data")
+    is_missing_by_sql = [
+        row[0] for row in rescued_rows.select(F.expr(needs_full_times_sql(SCHEMA))).collect()
+    ]
+    for (line, (_, rescued)), is_missing in zip(results.items(), is_missing_by_sql, strict=True):
+        expected = times_in_lines[lines[line]]
+        assert ("ts" in rescued) == (expected or lines[line] in invalid), line
+        assert needs_full_times(json.dumps(rescued), SCHEMA) == is_missing == expected, line
+        assert full_times_column([line], SCHEMA) == ({"_full_times": "string"} if expected else {})
+        assert full_times_column([line], WITH_FULL_TIMES) == {}
+    assert not needs_full_times("[1]", SCHEMA)
+    assert not needs_full_times("{", SCHEMA)
 
 
-def test_a_field_by_the_name_of_full_times_is_rescued(spark: SparkSession) -> None:
+def test_field_named_full_times_is_rescued(spark: SparkSession) -> None:
     time = "2026-05-01T10:00:00.1234567Z"
     lines = [json.dumps({"_full_times": "mine", "ts": text}) for text in (time, time[:26] + "Z")]
-    found = read(spark, lines, "_full_times", FULL)
-    mine = {"_full_times": "mine"}
-    assert found == {lines[0]: (json.dumps({"ts": time}, separators=(",", ":")), mine)} | {
-        lines[1]: (None, mine)
+    results = read(spark, lines, "_full_times", WITH_FULL_TIMES)
+    field = {"_full_times": "mine"}
+    assert results == {lines[0]: (json.dumps({"ts": time}, separators=(",", ":")), field)} | {
+        lines[1]: (None, field)
     }
 
 
-def test_is_time_counts_digits_as_parse_does() -> None:
-    for text, (_, beyond) in some_times(200).items():
+def test_is_timestamp_string_counts_digits_like_parsing() -> None:
+    for text, (_, nanos) in random_times(200).items():
         assert is_timestamp_string(text, NANOSECONDS), text
-        assert is_timestamp_string(text) == (not beyond), text
+        assert is_timestamp_string(text) == (not nanos), text

@@ -1,4 +1,4 @@
-"""Values of files that bring their types: kept exactly, or rescued with all that they say."""
+"""Values of files with types: kept exactly, or rescued completely."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from medallion.ingest.schema.columns import file_types
 from medallion.storage.table_specs import CORRUPT, RESCUED
 
 
-class Case(NamedTuple):
-    """A value of a file, the type of its column, and what becomes of it."""
+class TypedValue(NamedTuple):
+    """A value of a file, the type of its column, and the expected results."""
 
     sql: str
     column: str
@@ -29,108 +29,110 @@ class Case(NamedTuple):
 AT = datetime(2018, 3, 2, 10, 2, 33, 123457, tzinfo=UTC)
 BIG = Decimal("12345678901234567890.123456789012345678")
 CASES = {
-    # of its column's type
-    "decimal": Case(f"cast('{BIG}' as decimal(38,18))", "decimal(38,18)", BIG),
-    "map": Case("map('a', 1L, 'b', null)", "map<string,long>", {"a": 1, "b": None}),
-    "map of dates": Case("map(date'2018-03-02', 1)", "map<date,int>", {date(2018, 3, 2): 1}),
-    "binary": Case("x'00ff'", "binary", b"\x00\xff"),
-    "float": Case("cast(0.1 as float)", "float", 0.10000000149011612),
-    "null": Case("cast(null as decimal(9,2))", "decimal(9,2)", None),
-    "clock": Case("timestamp_ntz'2018-03-02 10:02:33.123457'", "timestamp", AT),
-    # of another type that says the same
-    "wider": Case("7", "long", 7),
-    "narrower": Case("7L", "int", 7),
-    "too long": Case("3000000000L", "int", None, 3000000000),
-    "whole double": Case("2D", "long", 2),
-    "fraction": Case("12.5D", "long", None, 12.5),
-    "no number": Case("double('NaN')", "long", None, "NaN"),
-    "beyond 2^53": Case("9007199254740993L", "double", None, 9007199254740993),
-    "greatest long": Case("9223372036854775807L", "double", None, 9223372036854775807),
-    "beside the greatest": Case("9223372036854775807D", "long", None, 9.223372036854776e18),
-    "up to 2^53": Case("9007199254740992L", "double", 9007199254740992.0),
-    "float in double": Case("cast(0.1 as float)", "double", 0.10000000149011612),
-    "double in float": Case("0.1D", "float", None, 0.1),
-    "more digits": Case("12.34BD", "decimal(12,4)", Decimal("12.3400")),
-    "fewer digits": Case("12.3400BD", "decimal(10,2)", Decimal("12.34")),
-    "too many digits": Case("12.3456BD", "decimal(10,2)", None, 12.3456),
-    "too large": Case("123456.5BD", "decimal(6,2)", None, 123456.5),
-    "decimal in double": Case("409.93BD", "double", 409.93),
-    "long decimal in double": Case(
+    # of the column's type
+    "decimal": TypedValue(f"cast('{BIG}' as decimal(38,18))", "decimal(38,18)", BIG),
+    "map": TypedValue("map('a', 1L, 'b', null)", "map<string,long>", {"a": 1, "b": None}),
+    "map of dates": TypedValue("map(date'2018-03-02', 1)", "map<date,int>", {date(2018, 3, 2): 1}),
+    "binary": TypedValue("x'00ff'", "binary", b"\x00\xff"),
+    "float": TypedValue("cast(0.1 as float)", "float", 0.10000000149011612),
+    "null": TypedValue("cast(null as decimal(9,2))", "decimal(9,2)", None),
+    "timestamp_ntz": TypedValue("timestamp_ntz'2018-03-02 10:02:33.123457'", "timestamp", AT),
+    # of another type with an equal value
+    "wider": TypedValue("7", "long", 7),
+    "narrower": TypedValue("7L", "int", 7),
+    "beyond int": TypedValue("3000000000L", "int", None, 3000000000),
+    "integral double": TypedValue("2D", "long", 2),
+    "fraction": TypedValue("12.5D", "long", None, 12.5),
+    "NaN": TypedValue("double('NaN')", "long", None, "NaN"),
+    "beyond 2^53": TypedValue("9007199254740993L", "double", None, 9007199254740993),
+    "greatest long": TypedValue("9223372036854775807L", "double", None, 9223372036854775807),
+    "greatest long as double": TypedValue(
+        "9223372036854775807D", "long", None, 9.223372036854776e18
+    ),
+    "up to 2^53": TypedValue("9007199254740992L", "double", 9007199254740992.0),
+    "float in double": TypedValue("cast(0.1 as float)", "double", 0.10000000149011612),
+    "double in float": TypedValue("0.1D", "float", None, 0.1),
+    "more digits": TypedValue("12.34BD", "decimal(12,4)", Decimal("12.3400")),
+    "fewer digits": TypedValue("12.3400BD", "decimal(10,2)", Decimal("12.34")),
+    "too many digits": TypedValue("12.3456BD", "decimal(10,2)", None, 12.3456),
+    "too large": TypedValue("123456.5BD", "decimal(6,2)", None, 123456.5),
+    "decimal in double": TypedValue("409.93BD", "double", 409.93),
+    "long decimal in double": TypedValue(
         "1234567890123456.12BD", "double", None, Decimal("1234567890123456.12")
     ),
-    "whole decimal": Case("5.00BD", "long", 5),
-    "long in decimal": Case("5L", "decimal(10,2)", Decimal("5.00")),
-    "day in time": Case("date'2018-03-02'", "timestamp", datetime(2018, 3, 2, tzinfo=UTC)),
-    "time in day": Case(
+    "integral decimal": TypedValue("5.00BD", "long", 5),
+    "long in decimal": TypedValue("5L", "decimal(10,2)", Decimal("5.00")),
+    "day in time": TypedValue("date'2018-03-02'", "timestamp", datetime(2018, 3, 2, tzinfo=UTC)),
+    "time in day": TypedValue(
         "timestamp'2018-03-02 10:02:33.5Z'", "date", None, "2018-03-02T10:02:33.500000Z"
     ),
-    "seconds": Case("1519984953L", "timestamp", AT.replace(microsecond=0)),
-    "string in time": Case("'2018-03-02T10:02:33.123457Z'", "timestamp", AT),
-    "nanoseconds": Case(
+    "seconds": TypedValue("1519984953L", "timestamp", AT.replace(microsecond=0)),
+    "string in time": TypedValue("'2018-03-02T10:02:33.123457Z'", "timestamp", AT),
+    "nanoseconds": TypedValue(
         "'2018-03-02 10:02:33.123457001'", "timestamp", None, "2018-03-02 10:02:33.123457001"
     ),
-    "month in time": Case("'2018-03'", "timestamp", None, "2018-03"),
-    "string in day": Case("'2018-03-02'", "date", date(2018, 3, 2)),
-    "string in long": Case("'7'", "long", None, "7"),
-    "long in string": Case("7L", "string", "7"),
-    "small decimal in string": Case(
+    "month in time": TypedValue("'2018-03'", "timestamp", None, "2018-03"),
+    "string in day": TypedValue("'2018-03-02'", "date", date(2018, 3, 2)),
+    "string in long": TypedValue("'7'", "long", None, "7"),
+    "long in string": TypedValue("7L", "string", "7"),
+    "small decimal in string": TypedValue(
         "cast('0.000000000000000001' as decimal(38,18))", "string", "0.000000000000000001"
     ),
-    "time in string": Case(
+    "time in string": TypedValue(
         "timestamp'2018-03-02 10:02:33Z'", "string", "2018-03-02T10:02:33.000000Z"
     ),
-    "bytes in string": Case("x'00ff'", "string", "AP8="),
-    "map in string": Case("map('a', 1.50BD)", "string", '{"a":1.50}'),
-    "interval in string": Case("interval '1' day", "string", "INTERVAL '1' DAY"),
-    # what no reader of the table could show
-    "not UTF-8": Case("cast(x'4be4' as string)", "string", None, "Kä"),
-    "not UTF-8 within": Case(
+    "bytes in string": TypedValue("x'00ff'", "string", "AP8="),
+    "map in string": TypedValue("map('a', 1.50BD)", "string", '{"a":1.50}'),
+    "interval in string": TypedValue("interval '1' day", "string", "INTERVAL '1' DAY"),
+    # values that readers of the table could not show
+    "not UTF-8": TypedValue("cast(x'4be4' as string)", "string", None, "Kä"),
+    "nested not UTF-8": TypedValue(
         "map('k', array(cast(x'4be4' as string)))",
         "map<string,array<string>>",
         None,
         {"k": ["Kä"]},
     ),
-    "year 10000": Case(
+    "year 10000": TypedValue(
         "timestamp'+10000-01-01 00:00:00Z'", "timestamp", None, "+10000-01-01T00:00:00.000000Z"
     ),
-    "year 0": Case("date'0000-12-31'", "date", None, "0000-12-31"),
+    "year 0": TypedValue("date'0000-12-31'", "date", None, "0000-12-31"),
     # nested
-    "struct": Case(
+    "struct": TypedValue(
         "struct(1 as n, 'x' as s)", "struct<n:long,s:string,t:double>", Row(n=1, s="x", t=None)
     ),
-    "field in other case": Case("struct(1L as N)", "struct<n:long>", Row(n=1)),
-    "struct gained a field": Case(
+    "field in other case": TypedValue("struct(1L as N)", "struct<n:long>", Row(n=1)),
+    "struct with an unknown field": TypedValue(
         "struct(1L as n, 2.50BD as m)", "struct<n:long>", None, {"n": 1, "m": 2.5}
     ),
-    "the field is null": Case(
+    "struct with an unknown null field": TypedValue(
         "struct(1L as n, cast(null as int) as m)", "struct<n:long>", Row(n=1)
     ),
-    "struct is null": Case("cast(null as struct<m:int>)", "struct<n:long>", None),
-    "field does not fit": Case("struct('x' as n)", "struct<n:long>", None, {"n": "x"}),
-    "list": Case("array(1, null, 3)", "array<long>", [1, None, 3]),
-    "an item does not fit": Case("array(1D, 2.5D)", "array<long>", None, [1.0, 2.5]),
-    "list of structs": Case(
+    "struct is null": TypedValue("cast(null as struct<m:int>)", "struct<n:long>", None),
+    "struct with a misfit": TypedValue("struct('x' as n)", "struct<n:long>", None, {"n": "x"}),
+    "list": TypedValue("array(1, null, 3)", "array<long>", [1, None, 3]),
+    "list with a misfit": TypedValue("array(1D, 2.5D)", "array<long>", None, [1.0, 2.5]),
+    "list of structs": TypedValue(
         "array(struct(1 as n, 2 as m), struct(3 as n, 4 as m))",
         "array<struct<n:long>>",
         None,
         [{"n": 1, "m": 2}, {"n": 3, "m": 4}],
     ),
-    "map of another type": Case("map('a', 1)", "map<string,long>", None, {"a": 1}),
-    "map in struct": Case("map('a', 1L)", "struct<a:long>", None, {"a": 1}),
-    "keys no JSON": Case(
+    "map of another type": TypedValue("map('a', 1)", "map<string,long>", None, {"a": 1}),
+    "map in struct": TypedValue("map('a', 1L)", "struct<a:long>", None, {"a": 1}),
+    "map keys not JSON": TypedValue(
         "map(date'2018-03-02', 1.5D)",
         "map<date,long>",
         None,
         "{2018-03-02 -> 1.5}",
     ),
-    "struct in string": Case("struct(1 as n)", "string", '{"n":1}'),
-    "struct in long": Case("struct(x'00ff' as b)", "long", None, {"b": "AP8="}),
+    "struct in string": TypedValue("struct(1 as n)", "string", '{"n":1}'),
+    "struct in long": TypedValue("struct(x'00ff' as b)", "long", None, {"b": "AP8="}),
 }
 
 
 @pytest.fixture(scope="module")
 def row(spark: SparkSession) -> Row:
-    """All of them, each a column of one row."""
+    """Return one row with a column for each case."""
     values = spark.sql(f"select {', '.join(f'{case.sql} as `{n}`' for n, case in CASES.items())}")
     typed = [
         F.col(f"`{field.name}`").alias(typed_column_name(number, field.name, field.dataType))
@@ -150,15 +152,15 @@ def test_value_is_kept_or_rescued(row: Row, name: str) -> None:
         kept = bytes(kept)
     assert kept == case.kept
     rescued = json.loads(row[RESCUED], parse_float=Decimal)
-    wanted = case.rescued
-    if not isinstance(wanted, Decimal):  # which JSON has, and Python's writer has not
-        wanted = json.loads(json.dumps(wanted), parse_float=Decimal)
-    assert rescued.get(name) == wanted
+    expected = case.rescued
+    if not isinstance(expected, Decimal):  # json.dumps does not support Decimal
+        expected = json.loads(json.dumps(expected), parse_float=Decimal)
+    assert rescued.get(name) == expected
     assert row[CORRUPT] is None
 
 
 def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None:
-    """One name with two types, and names in two cases: a row has the one of its file."""
+    """One name with two types, and names in two cases: each row keeps the value of its file."""
     files = [
         ("1L as amount, 2.50BD as price, struct(1 as n) as at, null as nothing", 1),
         ("1.5D as amount, 1.2345BD as PRICE, struct(2 as n, 'x' as s) as at", 2),
@@ -178,13 +180,15 @@ def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None
     types = file_types(rows)
     assert types == {
         "amount": "double",
-        "price": "decimal(14,4)",  # the whole digits of an int, and four behind the point
+        "price": "decimal(14,4)",  # integer digits of an int, and four decimal places
         "at": "struct<n:int,s:string>",
         "other": "string",
         "step": "string",
     }
-    found = parse_lines(rows, {"amount": "long", "price": "decimal(10,2)"}).collect()
-    kept = sorted(((row.amount, row.price, json.loads(row[RESCUED])) for row in found), key=str)
+    parsed_rows = parse_lines(rows, {"amount": "long", "price": "decimal(10,2)"}).collect()
+    kept = sorted(
+        ((row.amount, row.price, json.loads(row[RESCUED])) for row in parsed_rows), key=str
+    )
     assert kept == [
         (1, Decimal("2.50"), {"at": {"n": 1}}),
         (None, Decimal("7.00"), {"other": "much", "step": "INTERVAL '1' DAY"}),

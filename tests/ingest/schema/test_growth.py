@@ -1,4 +1,4 @@
-"""How types grow, and which rows a schema should grow for."""
+"""Growth of types, and rows whose fields need new columns or types."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ KNOWN = {
         ("long", "string", "long"),
     ],
 )
-@pytest.mark.usefixtures("spark")  # whose parser reads types
-def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) -> None:
-    kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert type_ddl(grow_type(*kinds, can_widen=False)) == result
+@pytest.mark.usefixtures("spark")  # Spark parses the types
+def test_grow_type_adds_fields_and_keeps_types(known: str, new: str, result: str) -> None:
+    dtypes = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
+    assert type_ddl(grow_type(*dtypes, can_widen=False)) == result
 
 
 @pytest.mark.usefixtures("spark")
@@ -48,9 +48,9 @@ def test_grown_adds_fields_and_keeps_types(known: str, new: str, result: str) ->
         ("long", "struct<a:long>", "string"),
     ],
 )
-def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
-    kinds = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
-    assert type_ddl(grow_type(*kinds, can_widen=True)) == result
+def test_grow_type_keeps_nested_types_of_other_shapes(known: str, new: str, result: str) -> None:
+    dtypes = T.DataType.fromDDL(known), T.DataType.fromDDL(new)
+    assert type_ddl(grow_type(*dtypes, can_widen=True)) == result
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_grown_widens_no_nested_type(known: str, new: str, result: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_wider_holds_both(one: str, other: str, result: str) -> None:
-    kinds = T.DataType.fromDDL(one), T.DataType.fromDDL(other)
-    assert type_ddl(wider_type(*kinds)) == type_ddl(wider_type(*kinds[::-1])) == result
+def test_wider_type(one: str, other: str, result: str) -> None:
+    dtypes = T.DataType.fromDDL(one), T.DataType.fromDDL(other)
+    assert type_ddl(wider_type(*dtypes)) == type_ddl(wider_type(*dtypes[::-1])) == result
 
 
 ROWS = {
@@ -87,19 +87,19 @@ ROWS = {
     '{"user":"ann"}': (False, True),
     '{"items":[{"id":1},{"id":2,"sku":"s"}]}': (True, True),
     '{"items":[{"id":"a"}]}': (False, True),
-    '{"gone":1}': (False, False),  # refused before
+    '{"gone":1}': (False, False),  # excluded by name
     '{"a b":1,"it\'s":2,"x.y":3}': (True, True),
-    '{"a":1,"a":2}': (False, False),  # no column holds two values
+    '{"a":1,"a":2}': (False, False),  # duplicate field
 }
 
 
-def test_new_fields_finds_rows_to_grow_for(spark: SparkSession) -> None:
+def test_new_fields_sql(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(text,) for text in ROWS], "_rescued_data string")
-    tests = [F.expr(new_fields_sql(KNOWN, ["gone"], True, widen)) for widen in (False, True)]
-    found = frame.select("_rescued_data", *tests).collect()
-    assert {text: (new, widen) for text, new, widen in found} == ROWS
+    conditions = [F.expr(new_fields_sql(KNOWN, ["gone"], True, widen)) for widen in (False, True)]
+    rows = frame.select("_rescued_data", *conditions).collect()
+    assert {text: (new, widen) for text, new, widen in rows} == ROWS
 
 
-def test_new_fields_without_room(spark: SparkSession) -> None:
+def test_new_fields_sql_at_the_column_limit(spark: SparkSession) -> None:
     frame = spark.createDataFrame([('{"new":1}',)], "_rescued_data string")
     assert frame.where(new_fields_sql(KNOWN, [], False, False)).count() == 0

@@ -1,4 +1,4 @@
-"""Versions of a schema: written once, only ever wider, and readable by people."""
+"""Schema versions: immutable files that only add and widen columns."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 A = {"Device": "string", "x": "double"}
 
 
-def test_no_version_yet(tmp_path: Path) -> None:
-    assert read_versions(StoragePath(tmp_path / "not there")) == []
+def test_read_versions_of_a_new_source(tmp_path: Path) -> None:
+    assert read_versions(StoragePath(tmp_path / "missing")) == []
 
 
-def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
+def test_declare_columns_writes_version_1_once(tmp_path: Path) -> None:
     for _ in range(2):
         version = declare_columns(StoragePath(tmp_path / "s"), "a", A)
         assert (version.version, version.columns) == (1, A)
@@ -38,13 +38,13 @@ def test_what_is_declared_is_version_1_and_once_only(tmp_path: Path) -> None:
     assert list(document["columns"]) == list(A)
 
 
-def test_nothing_declared_is_a_version_too(tmp_path: Path) -> None:
+def test_declare_no_columns_writes_version_1(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     assert declare_columns(root, "a", {}).version == 1
     assert declare_columns(root, "a", {}).version == 1
 
 
-def test_new_columns_come_after_the_known_ones(tmp_path: Path) -> None:
+def test_new_columns_follow_existing_ones(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     declare_columns(root, "a", A)
     add_version(root, {"battery": "long"}, "new fields in batch 4")
@@ -57,13 +57,13 @@ def test_new_columns_come_after_the_known_ones(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_a_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:
+def test_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     declare_columns(root, "a", A)
     assert declare_columns(root, "a", {"x": "double"}).columns == A
 
 
-def test_versions_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_read_versions_sorts_by_number(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     for number in range(12):
         add_version(root, {f"c{number}": "long"}, "test")
@@ -71,18 +71,18 @@ def test_versions_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert len(read_versions(root)[-1].columns) == 12
 
 
-def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
+def test_add_version_never_overwrites(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     for number in range(3):
         add_version(root, {f"c{number}": "long"}, "test")
-    (tmp_path / "1.json").unlink()  # somebody tidied up
-    kept = (tmp_path / "3.json").read_text()
+    (tmp_path / "1.json").unlink()  # removed by a user
+    content = (tmp_path / "3.json").read_text()
     assert add_version(root, {"new": "long"}, "test").version == 4
-    assert (tmp_path / "3.json").read_text() == kept
+    assert (tmp_path / "3.json").read_text() == content
 
 
 @pytest.mark.parametrize(
-    ("first", "then"),
+    ("first", "changed"),
     [
         ({"x": "double"}, {"x": "long"}),
         ({"x": "long"}, {"x": "double"}),
@@ -90,33 +90,33 @@ def test_a_version_is_never_overwritten(tmp_path: Path) -> None:
         ({"x": "array<long>"}, {"x": "long"}),
     ],
 )
-@pytest.mark.usefixtures("spark")  # whose parser reads types
-def test_another_type_is_refused(
-    tmp_path: Path, first: Mapping[str, str], then: Mapping[str, str]
+@pytest.mark.usefixtures("spark")  # Spark parses the types
+def test_declare_columns_rejects_another_type(
+    tmp_path: Path, first: Mapping[str, str], changed: Mapping[str, str]
 ) -> None:
     root = StoragePath(tmp_path)
     declare_columns(root, "a", first)
-    with pytest.raises(ConfigError) as refused:
-        declare_columns(root, "a", then)
-    assert "sources.a.schema.x" in str(refused.value)
-    assert first["x"] in str(refused.value)
+    with pytest.raises(ConfigError) as error:
+        declare_columns(root, "a", changed)
+    assert "sources.a.schema.x" in str(error.value)
+    assert first["x"] in str(error.value)
     assert len(read_versions(root)) == 1
 
 
-def test_a_name_that_differs_in_case_is_refused(tmp_path: Path) -> None:
-    """Delta's columns are the same whatever their case: the table could not have both."""
+def test_declare_columns_rejects_another_case(tmp_path: Path) -> None:
+    """Delta's column names are case-insensitive, so the table cannot have both."""
     root = StoragePath(tmp_path)
     add_version(root, {"battery": "double"}, "new fields in batch 1")
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         declare_columns(root, "a", {"Battery": "double"})
-    assert "sources.a.schema.Battery" in str(refused.value)
-    assert "battery" in str(refused.value)
+    assert "sources.a.schema.Battery" in str(error.value)
+    assert "battery" in str(error.value)
     assert len(read_versions(root)) == 1
 
 
-SIGNS = [f"a{sign}b" for sign in " ,;{}()=\n\t`'\"\\.<>:"]
-UNSEEN = ["", "x" * 129, "a\u200bb", "a\x00", "a\x7f", "\ud800"]
-OURS = [
+PUNCTUATION = [f"a{character}b" for character in " ,;{}()=\n\t`'\"\\.<>:"]
+INVALID_NAMES = ["", "x" * 129, "a\u200bb", "a\x00", "a\x7f", "\ud800"]
+TECHNICAL_NAMES = [
     *TECHNICAL_COLUMNS,
     *FILE_ORIGIN_COLUMNS,
     "_failed_rules",
@@ -124,22 +124,24 @@ OURS = [
     "_Rescued_DATA",
     "_ingested_AT",
 ]
-FEED = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
+CHANGE_FEED_NAMES = ["_change_type", "_commit_version", "_COMMIT_TIMESTAMP"]
 
 
-@pytest.mark.parametrize("name", [*SIGNS, *UNSEEN, *OURS, *FEED])
-def test_names_that_a_table_cannot_have(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*PUNCTUATION, *INVALID_NAMES, *TECHNICAL_NAMES, *CHANGE_FEED_NAMES]
+)
+def test_select_columns_drops_invalid_names(name: str) -> None:
     assert select_columns({name: "string", "good": "long"}, {}) == {"good": "long"}
 
 
 @pytest.mark.parametrize(
     "name", ["a", "_a", "A1", "ä", "名前", "a-b", "a/b", "@a", "#", "$x", "1", "x" * 128]
 )
-def test_names_that_it_can(name: str) -> None:
+def test_select_columns_keeps_valid_names(name: str) -> None:
     assert select_columns({name: "string"}, A) == {name: "string"}
 
 
-def test_names_that_differ_in_case_are_one(tmp_path: Path) -> None:
+def test_select_columns_ignores_case(tmp_path: Path) -> None:
     assert select_columns({"DEVICE": "string", "y": "long", "Y": "string"}, A) == {"y": "long"}
 
 
@@ -155,7 +157,7 @@ def test_names_that_differ_in_case_are_one(tmp_path: Path) -> None:
         ("ß", "ẞ"),
     ],
 )
-def test_letters_that_spark_takes_for_one(known: str, new: str) -> None:
+def test_select_columns_folds_letters_like_spark(known: str, new: str) -> None:
     assert select_columns(
         {f"a{new}": "long", "ß": "long", "ss": "long"}, {f"a{known}": "long"}
     ) == {
@@ -165,21 +167,21 @@ def test_letters_that_spark_takes_for_one(known: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("known", [0, 1, MAX_COLUMNS - 1, MAX_COLUMNS, MAX_COLUMNS + 9])
-def test_so_many_columns_and_no_more(known: int) -> None:
-    there = {f"k{number}": "long" for number in range(known)}
+def test_select_columns_limits_their_number(known: int) -> None:
+    known_columns = {f"k{number}": "long" for number in range(known)}
     fields = {f"f{number}": "string" for number in range(2 * MAX_COLUMNS)}
-    found = select_columns(fields, there)
-    assert len(found) == max(MAX_COLUMNS - known, 0)
-    assert list(found) == list(fields)[: len(found)]
-    assert len(select_columns(fields, iter(there))) == len(found)
-    # Fields that the configuration uses are columns, however many there are.
+    columns = select_columns(fields, known_columns)
+    assert len(columns) == max(MAX_COLUMNS - known, 0)
+    assert list(columns) == list(fields)[: len(columns)]
+    assert len(select_columns(fields, iter(known_columns))) == len(columns)
+    # Fields that the configuration uses are always columns.
     last = f"f{2 * MAX_COLUMNS - 1}"
-    found = select_columns(fields, there, named=[last.upper(), "f0", "not_there"])
-    assert len(found) == max(MAX_COLUMNS - known, 2)
-    assert list(found)[:1] + list(found)[-1:] == ["f0", last]
+    columns = select_columns(fields, known_columns, named=[last.upper(), "f0", "not_there"])
+    assert len(columns) == max(MAX_COLUMNS - known, 2)
+    assert list(columns)[:1] + list(columns)[-1:] == ["f0", last]
 
 
-def test_differences() -> None:
+def test_version_changes() -> None:
     one = SchemaVersion(1, "now", "why", {"a": "long"})
     two = SchemaVersion(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
     assert registry.version_changes(None, one) == ["+ a long"]
@@ -200,16 +202,14 @@ def test_differences() -> None:
         ("notes.json", "{}"),
     ],
 )
-def test_a_file_that_is_no_version_is_told_by_its_name(
-    tmp_path: Path, name: str, text: str
-) -> None:
+def test_read_versions_names_an_invalid_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(MedallionError) as told:
+    with pytest.raises(MedallionError) as error:
         read_versions(StoragePath(tmp_path))
-    assert str(tmp_path / name) in str(told.value)
+    assert str(tmp_path / name) in str(error.value)
 
 
-def test_a_version_that_was_being_written_is_none(tmp_path: Path) -> None:
+def test_read_versions_ignores_unfinished_files(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     add_version(root, A, "test")
     (tmp_path / ".2.tmp").write_text('{"version"')
@@ -218,16 +218,16 @@ def test_a_version_that_was_being_written_is_none(tmp_path: Path) -> None:
     assert [version.version for version in read_versions(root)] == [1, 2]
 
 
-@pytest.mark.usefixtures("spark")  # whose parser reads types
-def test_declared_struct_that_has_grown(tmp_path: Path) -> None:
-    """A hint of a struct must not conflict with fields that were learned since."""
+@pytest.mark.usefixtures("spark")  # Spark parses the types
+def test_declare_columns_of_a_struct_that_has_grown(tmp_path: Path) -> None:
+    """A hint for a struct does not conflict with fields added since."""
     root = StoragePath(tmp_path)
     registry.add_version(root, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred")
-    found = registry.declare_columns(root, "s", {"user": "struct<name:string>"}, "hints")
-    assert found.version == 1
-    found = registry.declare_columns(root, "s", {"user": "struct<age:long,name:string>"}, "hints")
-    assert found.columns["user"] == "struct<name:string,plan:long,age:long>"
+    version = registry.declare_columns(root, "s", {"user": "struct<name:string>"}, "hints")
+    assert version.version == 1
+    version = registry.declare_columns(root, "s", {"user": "struct<age:long,name:string>"}, "hints")
+    assert version.columns["user"] == "struct<name:string,plan:long,age:long>"
     with pytest.raises(ConfigError, match=r"hints\.user is struct<plan:string>, but"):
         registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints")
-    found = registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints", True)
-    assert found.columns["user"] == "struct<plan:string,name:string,age:long>"
+    version = registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints", True)
+    assert version.columns["user"] == "struct<plan:string,name:string,age:long>"

@@ -1,4 +1,4 @@
-"""Bronze: polling beside its query."""
+"""Polling for new files beside a running bronze query."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_poll_waits_for_the_running_batch(is_active: bool, is_processing: bool, 
         run=SimpleNamespace(is_active=is_active, is_processing=is_processing),
         _writer=SimpleNamespace(source=source),
     )
-    assert Bronze.poll(bronze) != is_processing  # it is called again soon
+    assert Bronze.poll(bronze) != is_processing  # false: poll again soon
     assert len(polled) == polls

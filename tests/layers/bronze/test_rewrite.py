@@ -1,4 +1,4 @@
-"""Bronze rewritten under another schema: columns cast, rescued values moved, nothing lost."""
+"""Bronze rewritten with a changed schema: columns are cast, and rescued values are moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.runtime.refresh import refresh_table
-from tests.support.lakehouse import Lakehouse, only
+from tests.support.lakehouse import Lakehouse, only_activity
 
 ORIGIN = {"_source_file": "string"}
 TECHNICAL_NAMES = ["_rescued_data", "_corrupt_record", "_source_file", "_ingested_at"]
@@ -33,10 +33,17 @@ def test_rewrite_rows_moves_values_that_fit(spark: SparkSession) -> None:
     frame = frame.selectExpr(
         "n", "if(n = 1, date'2026-05-01', null) as day", "user", *frame.columns[3:]
     )
-    now = {"n": "double", "day": "timestamp", "user": "struct<x:long,y:string>", "new": "boolean"}
-    rewritten = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
+    schema_after = {
+        "n": "double",
+        "day": "timestamp",
+        "user": "struct<x:long,y:string>",
+        "new": "boolean",
+    }
+    rewritten = {
+        row._source_file: row for row in rewrite_rows(frame, schema_after, ORIGIN).collect()
+    }
     assert [*rewritten["a"].asDict()] == [
-        *now,
+        *schema_after,
         "_rescued_data",
         "_corrupt_record",
         *ORIGIN,
@@ -57,12 +64,12 @@ def test_rewrite_rows_moves_values_that_fit(spark: SparkSession) -> None:
 
 
 def test_rewrite_rows_keeps_digits_beyond_microseconds(spark: SparkSession) -> None:
-    """In both directions: of a string that becomes a time, and of a time that becomes a string."""
-    nine, other = "2026-05-01T10:00:00.123456789Z", "2026-05-01T10:00:01.1234567Z"
+    """In both directions: a string becomes a timestamp, and a timestamp becomes a string."""
+    nine_digits, seven_digits = "2026-05-01T10:00:00.123456789Z", "2026-05-01T10:00:01.1234567Z"
     rows = [
-        (other, f'{{"at":"{nine}","end":"{nine}"}}', None, "a"),
+        (seven_digits, f'{{"at":"{nine_digits}","end":"{nine_digits}"}}', None, "a"),
         ("2026-05-01T10:00:00Z", None, None, "b"),
-        (None, None, f'{{"start":"{nine}"}}', "c"),
+        (None, None, f'{{"start":"{nine_digits}"}}', "c"),
     ]
     frame = spark.createDataFrame(
         rows, "start string, _full_times string, _rescued_data string, _source_file string"
@@ -71,19 +78,34 @@ def test_rewrite_rows_keeps_digits_beyond_microseconds(spark: SparkSession) -> N
         *("cast('2026-05-01T10:00:00.123456Z' as timestamp) as end", "*"),
         *("cast(null as string) as _corrupt_record", "now() as _ingested_at"),
     )
-    now = {"at": "timestamp", "end": "string", "start": "timestamp", "_full_times": "string"}
-    rewritten = {row._source_file: row for row in rewrite_rows(frame, now, ORIGIN).collect()}
-    short = "2026-05-01T10:00:00.123456Z"
-    assert {name: row.end for name, row in rewritten.items()} == {"a": nine, "b": short, "c": short}
+    schema_after = {
+        "at": "timestamp",
+        "end": "string",
+        "start": "timestamp",
+        "_full_times": "string",
+    }
+    rewritten = {
+        row._source_file: row for row in rewrite_rows(frame, schema_after, ORIGIN).collect()
+    }
+    six_digits = "2026-05-01T10:00:00.123456Z"
+    assert {name: row.end for name, row in rewritten.items()} == {
+        "a": nine_digits,
+        "b": six_digits,
+        "c": six_digits,
+    }
     assert [rewritten[name].start.microsecond for name in "abc"] == [123456, 0, 123456]
-    full = {
+    full_times = {
         name: row._full_times and json.loads(row._full_times) for name, row in rewritten.items()
     }
-    assert full == {"a": {"at": nine, "start": other}, "b": None, "c": {"start": nine}}
+    assert full_times == {
+        "a": {"at": nine_digits, "start": seven_digits},
+        "b": None,
+        "c": {"start": nine_digits},
+    }
     assert [row._rescued_data for row in rewritten.values()] == [None] * 3
 
 
-def test_rewrite_rows_of_typed_columns_keeps_all_digits(spark: SparkSession) -> None:
+def test_rewrite_rows_of_typed_columns_keeps_digits(spark: SparkSession) -> None:
     rows = [
         ("1.25", None, None, "a"),
         ("99999999.99", None, '{"tag":"x","n":7}', "b"),
@@ -93,8 +115,8 @@ def test_rewrite_rows_of_typed_columns_keeps_all_digits(spark: SparkSession) -> 
     frame = spark.createDataFrame(
         rows, "price string, _corrupt_record string, _rescued_data string, _source_file string"
     ).selectExpr("cast(price as decimal(10,2)) as price", "* except (price)", "now() _ingested_at")
-    now = {"price": "decimal(12,4)", "n": "long"}
-    rewritten = rewrite_rows(frame, now, ORIGIN, is_typed=True)
+    schema_after = {"price": "decimal(12,4)", "n": "long"}
+    rewritten = rewrite_rows(frame, schema_after, ORIGIN, is_typed=True)
     assert rewritten.columns == ["price", "n", *TECHNICAL_NAMES]
     assert {r._source_file: (str(r.price), r.n, r._rescued_data) for r in rewritten.collect()} == {
         "a": ("1.2500", None, None),
@@ -109,15 +131,15 @@ def sale(order: str, **more: Any) -> str:
 
 
 def sales(home: Lakehouse, **more: Any) -> Lakehouse:
-    """Silver with the amount of each order; from the source activity, without its rules."""
+    """Configure the source activity to store the amount of each order in silver, without rules."""
     silver = {
         "recorded_at": "time",
         "device": "order",
         "amount": "try_cast(amount as double)",
         **dict.fromkeys(("user_id", "x", "y", "z"), "1"),
     }
-    given = {"schema": None, "hints": {}, "silver": silver, "keys": ("device", "recorded_at")}
-    return only(home, **{**given, **more})
+    defaults = {"schema": None, "hints": {}, "silver": silver, "keys": ("device", "recorded_at")}
+    return only_activity(home, **{**defaults, **more})
 
 
 def revenue(home: Lakehouse) -> float:
@@ -126,8 +148,8 @@ def revenue(home: Lakehouse) -> float:
 
 def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
-    nine = "2026-05-01T10:00:00.123456789Z"
-    first = sale("o1", amount=10, seen="soon"), sale("o2", amount=20, seen=nine)
+    nine_digits = "2026-05-01T10:00:00.123456789Z"
+    first = sale("o1", amount=10, seen="soon"), sale("o2", amount=20, seen=nine_digits)
     home.land("activity", "1.json", *first)
     home.fill("bronze", "silver")
     home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", amount="30"))
@@ -136,7 +158,7 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     sales(home, hints={"amount": "string", "seen": "timestamp"})
     refresh_table(home.pipeline(), "bronze.activity")
     assert home.rows("bronze.activity", "seen", "_full_times", "_rescued_data")[:2] == [
-        ("2026-05-01 10:00:00.123456", f'{{"seen":"{nine}"}}', None),
+        ("2026-05-01 10:00:00.123456", f'{{"seen":"{nine_digits}"}}', None),
         (None, None, '{"seen":"soon"}'),
     ]
     assert sorted(home.rows("bronze.activity", "order", "amount")) == [
@@ -153,18 +175,18 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     assert run_audit(home.config, everything=True).is_balanced
 
 
-def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
+def test_type_widening_rewrites_bronze_automatically(lakehouse: Lakehouse) -> None:
     home = sales(
         lakehouse, schema_evolution="addNewColumnsWithTypeWidening", hints={"fixed": "long"}
     )
     first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
     home.land("activity", "1.json", *first)
-    home.night()
+    home.run_without_gates()
     more = sale("o3", amount=12.5, ref=0.5), sale("o4", fixed=0.5, note={"a": 1.5, "b": 2})
     home.land("activity", "2.json", *more)
-    outcome = home.night()
+    outcome = home.run_without_gates()
     assert outcome.errors == []
-    # No double is 2^53 + 1.
+    # No double equals 2^53 + 1.
     refs = [ref for (ref,) in home.rows("bronze.activity", "ref")]
     assert refs == ["0.5", "9007199254740993", None, None]
     assert home.rows("bronze.activity", "amount", "note", "_rescued_data") == [
@@ -177,7 +199,7 @@ def test_type_widening_rewrites_bronze_by_itself(lakehouse: Lakehouse) -> None:
     assert run_audit(home.config, everything=True).is_balanced
 
 
-def test_an_optional_field_is_null_until_it_comes(lakehouse: Lakehouse) -> None:
+def test_optional_field_is_null_until_it_lands(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
     silver = {**home.config.sources["activity"].silver, "coupon": "offer.coupon"}
     home = sales(home, silver=silver)
@@ -191,7 +213,7 @@ def test_an_optional_field_is_null_until_it_comes(lakehouse: Lakehouse) -> None:
     assert ({"coupon": "C1", "until": 3}, None) in offers
 
 
-def test_a_hint_widens_the_table_before_a_row_comes(lakehouse: Lakehouse) -> None:
+def test_new_hint_adds_a_column_without_new_rows(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
     home.land("activity", "1.json", sale("o1", amount=1))
     home.fill("bronze", "silver")

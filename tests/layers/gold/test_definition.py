@@ -1,4 +1,4 @@
-"""Definitions of gold tables: the part that fails at a row is named."""
+"""Definitions of gold tables: errors name the failing part."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from medallion.layers.gold.flow import gold_parts
 from tests.support import PROJECT
 
 MINUTES = Duration.parse("10 minutes")
-RIGHT = Join("left", {"device": "device"}, MINUTES, "action = 'x'", "x > 0", {"n": "1"})
+JOIN = Join("left", {"device": "device"}, MINUTES, "action = 'x'", "x > 0", {"n": "1"})
 NUMBER = "int(action) = 1"
 COUNTS = Aggregate(("device",), {"n": "count(*)"}, MINUTES)
 NOW = 1_500_000_000_000_000
-# A window would begin before the first time that Spark can hold, a session end after the last one.
+# The window would start before Spark's first timestamp, and the session end after its last one.
 OLDEST, NEWEST = 1 - 2**63, 2**63 - 1
 
 
 @pytest.mark.parametrize(
     ("definition", "micros", "part"),
     [
-        (RIGHT, NOW, None),
-        (replace(RIGHT, where=NUMBER), NOW, "where"),
-        (replace(RIGHT, condition=NUMBER), NOW, "join"),
-        (replace(RIGHT, columns={"n": "1", "m": NUMBER}), NOW, "columns.m"),
+        (JOIN, NOW, None),
+        (replace(JOIN, where=NUMBER), NOW, "where"),
+        (replace(JOIN, condition=NUMBER), NOW, "join"),
+        (replace(JOIN, columns={"n": "1", "m": NUMBER}), NOW, "columns.m"),
         (COUNTS, NOW, None),
         (replace(COUNTS, measure={"n": "count(*)", "m": f"count_if({NUMBER})"}), NOW, "measure.m"),
         (replace(COUNTS, measure={"n": "sum(1 / 0)"}, window=None), NOW, "measure.n"),
@@ -38,7 +38,7 @@ OLDEST, NEWEST = 1 - 2**63, 2**63 - 1
         (replace(COUNTS, session=MINUTES, window=None), NEWEST, "session"),
     ],
 )
-def test_failing_part_is_named(
+def test_failing_part_reason_names_the_part(
     spark: SparkSession, definition: Any, micros: int, part: str | None
 ) -> None:
     at = f"timestamp_micros({micros}) as"
@@ -48,7 +48,7 @@ def test_failing_part_is_named(
     }
     sources = tuple(rows) if isinstance(definition, Join) else ("event",)
     table = GoldTable("t", sources, definition, "append")
-    some = {source: rows[source] for source in sources}
-    parts = gold_parts(spark, load({}, PROJECT), table, some)
-    reason = failing_part_reason(list(some.values()), parts) or "gold.t.nothing"
+    inputs = {source: rows[source] for source in sources}
+    parts = gold_parts(spark, load({}, PROJECT), table, inputs)
+    reason = failing_part_reason(list(inputs.values()), parts) or "gold.t.nothing"
     assert reason.split()[0] == f"gold.t.{part or 'nothing'}"

@@ -1,4 +1,4 @@
-"""Gold tables: SQL that a stream cannot run is refused, with what to do instead."""
+"""Gold SQL that a stream cannot run is refused, with a message that names an alternative."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_statement_rows_supported(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "words"),
+    ("sql", "message"),
     [
         (f"{COUNTS} order by n", "use ORDER BY when you query"),
         (f"{COUNTS} limit 1", "use LIMIT when you query"),
@@ -85,15 +85,15 @@ def test_statement_rows_supported(spark: SparkSession) -> None:
         ("", "Syntax error"),
     ],
 )
-def test_statement_rows_unsupported(spark: SparkSession, sql: str, words: str) -> None:
+def test_statement_rows_unsupported(spark: SparkSession, sql: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         columns(spark, sql)
     assert str(error.value).startswith("x.sql: ")
-    assert words in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-RIGHT = (
+DETERMINISTIC = (
     "event_at > timestamp'2018-03-02'",
     "event_at > '2018-03-02'",
 )
@@ -111,34 +111,34 @@ RIGHT = (
 def test_refuse_nondeterministic(spark: SparkSession, condition: str) -> None:
     stream = spark.readStream.format("rate").load()
     stream = stream.selectExpr("timestamp as event_at", "string(value) as device")
-    for right in RIGHT:
-        refuse_nondeterministic("gold.t", stream.where(right), {"where": right})
+    for deterministic in DETERMINISTIC:
+        refuse_nondeterministic("gold.t", stream.where(deterministic), {"where": deterministic})
     with pytest.raises(ConfigError, match=r"gold\.t depends on the current time, randomness"):
         refuse_nondeterministic(
             "gold.t", stream.where(condition).groupBy().count(), {"where": condition}
         )
 
 
-def test_joined_refuses_keys_of_different_types(spark: SparkSession) -> None:
+def test_gold_rows_refuses_join_keys_of_different_types(spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "at")
     config = load({}, PROJECT)
     join = Join("inner", {"one": "other"}, Duration.parse("1 hour"), None, None, {"one": "one"})
     table = GoldTable("pairs", ("event", "activity"), join, "append")
 
-    def joined(one: str, other: str) -> list[str]:
-        event = stream.selectExpr("at as event_at", f"{one} as one")
-        activity = stream.selectExpr("at as recorded_at", f"{other} as other")
+    def joined(left: str, right: str) -> list[str]:
+        event = stream.selectExpr("at as event_at", f"{left} as one")
+        activity = stream.selectExpr("at as recorded_at", f"{right} as other")
         return gold_rows(spark, config, table, {"event": event, "activity": activity}).columns
 
     assert joined("value", "value") == joined("value", "int(value)") == ["one"]
-    for one, other, message in (
+    for left, right, message in (
         ("string(value)", "value", r"event\.one \(string\) with activity\.other \(bigint\)"),
         ("value", "double(value)", r"\(bigint\) with .* \(double\)"),
     ):
         with pytest.raises(
             ConfigError, match=rf"pipeline\.yaml: gold\.pairs\.join\.on .*{message}"
         ):
-            joined(one, other)
+            joined(left, right)
 
 
 def test_statement_rows_groups_need_complete_mode(spark: SparkSession) -> None:
@@ -152,8 +152,8 @@ def test_statement_rows_refuses_other_inputs(spark: SparkSession, tmp_path: Path
         columns(spark, f"select id from parquet.`{tmp_path / 'rows'}`", "append")
 
 
-def test_statement_rows_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """A query over all rows may do what a stream cannot, if it gives the same rows each time."""
+def test_statement_rows_of_a_batch_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A query over all rows may use what a stream cannot, if it is deterministic."""
     paths = {name: str(tmp_path / name) for name in ("silver.event", "gold.counts", "other")}
     for path in paths.values():
         spark.range(1).selectExpr("id", "'a' as device").write.parquet(path)
@@ -167,7 +167,7 @@ def test_statement_rows_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
         refuse_nondeterministic("gold.t", result, sql, can_read_tables=True)
         return result.columns
 
-    good = (
+    supported = (
         "select distinct id from silver_event",
         "select max(n) as id from (select count(*) as n from gold_counts group by device)",
         "select e.id from silver_event e join gold_counts c on e.id = c.id",
@@ -176,15 +176,15 @@ def test_statement_rows_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
         "select id from silver_event where id = (select max(id) from gold_counts)",
         "select rank() over (order by device) as id from gold_counts",
     )
-    assert [columns(sql) for sql in good] == [["id"]] * len(good)
-    other = f"parquet.`{paths['other']}`"
-    for sql, words in (
+    assert [columns(sql) for sql in supported] == [["id"]] * len(supported)
+    unlisted = f"parquet.`{paths['other']}`"
+    for sql, message in (
         ("select id from gold_counts order by id", "use ORDER BY when you query"),
         ("select id from silver_event where id in (select id from gold_counts limit 1)", "LIMIT"),
-        (f"select id from {other}", "silver and gold tables only"),
-        (f"select id from gold_counts where id in (select id from {other})", "gold tables only"),
+        (f"select id from {unlisted}", "silver and gold tables only"),
+        (f"select id from gold_counts where id in (select id from {unlisted})", "gold tables only"),
         ("select id, rand() as n from gold_counts", "randomness"),
         ("select count(*) from gold_counts", "give it a snake_case name"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=message):
             columns(sql)

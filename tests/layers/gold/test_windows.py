@@ -27,7 +27,7 @@ BERLIN = {"time_zone": "Europe/Berlin"}
 
 
 def aggregate(**keys: Any) -> Aggregate:
-    """Return an aggregate as pipeline.yaml would define it, counting all events."""
+    """Return an aggregate that counts events, as parsed from pipeline.yaml."""
     definition = table(**keys).definition
     assert isinstance(definition, Aggregate)
     return definition
@@ -39,9 +39,9 @@ def table(**keys: Any) -> Any:
     return parse_gold_table("t", node, load({}, PROJECT).sources, PROJECT / "conf")
 
 
-# Each: the keys, the times (UTC) of rows, and the windows (UTC) with their counts.
+# Each case: the config keys, the times (UTC) of rows, and the windows (UTC) with their counts.
 WINDOWS = [
-    pytest.param(  # daylight saving starts on Sunday, which has 23 hours
+    pytest.param(  # daylight saving time starts on this Sunday of 23 hours
         {"window": "1 day", **BERLIN},
         [
             "2026-03-28 22:59",
@@ -56,7 +56,7 @@ WINDOWS = [
         ],
         id="day_of_23_hours",
     ),
-    pytest.param(  # and ends on a Sunday with 25, in which 02:30 comes twice
+    pytest.param(  # it ends on a Sunday of 25 hours, with 02:30 twice
         {"window": "1 day", **BERLIN},
         [
             "2026-10-24 22:00",
@@ -131,7 +131,7 @@ WINDOWS = [
         [("2026-01-01 05:00", "2027-01-01 05:00", 1)],
         id="year",
     ),
-    pytest.param(  # as before: fixed lengths, counted from Thursday, 1970-01-01
+    pytest.param(  # fixed lengths count from Thursday, 1970-01-01
         {"window": "7 days"},
         ["2026-12-31 00:00"],
         [("2026-12-31 00:00", "2027-01-07 00:00", 1)],
@@ -154,11 +154,11 @@ def test_aggregated_windows(
     rows = spark.createDataFrame([(time,) for time in times], "at string")
     rows = rows.select(F.col("at").cast("timestamp").alias("event_at"))
     counts = aggregated(rows, "event_at", aggregate(**keys)).orderBy("window_start").collect()
-    found = [(str(r.window_start)[:16], str(r.window_end)[:16], r.n) for r in counts]
-    assert found == windows
+    actual = [(str(r.window_start)[:16], str(r.window_end)[:16], r.n) for r in counts]
+    assert actual == windows
 
 
-def test_definition_changes_with_its_windows() -> None:
+def test_definition_changes_with_the_window_keys() -> None:
     config = load({}, PROJECT)
     fixed = gold_definition(table(window="7 days", time_zone="UTC"))
     assert {"start", "time_zone"}.isdisjoint(fixed)
@@ -198,10 +198,10 @@ def test_invalid_windows_are_refused(keys: dict[str, Any], message: str) -> None
         table(**keys)
 
 
-def test_local_days_in_both_modes_pass_the_deep_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """The Sunday of 25 hours, which gets a row in each of two runs."""
+def test_local_days_pass_the_deep_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """A Sunday of 25 hours gets one row in each of two runs."""
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("event")
+    lakehouse.keep_only("event")
     modes = {mode: table(window="1 day", output_mode=mode, **BERLIN) for mode in OUTPUT_MODES}
     gold = {mode: replace(days, name=mode) for mode, days in modes.items()}
     lakehouse.config = replace(lakehouse.config, gold=gold)

@@ -1,4 +1,4 @@
-"""Output mode `update`: the groups that a batch touched are recomputed from silver."""
+"""Output mode `update`: groups with new rows are recomputed from silver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from medallion.layers.gold.transform import gold_rows
 from medallion.layers.gold.writer import GroupMerge
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables, table_specs
-from tests.support.lakehouse import Lakehouse, otherwise
+from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
 BATCHES = (
@@ -43,26 +43,26 @@ def silver(lakehouse: Lakehouse, number: int) -> DataFrame:
 
 
 def write(lakehouse: Lakehouse, rows: list[tuple[str, str | None, str]]) -> None:
-    """Add rows to silver's table, without Spark."""
+    """Append rows to silver's table, without Spark."""
     moments = [datetime.fromisoformat(f"2018-03-02T{time}+00:00") for time, *_ in rows]
     micros = [round(moment.timestamp()) * 1_000_000 for moment in moments]
     at = arrow.Array(micros, arrow.DataType.int64())
-    texts = [[row[n] for row in rows] for n in (1, 2)]
+    strings = [[row[n] for row in rows] for n in (1, 2)]
     columns = [
         at.cast(arrow.DataType.timestamp("us", tz="UTC")),
-        *(arrow.Array(column, arrow.DataType.string()) for column in texts),
+        *(arrow.Array(column, arrow.DataType.string()) for column in strings),
     ]
     table = arrow.Table.from_arrays(columns, names=["event_at", "device", "action"])
     write_deltalake(lakehouse.config.layout.table("silver.event").local, table, mode="append")
 
 
 def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Path) -> None:
-    """With windows, without, and without groups; a batch that runs twice counts once."""
+    """Cover windows, no windows and no groups; a repeated batch counts once."""
     lakehouse = Lakehouse(spark, tmp_path / "größe 50% #1")
     config = lakehouse.config
     windows = replace(config.gold["action_counts"], output_mode="update")
-    actions = otherwise(replace(windows, name="actions"), window=None)
-    everything = otherwise(replace(actions, name="everything"), group_by=())
+    actions = redefined(replace(windows, name="actions"), window=None)
+    everything = redefined(replace(actions, name="everything"), group_by=())
     gold = [windows, actions, everything]
     for table in gold:
         rows = gold_rows(lakehouse.spark, config, table, {"event": silver(lakehouse, 0)})
@@ -70,9 +70,9 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
         delta_tables.create_table(
             path, rows.schema.json(), config.maintain.properties(table_specs.TableSpec())
         )
-    none = silver(lakehouse, 0).limit(0)
+    no_rows = silver(lakehouse, 0).limit(0)
     write(lakehouse, [])
-    GroupMerge(spark, config, everything)(none, 0)
+    GroupMerge(spark, config, everything)(no_rows, 0)
     assert lakehouse.rows("gold.everything") == []
     counts = []
     for number in range(len(BATCHES)):
@@ -80,12 +80,14 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
         write(lakehouse, BATCHES[number])
         for table in [*gold, actions] if number == 1 else gold:
             merge = GroupMerge(lakehouse.spark, config, table)
-            read = Observation()
-            merge(merge.touched(batch).observe(read, F.count(F.lit(1)).alias("rows")), number)
-            # Like a stream's rows: counted while the batch runs, twice if a part runs twice.
-            observed: Any = read._jo
+            observation = Observation()
+            merge(
+                merge.touched(batch).observe(observation, F.count(F.lit(1)).alias("rows")), number
+            )
+            # Observed like a stream's rows, which count twice if a part runs twice.
+            observed: Any = observation._jo
             assert observed.future().isCompleted(), table.name
-            assert read.get == {"rows": len(BATCHES[number])}
+            assert observation.get == {"rows": len(BATCHES[number])}
         counts.append(dict(lakehouse.rows("gold.actions")))
     assert counts == list(ACTIONS)
     assert lakehouse.rows("gold.everything") == [(9,)]

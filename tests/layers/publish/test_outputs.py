@@ -1,4 +1,4 @@
-"""Outputs without a stream: files and manifest of a batch, and the order of messages."""
+"""Outputs without a stream: files and manifests of batches, and the order of messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from medallion.storage import files
 from medallion.storage.paths import StoragePath
 
 AT = "2018-03-02T10:00:00.000001Z"
-# A row inserted, deleted, and inserted again in the same version; and one without a device.
+# A row inserted, deleted and inserted again (the last two in one version); one without a device.
 ROWS = [
     ("a", 2, "insert", 7),
     ("a", 1, "delete", 7),
@@ -48,7 +48,7 @@ def fail(*_: Any) -> bool:
 
 
 def lines(tmp_path: Path, batch: str) -> list[str]:
-    """The lines of the files that a batch's manifest names."""
+    """Return the lines of the files in a batch's manifest."""
     directory = tmp_path / "publish/t" / batch
     manifest = json.loads((directory / MANIFEST).read_text())
     return [
@@ -73,8 +73,8 @@ def test_files_output_skips_a_complete_batch(changes: DataFrame, tmp_path: Path)
     assert rows_of(tmp_path, "00000012") == sorted(ROWS, key=str)
     assert {json.loads(line)["at"] for line in lines(tmp_path, "00000012")} == {AT}
     assert [path.name for path in (tmp_path / "publish/t").iterdir()] == ["00000012"]
-    for other in ("00000099.done", "notes"):
-        (tmp_path / "publish/t" / other).mkdir()
+    for name in ("00000099.done", "notes"):
+        (tmp_path / "publish/t" / name).mkdir()
     assert output.last_batch == 12
     output.remove_all()
     assert (output.last_batch, list((tmp_path / "publish").iterdir())) == (-1, [])
@@ -105,11 +105,13 @@ def test_files_output_csv(changes: DataFrame, tmp_path: Path) -> None:
     assert output.definition(flat) == {"format": "csv"}
     with pytest.raises(UsageError, match="CSV cannot represent the nested columns all, most"):
         output.definition({**flat, "all": "array<string>", "most": "map<string,bigint>"})
-    odd_device = """ a "b", c\\ """
-    odd = changes.limit(1).withColumn("device", F.lit(odd_device)).withColumn("total", F.lit(9))
-    output.write(changes.where("device is not null").unionByName(odd).coalesce(1), 0)
+    special_device = """ a "b", c\\ """
+    special = (
+        changes.limit(1).withColumn("device", F.lit(special_device)).withColumn("total", F.lit(9))
+    )
+    output.write(changes.where("device is not null").unionByName(special).coalesce(1), 0)
     rows = list(csv.DictReader(lines(tmp_path, "00000000")))
-    assert [row["device"] for row in rows if row["total"] == "9"] == [odd_device]
+    assert [row["device"] for row in rows if row["total"] == "9"] == [special_device]
     assert sorted(map(values, rows[:-1]), key=str) == sorted(ROWS[:3], key=str)
     assert {row["local"] for row in rows} == {AT.removesuffix("Z")}
 
@@ -117,17 +119,17 @@ def test_files_output_csv(changes: DataFrame, tmp_path: Path) -> None:
 def test_change_messages_of_a_key_are_in_order(changes: DataFrame) -> None:
     rows = change_messages(changes, ["device"]).collect()
     assert {row["key"] for row in rows} == {'{"device":"a"}', '{"device":null}'}
-    of_a = [json.loads(row["value"]) for row in rows if row["key"] == '{"device":"a"}']
-    assert [values(row) for row in of_a] == [ROWS[2], ROWS[1], ROWS[0]]
-    without = [json.loads(row["value"]) for row in change_messages(changes, []).collect()]
-    assert [row["_commit_version"] for row in without] == [5, 6, 7, 7]
-    assert {row["local"] for row in without} == {AT.removesuffix("Z")}
-    assert [row["_change_type"] for row in without][2:] == ["delete", "insert"]
+    values_of_a = [json.loads(row["value"]) for row in rows if row["key"] == '{"device":"a"}']
+    assert [values(row) for row in values_of_a] == [ROWS[2], ROWS[1], ROWS[0]]
+    unkeyed = [json.loads(row["value"]) for row in change_messages(changes, []).collect()]
+    assert [row["_commit_version"] for row in unkeyed] == [5, 6, 7, 7]
+    assert {row["local"] for row in unkeyed} == {AT.removesuffix("Z")}
+    assert [row["_change_type"] for row in unkeyed][2:] == ["delete", "insert"]
     assert {row["key"] for row in change_messages(changes, []).collect()} == {None}
 
 
 def test_topic_output_refuses_a_recreated_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its readers would take the next changes for the complete table."""
+    """Readers of the new topic would take the next changes for the complete table."""
     topic_description = SimpleNamespace(topic_id="one")
     monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": topic_description}))
     sent = MagicMock()

@@ -1,4 +1,4 @@
-"""The latest state and the history of change records, against plain Python."""
+"""The latest state and the history of change records, compared with plain Python."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ Change = dict[str, Any]
 
 
 def change(day: int, sequence: int, **values: Any) -> Change:
-    """A change that arrives on a day, in a file of that day."""
+    """Return a change that arrives on a day, in a file of that day."""
     row: Change = {"history": 1, "id": 1, "n": 1, "name": None, "tags": None}
     row |= {"_source_file": f"{day}.json", "_ingested_at": START + timedelta(days=day)}
     return row | {"_sequence": sequence, "_is_delete": False} | values
 
 
 def random_history(number: int) -> list[Change]:
-    """Changes of up to three keys: out of order, resent, tied, deletes, and nulls."""
-    made = random.Random(number)
+    """Return random changes of up to three keys: out of order, resent, tied, deletes, and nulls."""
+    rng = random.Random(number)
     history = []
-    for _ in range(made.randrange(1, 14)):
-        name, n = made.choice([None, "a", "b"]), made.choice([None, 1, 2])
-        values: Change = {"history": number, "id": made.randrange(3), "name": name, "n": n}
-        values |= {"tags": made.choice([None, {"t": "x"}, {"t": "y"}])}
-        values |= {"_is_delete": made.random() < 0.25}
-        history.append(change(made.randrange(8), made.randrange(9), **values))
-        if made.random() < 0.2:
-            history.append(history[-1] | change_of_file(made.randrange(8)))
+    for _ in range(rng.randrange(1, 14)):
+        name, n = rng.choice([None, "a", "b"]), rng.choice([None, 1, 2])
+        values: Change = {"history": number, "id": rng.randrange(3), "name": name, "n": n}
+        values |= {"tags": rng.choice([None, {"t": "x"}, {"t": "y"}])}
+        values |= {"_is_delete": rng.random() < 0.25}
+        history.append(change(rng.randrange(8), rng.randrange(9), **values))
+        if rng.random() < 0.2:
+            history.append(history[-1] | change_of_file(rng.randrange(8)))
     return history
 
 
@@ -57,15 +57,15 @@ HISTORIES = [change for number in range(400) for change in random_history(number
 
 
 def order(change: Change) -> tuple[Any, ...]:
-    """The order of a key's changes; null is the smallest value."""
+    """Return the sort key of a key's changes; null is the smallest value."""
     technical = ("_sequence", "_ingested_at", "_source_file", "_is_delete")
-    text = None if change["tags"] is None else json.dumps(change["tags"])
-    values = [(value is not None, value) for value in (change["name"], change["n"], text)]
+    tags = None if change["tags"] is None else json.dumps(change["tags"])
+    values = [(value is not None, value) for value in (change["name"], change["n"], tags)]
     return (*(change[name] for name in technical), *values)
 
 
 def by_key(changes: Iterable[Change]) -> Iterable[list[Change]]:
-    """The changes of each key in their order."""
+    """Yield the sorted changes of each key."""
     rows = sorted(changes, key=lambda c: (c["history"], c["id"], *order(c)))
     for _, group in groupby(rows, key=lambda c: (c["history"], c["id"])):
         yield list(group)
@@ -76,26 +76,29 @@ def last_of_each_sequence(changes: list[Change]) -> list[Change]:
 
 
 def replayed(changes: list[Change], ignore_nulls: bool) -> list[Change | None]:
-    """The row after each change, None after a delete."""
+    """Return the row after each change, None after a delete."""
     rows = list[Change | None]()
     for change in changes:
         row = dict(change)
-        if ignore_nulls and rows and (before := rows[-1]):
+        if ignore_nulls and rows and (previous := rows[-1]):
             for name in ("name", "n", "tags"):
-                row[name] = before[name] if row[name] is None else row[name]
+                row[name] = previous[name] if row[name] is None else row[name]
         rows.append(None if change["_is_delete"] else row)
     return rows
 
 
 def latest_state(changes: Iterable[Change], ignore_nulls: bool) -> list[Change]:
-    last = (replayed(last_of_each_sequence(each), ignore_nulls)[-1] for each in by_key(changes))
+    last = (
+        replayed(last_of_each_sequence(key_changes), ignore_nulls)[-1]
+        for key_changes in by_key(changes)
+    )
     return [row for row in last if row]
 
 
 def history(changes: Iterable[Change], ignore_nulls: bool) -> list[Change]:
     result = []
-    for each in by_key(changes):
-        steps = last_of_each_sequence(each)
+    for key_changes in by_key(changes):
+        steps = last_of_each_sequence(key_changes)
         ends = [step["_sequence"] for step in steps[1:]] + [None]
         for row, end in zip(replayed(steps, ignore_nulls), ends, strict=True):
             if row:
@@ -105,7 +108,7 @@ def history(changes: Iterable[Change], ignore_nulls: bool) -> list[Change]:
 
 
 def arrivals(changes: Iterable[Change], days: int) -> list[Change]:
-    """The latest state after one day after the other, if a delete is remembered for some days."""
+    """Return the latest state if changes are applied as they arrive; deletes last `days`."""
     rows, deletes = dict[Any, Change](), list[Change]()
     for change in sorted(changes, key=lambda c: (c["_ingested_at"], order(c))):
         key, row = (change["history"], change["id"]), rows.get((change["history"], change["id"]))

@@ -46,8 +46,8 @@ def test_elements_of_arrays_and_maps(orders: DataFrame) -> None:
     outer = replace(TABLE, outer=True, where="id < 3")
     assert values(elements(orders, outer), "id", "pos", "item") == [*parts, (2, None, None)]
     tags = replace(TABLE, explode="tags")
-    of_maps = elements(orders.drop("key"), tags)
-    assert values(of_maps, "id", "pos", "key", "item") == [(1, 0, "x", 7)]
+    map_elements = elements(orders.drop("key"), tags)
+    assert values(map_elements, "id", "pos", "key", "item") == [(1, 0, "x", 7)]
     assert elements(orders, replace(TABLE, explode=None, where="size(items) = 3")).count() == 1
     with pytest.raises(ConfigError, match="explode is bigint, neither an array nor a map"):
         elements(orders, replace(TABLE, explode="id"))
@@ -60,16 +60,16 @@ def marked(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 
 def test_duplicates_of_keys(orders: DataFrame) -> None:
-    """A broken rule comes first: such a row takes no key."""
+    """Rules come first: a row that breaks one does not occupy its key."""
     rows = child_rows(elements(orders, TABLE), TABLE, {"first": "pos = 0"}, ())
-    none, some = rows.limit(0), orders.selectExpr("id", "'b' as part").where("id = 1")
-    found = values(marked(rows, none), "pos", "_failed_rules", DUPLICATE)
-    assert found == [(0, ["first"], False), (1, [], False), (2, [], False)]
-    found = values(marked(rows, some), "pos", DUPLICATE)
-    assert found == [(0, False), (1, True), (2, False)]
+    no_rows, existing = rows.limit(0), orders.selectExpr("id", "'b' as part").where("id = 1")
+    actual = values(marked(rows, no_rows), "pos", "_failed_rules", DUPLICATE)
+    assert actual == [(0, ["first"], False), (1, [], False), (2, [], False)]
+    actual = values(marked(rows, existing), "pos", DUPLICATE)
+    assert actual == [(0, False), (1, True), (2, False)]
     rows = child_rows(elements(orders, TABLE), TABLE, {}, ())
-    found = values(marked(rows, none), "pos", DUPLICATE)
-    assert found == [(0, False), (1, False), (2, True)]
-    assert values(mark_duplicates(rows, some, (), ["pos"]), DUPLICATE) == [(False,)] * 3
+    actual = values(marked(rows, no_rows), "pos", DUPLICATE)
+    assert actual == [(0, False), (1, False), (2, True)]
+    assert values(mark_duplicates(rows, existing, (), ["pos"]), DUPLICATE) == [(False,)] * 3
     columns = ["id", "tags", "key", "_ingested_at", "pos", "item", "_failed_rules"]
     assert transform.quarantine_rows(rows).columns == columns

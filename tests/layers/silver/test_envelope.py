@@ -1,4 +1,4 @@
-"""Debezium's envelope, from the schema of bronze alone."""
+"""Debezium's envelope, unwrapped by the schema of bronze."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver.envelope import unwrapped
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
-SOURCE = a_source(silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC)
+SOURCE = activity_source(
+    silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC
+)
 SOURCE = replace(SOURCE, is_debezium=True)
 
 
-def struct(*plain: str, **nested: T.StructType) -> T.StructType:
-    fields = [T.StructField(name, T.StringType()) for name in plain]
+def struct(*strings: str, **nested: T.StructType) -> T.StructType:
+    fields = [T.StructField(name, T.StringType()) for name in strings]
     return T.StructType([*fields, *(T.StructField(n, type_) for n, type_ in nested.items())])
 
 
@@ -45,7 +47,7 @@ def test_unwrapped_without_payload() -> None:
     bronze = struct("before", "op", "ts_ms", after=struct("id"))
     source = unwrapped(SOURCE, bronze)
     assert source.silver["user_id"] == "if(op = 'd', null, after.`id`)"
-    assert source.silver["name"] == "lower(name)"  # no row has had it yet
+    assert source.silver["name"] == "lower(name)"  # no row has this field yet
     assert source.cdc is not None
     assert source.cdc.sequence_by == "coalesce(cast(null as bigint), coalesce(ts_ms))"
 

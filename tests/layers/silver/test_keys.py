@@ -19,7 +19,7 @@ from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.home import a_source
+from tests.support.home import activity_source
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -28,7 +28,7 @@ SOURCE: dict[str, Any] = {
     "keys": ["event_at", "stream", "log"],
     "clean_source": "off",
 }
-# Ten lines of Docker's json-file driver.
+# Ten lines of Docker's json-file log driver.
 DOCKER = [
     '{"log": "GET /x/0 200\\n", "stream": "stdout", "time": "2024-05-01T10:00:00.347712782Z"}',
     '{"log": "GET /x/1 200\\n", "stream": "stdout", "time": "2024-05-01T10:00:37.161973069Z"}',
@@ -45,7 +45,7 @@ DIGITS = ["069", "156", "364", "486", "499", "553", "572", "782", "868", "922"]
 
 
 def line(time: str) -> str:
-    """A line of one log message at this time of 1 May 2024."""
+    """Return a log line with this time of 1 May 2024."""
     fields = {"log": "same\n", "stream": "stdout", "time": f"2024-05-01T{time}Z"}
     return json.dumps(fields)
 
@@ -53,8 +53,8 @@ def line(time: str) -> str:
 def configure(lakehouse: Lakehouse, folder: Path, **more: Any) -> None:
     lakehouse.configure(folder, {"sources": {"docker": {**SOURCE, **more}}, "gold": {}})
     unique = {"column_list": SOURCE["keys"], "ignore_row_if": "any_value_is_missing"}
-    kind = "expect_compound_columns_to_be_unique"
-    lakehouse.expect("silver.docker", "unique", kind, "stop", **unique)
+    type_ = "expect_compound_columns_to_be_unique"
+    lakehouse.expect("silver.docker", "unique", type_, "stop", **unique)
 
 
 def learn_full_times(lakehouse: Lakehouse) -> None:
@@ -64,37 +64,47 @@ def learn_full_times(lakehouse: Lakehouse) -> None:
 
 
 def check_deep(lakehouse: Lakehouse) -> None:
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.is_balanced, found.findings, found.notes) == (True, (), ())
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.is_balanced, audit.findings, audit.notes) == (True, (), ())
 
 
-def test_time_digits_tell_rows_apart(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Both are in silver; exact repeats are duplicates, in later runs and as late rows, too."""
+def test_time_digits_distinguish_rows(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    """Both rows are in silver; exact repeats are duplicates, also late or in later runs."""
     configure(lakehouse, tmp_path)
-    eighth = [line("10:03:00.12345671"), line("10:03:00.12345672"), line("10:03:00.123456710")]
-    lakehouse.land("docker", "1.json", *DOCKER, *eighth)
+    nanoseconds = [line("10:03:00.12345671"), line("10:03:00.12345672"), line("10:03:00.123456710")]
+    lakehouse.land("docker", "1.json", *DOCKER, *nanoseconds)
     report = lakehouse.nightly()
-    assert report.is_good, report  # the suite, too, asks for unique keys
+    assert report.is_good, report  # the suite also requires unique keys
     balance = report.balances["docker"]
     assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (13, 12, 1)
     assert balance.quarantined_rows == 0
     bronze = lakehouse.rows("bronze.docker", "time", "_full_times", "_rescued_data")
-    times = [json.loads(text)["time"] for text in (*DOCKER, *eighth)]
+    times = [json.loads(text)["time"] for text in (*DOCKER, *nanoseconds)]
     expected = [(f"{t[:10]} {t[11:26]}", json.dumps({"time": t}).replace(" ", "")) for t in times]
-    assert bronze == sorted(((*each, None) for each in expected), key=repr)
+    assert bronze == sorted(((*row, None) for row in expected), key=repr)
     silver = dict(lakehouse.rows("silver.docker", "_time_digits", "event_at"))
     assert sorted(silver) == sorted([*DIGITS, "71", "72"])
     assert silver["71"] == silver["72"] == "2024-05-01 10:03:00.123456"
 
-    again = [eighth[1], line("10:03:00.12345673"), line("14:00:00"), line("14:00:00.000000000")]
-    lakehouse.land("docker", "2.json", *again)
-    lakehouse.fill("bronze", "silver")  # and the watermark goes to 13:00
+    second_file = [
+        nanoseconds[1],
+        line("10:03:00.12345673"),
+        line("14:00:00"),
+        line("14:00:00.000000000"),
+    ]
+    lakehouse.land("docker", "2.json", *second_file)
+    lakehouse.fill("bronze", "silver")  # this moves the watermark to 13:00
     assert [digits for digits, _ in lakehouse.rows("silver.docker", "_time_digits", "log")] == (
         sorted([*DIGITS, "71", "72", "73", ""])
     )
-    late = [eighth[0], line("10:03:00.12345674"), line("10:03:00.123456740"), again[1]]
-    lakehouse.land("docker", "3.json", *late)
-    report = lakehouse.night()
+    late_lines = [
+        nanoseconds[0],
+        line("10:03:00.12345674"),
+        line("10:03:00.123456740"),
+        second_file[1],
+    ]
+    lakehouse.land("docker", "3.json", *late_lines)
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
     balance = report.balances["docker"]
     assert (balance.silver_rows, balance.late_rows, balance.duplicate_rows) == (15, 1, 6)
@@ -102,21 +112,21 @@ def test_time_digits_tell_rows_apart(lakehouse: Lakehouse, tmp_path: Path) -> No
 
 
 def test_time_digits_are_quarantined_without_the_key(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Until it is rebuilt; without that they would be duplicates of each other."""
+    """A refresh ingests them; without quarantine they would be duplicates of each other."""
     configure(lakehouse, tmp_path)
     lakehouse.land("docker", "1.json", line("10:00:00.123456"), line("10:00:01"))
     lakehouse.fill("bronze", "silver")
     learn_full_times(lakehouse)
     rows = [line(f"10:00:00.{digits}") for digits in ("1234567", "1234568", "1234568", "5")]
     lakehouse.land("docker", "2.json", *rows)
-    said: list[str] = []
-    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", said.append)
+    messages: list[str] = []
+    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", messages.append)
     pipeline.run("bronze")
     pipeline.run("silver")
     assert len(lakehouse.rows("silver.docker")) == 3
     quarantined = lakehouse.rows("quarantine.docker", "time", "_failed_rules")
     assert quarantined == [("2024-05-01 10:00:00.123456", ["time_digits"])] * 3
-    assert [text for text in said if "medallion refresh silver.docker" in text] == [
+    assert [text for text in messages if "medallion refresh silver.docker" in text] == [
         "  silver.docker: rows whose times differ only beyond the microsecond go to quarantine "
         "(time_digits); medallion refresh silver.docker ingests them"
     ]
@@ -134,7 +144,7 @@ def test_time_digits_are_quarantined_without_the_key(lakehouse: Lakehouse, tmp_p
 
 
 def test_time_digits_key_is_added_to_an_empty_table(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """It is created before the first file, if the columns are declared."""
+    """The table is created before the first file if the columns are declared."""
     configure(
         lakehouse, tmp_path, schema={"time": "timestamp", "stream": "string", "log": "string"}
     )
@@ -157,66 +167,73 @@ def test_time_digits_key_is_added_to_an_empty_table(lakehouse: Lakehouse, tmp_pa
         ({"event_at": "to_timestamp(id)"}, None),
     ],
 )
-def test_time_digits_are_of_the_times_in_keys(
+def test_time_digits_cover_times_in_keys(
     spark: SparkSession, lakehouse: Lakehouse, keys: dict[str, str], digits: list[str] | None
 ) -> None:
-    full = ['{"time":"00.1234568"}', '{"ts":"00.123456700","time":"01.12345680Z"}', None]
-    full.append('{"ts":"00.1234567"}')
+    full_times = ['{"time":"00.1234568"}', '{"ts":"00.123456700","time":"01.12345680Z"}', None]
+    full_times.append('{"ts":"00.1234567"}')
     bronze = spark.createDataFrame(
-        [(None, None, "a", text) for text in full],
+        [(None, None, "a", text) for text in full_times],
         "ts timestamp, time timestamp, id string, _full_times string",
     )
-    source = a_source(silver=keys, keys=tuple(keys), event_time="event_at")
-    found, rule = with_time_digits(lakehouse.config, source, bronze)
+    source = activity_source(silver=keys, keys=tuple(keys), event_time="event_at")
+    extended, rule = with_time_digits(lakehouse.config, source, bronze)
     assert rule == {}
     if digits is None:
-        assert found == source
+        assert extended == source
         return
-    assert found.keys == (*keys, "_time_digits")
-    rows = bronze.select(F.expr(found.silver["_time_digits"]).alias("digits")).distinct()
+    assert extended.keys == (*keys, "_time_digits")
+    rows = bronze.select(F.expr(extended.silver["_time_digits"]).alias("digits")).distinct()
     assert sorted(row.digits for row in rows.collect()) == sorted(set(digits))
-    without = bronze.drop("_full_times")
-    assert with_time_digits(lakehouse.config, source, without) == (source, {})
+    bronze_without_digits = bronze.drop("_full_times")
+    assert with_time_digits(lakehouse.config, source, bronze_without_digits) == (source, {})
 
 
-KEYS = ("at", "copies")  # a column may be called as what is counted
-# Delta says of the first file that it ends at .999, truncated from what the last row has.
+KEYS = ("at", "copies")  # a column may have the name of a count
+# Delta's statistics of the first file end at .999, truncated from the last row's time.
 FIRST = [("10:00:00", "p"), ("10:00:00", None), ("10:59:59.999999", "p"), ("09:00:00", "q")]
 
 
-def added(spark: SparkSession, table: Path, *rows: tuple[str, str | None]) -> list[tuple[Any, Any]]:
-    """Add one version; return the rows that are validated for it."""
+def append_and_select(
+    spark: SparkSession, table: Path, *rows: tuple[str, str | None]
+) -> list[tuple[Any, Any]]:
+    """Append one version, and return the rows that are validated for it."""
     frame = spark.createDataFrame(list(rows), "at string, copies string")
     frame = frame.selectExpr("cast('2020-01-01 ' || at as timestamp) as at", "copies")
     frame.coalesce(1).write.format("delta").mode("append").save(str(table))
     last = delta_tables.table_version(StoragePath(table))
     new = delta_reads.added_rows(spark, StoragePath(table), last, last)
-    whole = spark.read.format("delta").load(str(table))
+    all_rows = spark.read.format("delta").load(str(table))
     are_unique = keys.has_unique_keys(StoragePath(table), KEYS)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keys, "_MOST_KEYS", 0)
         assert not keys.has_unique_keys(StoragePath(table), KEYS), "a large table is not tested"
-    found = new if are_unique else keys.with_rows_of_same_key(new, whole, KEYS)
-    return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in found.collect())
+    validated = new if are_unique else keys.with_rows_of_same_key(new, all_rows, KEYS)
+    return sorted((f"{row['at']}"[11:], f"{row.copies}") for row in validated.collect())
 
 
 def test_gate_validates_older_rows_with_equal_keys(spark: SparkSession, tmp_path: Path) -> None:
-    added(spark, tmp_path, *FIRST)
-    new = [("10:00:00", "q"), ("10:00:00", None), ("10:30:00", "p")]  # none of them is there
-    assert added(spark, tmp_path, *new) == sorted((at, f"{device}") for at, device in new)
-    # The last of the first file, with a row that has no identity.
-    twice = ("10:59:59.999999", "p")
-    again = added(spark, tmp_path, twice, ("10:59:58", None))
-    assert again == [("10:59:58", "None"), twice, twice]
-    # And where the only time of the new file is truncated as well.
-    assert added(spark, tmp_path, twice) == [twice] * 3
+    append_and_select(spark, tmp_path, *FIRST)
+    new = [("10:00:00", "q"), ("10:00:00", None), ("10:30:00", "p")]  # none of these keys exists
+    assert append_and_select(spark, tmp_path, *new) == sorted(
+        (at, f"{device}") for at, device in new
+    )
+    # The last row of the first file, and a row with a null key.
+    repeated = ("10:59:59.999999", "p")
+    validated = append_and_select(spark, tmp_path, repeated, ("10:59:58", None))
+    assert validated == [("10:59:58", "None"), repeated, repeated]
+    # The statistics of the new file's only time are truncated as well.
+    assert append_and_select(spark, tmp_path, repeated) == [repeated] * 3
     # Twice in one file.
-    alike = ("11:00:00", "p")
-    assert added(spark, tmp_path, alike, alike, ("11:00:00", None))[1:] == [alike, alike]
+    same_key = ("11:00:00", "p")
+    assert append_and_select(spark, tmp_path, same_key, same_key, ("11:00:00", None))[1:] == [
+        same_key,
+        same_key,
+    ]
 
 
 def test_key_range(spark: SparkSession) -> None:
-    """It has the rows' extremes of each key that is ordered, also of times far from today."""
+    """The range covers the minimum and maximum of each ordered key, also for extreme dates."""
     sql = "select * from values (timestamp'0001-01-01', 'b', 2.5, binary('x')),"
     sql += " (timestamp'2020-01-01 00:00:00.000001', 'it''s', 1.5, binary('y')) as t(a, b, c, d)"
     rows = spark.sql(sql)

@@ -1,4 +1,4 @@
-"""Late rows: inserted into silver, or quarantined if the configuration says so."""
+"""Late rows: inserted into silver, or quarantined if configured."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from medallion.runtime.recorder import record_flows
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
-from tests.support.lakehouse import Lakehouse, start
+from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event
 
-FIRST = (event("10:00:00"), event("15:00:00"))  # the watermark goes to 14:00
+FIRST = (event("10:00:00"), event("15:00:00"))  # moves the watermark to 14:00
 LATE = (
     event("09:00:00"),
     event("09:00:00"),  # a duplicate of a late row
     event("09:00:01"),
-    event("10:00:00"),  # silver has it
+    event("10:00:00"),  # already in silver
     event("16:00:00"),  # on time
-    event("09:00:02", device=None),  # without identity: no watermark, no duplicate
-    # Late, and of times that Delta's change feed shifts by days, or cannot say.
+    event("09:00:02", device=None),  # null key: neither late nor a duplicate
+    # Late, with times that Delta's change feed shifts by days or cannot represent.
     event("09:00:00").replace("2018-03-02", "1582-10-10"),
     event("09:00:00").replace("2018-03-02", "0001-01-01"),
 )
@@ -38,15 +38,15 @@ LATE_TIMES = ["0001-01-01 09:00:00", "1582-10-10 09:00:00", "2018-03-02 09:00:00
 LATE_TIMES += ["2018-03-02 09:00:01"]
 
 
-def only_q(lakehouse: Lakehouse) -> None:
-    """Another rule of silver's."""
-    of = {"column": "device", "value_set": ["q"]}
-    kind = "expect_column_values_to_be_in_set"
-    lakehouse.expect("silver.event", "only_q", kind, "quarantine", **of)
+def add_only_q_rule(lakehouse: Lakehouse) -> None:
+    """Add a rule to silver that allows only device q."""
+    kwargs = {"column": "device", "value_set": ["q"]}
+    type_ = "expect_column_values_to_be_in_set"
+    lakehouse.expect("silver.event", "only_q", type_, "quarantine", **kwargs)
 
 
-def only_events(lakehouse: Lakehouse, late: str) -> None:
-    """A lakehouse of one source."""
+def keep_only_events(lakehouse: Lakehouse, late: str) -> None:
+    """Configure only the source event."""
     sources = {"event": replace(lakehouse.config.sources["event"], late=late)}
     lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
 
@@ -54,19 +54,19 @@ def only_events(lakehouse: Lakehouse, late: str) -> None:
 @pytest.fixture(scope="module")
 def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("late") / "lakehouse")
-    only_events(lakehouse, "admit")
-    lakehouse.fill_with("event", FIRST)
+    keep_only_events(lakehouse, "admit")
+    lakehouse.run_each("event", FIRST)
     return lakehouse
 
 
 @pytest.fixture
 def after_first(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A copy, to go on from."""
+    """Return a copy of the lakehouse after its first run."""
     return first_run.copy(tmp_path / "lakehouse")
 
 
-def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> Pipeline:
-    """A late row and one on time, which silver has not read yet."""
+def ingest_late_row(lakehouse: Lakehouse, conf: Path) -> Pipeline:
+    """Ingest a late row and one on time into bronze, unread by silver."""
     lakehouse.copy_of_conf(conf)
     lakehouse.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     pipeline = lakehouse.pipeline()
@@ -77,49 +77,49 @@ def with_a_late_row_in_bronze(lakehouse: Lakehouse, conf: Path) -> Pipeline:
 @pytest.mark.parametrize("late", ["admit", "quarantine"])
 def test_late_rows(after_first: Lakehouse, late: str) -> None:
     lakehouse = after_first
-    only_events(lakehouse, late)
+    keep_only_events(lakehouse, late)
     lakehouse.land("event", "2.json", *LATE)
-    report = lakehouse.night()
+    report = lakehouse.run_without_gates()
     assert report.is_good, report
-    admitted = 4 if late == "admit" else 0
+    inserted = 4 if late == "admit" else 0
     assert report.balances["event"] == Balance(
         landed_lines=10,
         bronze_rows=10,
-        silver_rows=2 + 2 + admitted,
-        quarantined_rows=4 - admitted,
+        silver_rows=2 + 2 + inserted,
+        quarantined_rows=4 - inserted,
         duplicate_rows=2,
-        late_rows=admitted,
+        late_rows=inserted,
         waiting_rows=0,
     )
     if late == "quarantine":
-        found = lakehouse.rows("quarantine.event", "ts", "_failed_rules")
-        assert found == [(time, ["late"]) for time in LATE_TIMES]
+        quarantined = lakehouse.rows("quarantine.event", "ts", "_failed_rules")
+        assert quarantined == [(time, ["late"]) for time in LATE_TIMES]
     else:
         assert {(time,) for time in LATE_TIMES} < set(lakehouse.rows("silver.event", "event_at"))
-    # A run without new input finds nothing late a second time.
-    assert lakehouse.night().balances == report.balances
+    # A run without new input inserts no late row twice.
+    assert lakehouse.run_without_gates().balances == report.balances
 
 
 def test_late_rows_are_inserted_beside_a_stream_batch(
     after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that commits while they are appended is no conflict to Delta."""
+    """A commit of the stream while late rows are appended is no Delta conflict."""
     silver = str(after_first.config.layout.table("silver.event"))
 
-    def commit_meanwhile(value: str) -> str:
-        there = QueryBuilder().register("rows", DeltaTable(silver)).execute("select * from rows")
-        write_deltalake(silver, there, mode="append")
+    def commit_again(value: str) -> str:
+        existing = QueryBuilder().register("rows", DeltaTable(silver)).execute("select * from rows")
+        write_deltalake(silver, existing, mode="append")
         return value
 
-    def beside_another(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-        passed_on = F.udf(commit_meanwhile, "string", useArrow=False)
-        append_rows(rows.withColumn("action", passed_on("action")), StoragePath(table), options)
+    def append_during_commit(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+        committing = F.udf(commit_again, "string", useArrow=False)
+        append_rows(rows.withColumn("action", committing("action")), StoragePath(table), options)
 
-    monkeypatch.setattr("medallion.layers.silver.late.append_rows", beside_another)
+    monkeypatch.setattr("medallion.layers.silver.late.append_rows", append_during_commit)
     after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))
     after_first.fill("bronze", "silver")
     times = [time[11:] for (time,) in after_first.rows("silver.event", "event_at")]
-    # The late row comes in once, and meanwhile the other rows of silver a second time.
+    # The late row is inserted once; the concurrent commit repeats the other rows.
     assert times == ["09:00:00", *sorted(2 * ["10:00:00", "15:00:00", "16:00:00"])]
 
 
@@ -128,9 +128,9 @@ def test_rules_changed_during_a_query_apply_to_the_next(
 ) -> None:
     """Late rows are validated by the rules that the query started with."""
     lakehouse = after_first
-    pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    started = start(pipeline, "silver")
-    only_q(lakehouse)
+    pipeline = ingest_late_row(lakehouse, tmp_path)
+    started = start_flows(pipeline, "silver")
+    add_only_q_rule(lakehouse)
     Watch(print).await_all(flow.started_run for flow in started)
     assert record_flows(pipeline.runs, started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
@@ -144,25 +144,25 @@ def test_rules_changed_during_a_query_apply_to_the_next(
 def test_rules_changed_after_an_interruption_apply_later(
     after_first: Lakehouse, tmp_path: Path, late: str
 ) -> None:
-    """By the new rule the late row is no late one, and its batch has been in quarantine already.
+    """The interrupted batch keeps the rules and the setting `late` that it started with.
 
-    Where late rows go is edited as well, and counts from then on.
+    The changed rule and setting apply to the following batches.
     """
     lakehouse = after_first
-    only_events(lakehouse, late)
-    pipeline = with_a_late_row_in_bronze(lakehouse, tmp_path)
-    # It is interrupted before it is recorded.
-    Watch(print).await_all(flow.started_run for flow in start(pipeline, "silver"))
-    only_q(lakehouse)
-    only_events(lakehouse, "quarantine" if late == "admit" else "admit")
-    # Not a nightly run: by the new suite, its gate would hold back what came in by the old one.
+    keep_only_events(lakehouse, late)
+    pipeline = ingest_late_row(lakehouse, tmp_path)
+    # Interrupt the batch before it is recorded.
+    Watch(print).await_all(flow.started_run for flow in start_flows(pipeline, "silver"))
+    add_only_q_rule(lakehouse)
+    keep_only_events(lakehouse, "quarantine" if late == "admit" else "admit")
+    # Not a nightly run: its gate would apply the new suite and block the old rows.
     lakehouse.fill("silver")
-    admitted = 1 if late == "admit" else 0
-    assert len(lakehouse.rows("silver.event")) == 3 + admitted
-    assert len(lakehouse.rows("quarantine.event")) == 1 - admitted
+    inserted = 1 if late == "admit" else 0
+    assert len(lakehouse.rows("silver.event")) == 3 + inserted
+    assert len(lakehouse.rows("quarantine.event")) == 1 - inserted
     lakehouse.land("event", "3.json", event("17:00:00"))
     lakehouse.fill("bronze", "silver")
-    assert len(lakehouse.rows("silver.event")) == 3 + admitted
+    assert len(lakehouse.rows("silver.event")) == 3 + inserted
     assert ("2018-03-02 17:00:00", ["only_q"]) in lakehouse.rows(
         "quarantine.event", "ts", "_failed_rules"
     )
@@ -170,37 +170,39 @@ def test_rules_changed_after_an_interruption_apply_later(
 
 
 def test_corrected_expression_applies_at_once(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """The batch of the wrong one has begun and written nothing: nothing holds it to that.
+    """A failed batch that has written nothing does not pin the wrong expression.
 
-    Nor is a row of before 1970, where Spark's watermark begins, late if nothing came before it.
+    Rows before 1970, where Spark's watermark starts, are not late if there were no earlier rows.
     """
-    only_events(lakehouse, "quarantine")
+    keep_only_events(lakehouse, "quarantine")
     source = lakehouse.config.sources["event"]
 
-    def with_action(sql: str) -> None:
+    def set_action(sql: str) -> None:
         changed = replace(source, silver={**source.silver, "action": sql})
         lakehouse.config = replace(lakehouse.config, sources={"event": changed})
 
     rows = [event("10:00:00").replace("2018", year) for year in ("1950", "1960")]
     lakehouse.land("event", "1.json", *rows)
     lakehouse.fill("bronze")
-    # Of the second one Spark does not say which SQL it was.
-    for sql, said in (
+    # Spark's error does not contain the SQL of the second expression.
+    for sql, error in (
         ("string(cast(action as int))", r"\[CAST_INVALID_INPUT\].*\(in string\(cast\(action"),
         ("string(to_date(action, 'yyyy'))", r"\[CANNOT_PARSE_TIMESTAMP\]"),
-        # Nor is a value always to blame by SQL's standard, or by any error of Spark's own.
+        # Some invalid values raise errors outside the SQL standard, or none of Spark's own.
         ("string(map(action, 1, action, 2))", r"\[DUPLICATED_MAP_KEY\]"),
         ("format_string('%d', action)", "IllegalFormatConversionException: d != "),
     ):
-        with_action(sql)
-        message = rf"silver\.event\.action in .*pipeline\.yaml fails at a row.*{said}.* return null"
+        set_action(sql)
+        message = (
+            rf"silver\.event\.action in .*pipeline\.yaml fails at a row.*{error}.* return null"
+        )
         with pytest.raises(StreamError, match=message):
             lakehouse.fill("silver")
-    with_action("coalesce(string(try_cast(action as int)), 'none')")
+    set_action("coalesce(string(try_cast(action as int)), 'none')")
     lakehouse.copy_of_conf(tmp_path)
-    regex = {"column": "action", "regex": "(?P<any>.)"}  # of Python's kind, and Java has another
-    kind = "expect_column_values_to_match_regex"
-    suite = lakehouse.expect("silver.event", "spelled", kind, "quarantine", **regex)
+    regex = {"column": "action", "regex": "(?P<any>.)"}  # Python's syntax; Java's differs
+    type_ = "expect_column_values_to_match_regex"
+    suite = lakehouse.expect("silver.event", "spelled", type_, "quarantine", **regex)
     with pytest.raises(
         StreamError, match=r"the rule spelled of silver\.event in .* fails at a row"
     ):

@@ -26,7 +26,7 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
 from tests.support import sql
-from tests.support.lakehouse import Lakehouse, otherwise, start
+from tests.support.lakehouse import Lakehouse, redefined, start_flows
 from tests.support.lines import recording
 
 DEVICES = LookupConfig("reference/devices.csv", "device", {"maker": "string", "released": "date"})
@@ -36,7 +36,7 @@ SILVER = ("recorded_at", "device", "maker", "released")
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """One source with a lookup table, a rule about its columns, and gold grouped by one."""
+    """Return a lakehouse with a lookup table, a rule on its columns, and gold by maker."""
     suite = (
         lakehouse.copy_of_conf(tmp_path) / "great_expectations/expectations/silver/activity.json"
     )
@@ -49,16 +49,16 @@ def lakehouse(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
     }
     document["expectations"].append(rule)
     suite.write_text(json.dumps(document), encoding="utf-8")
-    lakehouse.about("activity", "device_totals")
+    lakehouse.keep_only("activity", "device_totals")
     source = replace(lakehouse.config.sources["activity"], lookup=DEVICES)
-    table = otherwise(lakehouse.config.gold["device_totals"], group_by=("maker",))
+    table = redefined(lakehouse.config.gold["device_totals"], group_by=("maker",))
     lakehouse.config = replace(
         lakehouse.config, sources={"activity": source}, gold={"device_totals": table}
     )
     return lakehouse
 
 
-def refer(lakehouse: Lakehouse, *rows: str) -> None:
+def write_lookup_table(lakehouse: Lakehouse, *rows: str) -> None:
     """Write the lookup table."""
     file = lakehouse.root / DEVICES.file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -72,29 +72,31 @@ def at(clock: str) -> str:
 def test_lookup_join_through_all_runs(
     lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refer(lakehouse, "nexus,LG,2013-10-31", "old,recalled,")
+    write_lookup_table(lakehouse, "nexus,LG,2013-10-31", "old,recalled,")
     lakehouse.land(
         "activity",
         "1.json",
         recording("10:00:00", "nexus"),
-        recording("15:00:00", "nexus"),  # the watermark goes to 14:00
+        recording("15:00:00", "nexus"),  # moves the watermark to 14:00
         recording("10:00:00", "ghost"),  # unmatched
         recording("10:00:01", "old"),  # breaks the rule
         recording("10:00:01", "old"),  # a duplicate
     )
     lakehouse.fill("bronze")
     interrupt_before_quarantine(lakehouse, monkeypatch)
-    # The batch has been in silver: it ends with what it began with, whatever became of that, and
-    # the next one, without data, asks for it in vain. Nor is it put on record: a later run does so.
+    # The interrupted batch is in silver, so it must finish with its copy of the lookup table. The
+    # next batch, without data, fails for the missing file, and a later run records both.
     copies = lakehouse.config.layout.checkpoint("silver.activity") / "reference"
-    away = copies.local.rename(lakehouse.root / "away")
-    refer(lakehouse, "nexus,Google,")
+    moved_copies = copies.local.rename(lakehouse.root / "away")
+    write_lookup_table(lakehouse, "nexus,Google,")
     with pytest.raises(StreamError, match=r"is gone, the copy of .* refresh silver\.activity"):
         lakehouse.fill("silver")
-    away.rename(copies)
+    moved_copies.rename(copies)
     (lakehouse.root / DEVICES.file).unlink()
     with pytest.raises(StreamError, match=r"reference/devices.csv: no such file"):
-        Watch(print).await_all(flow.started_run for flow in start(lakehouse.pipeline(), "silver"))
+        Watch(print).await_all(
+            flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")
+        )
     first = [
         (at("10:00:00"), "ghost", None, None),
         (at("10:00:00"), "nexus", "LG", "2013-10-31"),
@@ -110,27 +112,29 @@ def test_lookup_join_through_all_runs(
         "2.json",
         recording("09:00:00", "ghost"),  # late
         recording("09:00:00", "ghost"),  # late, and a duplicate of a late row
-        recording("10:00:00", "nexus"),  # late, and silver has it
+        recording("10:00:00", "nexus"),  # late, and already in silver
         recording("09:00:01", "nobody"),  # late, unmatched
         recording("09:00:02", "old"),  # late, and breaks the rule
-        recording("10:00:01", "old"),  # late, and quarantine has it
+        recording("10:00:01", "old"),  # late, and already in quarantine
         recording("16:00:00", "ghost"),
         recording("16:00:00", "nexus"),
         recording("16:00:00", "nobody"),  # unmatched
     )
     lakehouse.fill("bronze")
-    refer(lakehouse, "ghost,Acme,", "nexus,Google,", "old,recalled,", "nexus,LG,")
-    refused = r"silver.activity: reference/devices.csv has 2 rows with device 'nexus'"
-    with pytest.raises(StreamError, match=refused):
+    write_lookup_table(lakehouse, "ghost,Acme,", "nexus,Google,", "old,recalled,", "nexus,LG,")
+    duplicate_key = r"silver.activity: reference/devices.csv has 2 rows with device 'nexus'"
+    with pytest.raises(StreamError, match=duplicate_key):
         lakehouse.fill("silver")
     assert rows(lakehouse) == first
-    refer(lakehouse, "ghost,Acme,2024-01-01", "nexus,Google,2015-01-01", "old,recalled,")
-    said: list[str] = []
-    replace(lakehouse.pipeline(), report=said.append).run("silver")
-    alone = "1 row unmatched in reference/devices.csv"
-    message = "; ".join(said)
-    assert f" 9 rows, {alone}, " in message
-    assert f" late {alone}" in message
+    write_lookup_table(
+        lakehouse, "ghost,Acme,2024-01-01", "nexus,Google,2015-01-01", "old,recalled,"
+    )
+    messages: list[str] = []
+    replace(lakehouse.pipeline(), report=messages.append).run("silver")
+    one_unmatched = "1 row unmatched in reference/devices.csv"
+    message = "; ".join(messages)
+    assert f" 9 rows, {one_unmatched}, " in message
+    assert f" late {one_unmatched}" in message
     lakehouse.fill("gold")
     assert rows(lakehouse) == sorted(
         [
@@ -147,11 +151,11 @@ def test_lookup_join_through_all_runs(
         (at("09:00:02"), ["recalled"]),
         (at("10:00:01"), ["recalled"]),
     ]
-    counted = [("Acme", 2), ("Google", 1), ("LG", 2), (None, 3)]
-    assert lakehouse.rows("gold.device_totals") == counted
-    found = run_audit(lakehouse.config, everything=True)
-    assert found.is_balanced, found
-    assert found.balances["activity"] == Balance(
+    by_maker = [("Acme", 2), ("Google", 1), ("LG", 2), (None, 3)]
+    assert lakehouse.rows("gold.device_totals") == by_maker
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.is_balanced, audit
+    assert audit.balances["activity"] == Balance(
         landed_lines=14,
         bronze_rows=14,
         silver_rows=3 + 5,
@@ -160,20 +164,22 @@ def test_lookup_join_through_all_runs(
         late_rows=2,
         waiting_rows=0,
     )
-    # The runs that were interrupted had no batch that ended, and the one that was not put on record
-    # took its count with it.
+    # The interrupted runs completed no batch; the unrecorded one lost its count.
     assert unmatched(lakehouse) == [0, 0, None, 1 + 1]
-    know_a_rule_by_its_old_name(lakehouse)
-    recover_in_a_stream(lakehouse, monkeypatch)
-    refuse_other_columns(lakehouse)
+    check_renamed_rule(lakehouse)
+    check_stream_recovery(lakehouse, monkeypatch)
+    check_changed_columns_are_refused(lakehouse)
 
 
-def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
-    """What it quarantined is still there: a second row of those keys is a duplicate. So no rule
-    that names no lookup column may take its name, or one that it had."""
+def check_renamed_rule(lakehouse: Lakehouse) -> None:
+    """Rows stay in quarantine under the old name of a rule.
+
+    A second row with their keys is a duplicate. So no rule without a lookup column may have the
+    old or new name of a lookup rule.
+    """
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     suite.write_text(suite.read_text().replace('"recalled"', '"called_back"'))
-    # The copy was deleted: it is made again from the unchanged lookup table.
+    # The deleted copy is created again from the unchanged lookup table.
     shutil.rmtree(lakehouse.config.layout.checkpoint("silver.activity") / "reference")
     lakehouse.land("activity", "3.json", recording("09:00:02", "old"))
     lakehouse.fill("bronze", "silver")
@@ -199,36 +205,35 @@ def know_a_rule_by_its_old_name(lakehouse: Lakehouse) -> None:
     suite.write_text(rules)
 
 
-def recover_in_a_stream(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream tries again what has stopped; and a rule that is edited meanwhile counts from the
-    batch after the one that was interrupted."""
-    lookup_file, said = lakehouse.root / DEVICES.file, list[str]()
+def check_stream_recovery(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream retries failed queries, and applies an edited rule after the interrupted batch."""
+    lookup_file, messages = lakehouse.root / DEVICES.file, list[str]()
     suite = lakehouse.config.expectations / "expectations/silver/activity.json"
     layers = ("bronze", "silver")
-    stream = Stream(replace(lakehouse.pipeline(), report=said.append), layers, "1 second")
+    stream = Stream(replace(lakehouse.pipeline(), report=messages.append), layers, "1 second")
     stream.start()
     try:
         moved = lookup_file.rename(lookup_file.with_suffix(".moved"))
         lakehouse.land("activity", "5.json", recording("17:00:00", "ghost"))
-        look(stream, lambda: "silver.activity" in stream.failures)
+        step_until(stream, lambda: "silver.activity" in stream.failures)
         states = {query.query: query.state for query in query_statuses(lakehouse.config)}
         assert states["silver.activity"] == "failed"
         moved.rename(lookup_file)
-        look(stream, lambda: newest(lakehouse) == at("17:00:00"))
+        step_until(stream, lambda: newest(lakehouse) == at("17:00:00"))
         assert not stream.failures
         suite.write_text(suite.read_text().replace("AND x > 0", "AND x > 9"))
         with monkeypatch.context() as patched:
-            patched.setattr(writer, "append_rows", no_quarantine)
+            patched.setattr(writer, "append_rows", append_silver_only)
             lakehouse.land(
                 "activity", "6.json", recording("17:00:01", "old"), recording("17:00:01", "nexus")
             )
-            look(stream, lambda: "silver.activity" in stream.failures)
-        look(stream, lambda: "  silver.activity restarts with the current rules" in said)
+            step_until(stream, lambda: "silver.activity" in stream.failures)
+        step_until(stream, lambda: "  silver.activity restarts with the current rules" in messages)
         lakehouse.land("activity", "7.json", recording("17:00:02", "old"))
-        look(stream, lambda: newest(lakehouse) == at("17:00:02"))
+        step_until(stream, lambda: newest(lakehouse) == at("17:00:02"))
     finally:
         stream.stop()
-    assert (stream.failures, "  silver.activity is running again" in said) == ({}, True)
+    assert (stream.failures, "  silver.activity is running again" in messages) == ({}, True)
     assert newest(lakehouse) == at("17:00:02")
     quarantined = lakehouse.rows("quarantine.activity", "Recorded_At")
     times = ("09:00:02", "10:00:01", "16:00:01", "17:00:01")
@@ -237,53 +242,53 @@ def recover_in_a_stream(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -
 
 
 def newest(lakehouse: Lakehouse) -> str:
-    """The last event time of silver."""
+    """Return the latest event time of silver."""
     return str(lakehouse.rows("silver.activity", "recorded_at")[-1][0])
 
 
-def look(stream: Stream, holds: Callable[[], bool]) -> None:
-    """Look after a stream until something holds."""
+def step_until(stream: Stream, condition: Callable[[], bool]) -> None:
+    """Step the stream until a condition holds."""
     end = time.monotonic() + 120
-    while not holds():
+    while not condition():
         assert time.monotonic() < end, stream.failures
         stream.step()
         time.sleep(0.2)
 
 
 def rows(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
-    """Silver's, days as text."""
-    found = lakehouse.rows("silver.activity", *SILVER)
-    return [(*row[:3], str(row[3]) if row[3] else None) for row in found]
+    """Return silver's rows, dates as strings."""
+    silver_rows = lakehouse.rows("silver.activity", *SILVER)
+    return [(*row[:3], str(row[3]) if row[3] else None) for row in silver_rows]
 
 
 def unmatched(lakehouse: Lakehouse) -> list[int | None]:
-    """What ops.runs has of silver's runs, in their order."""
-    found = lakehouse.rows("ops.runs", "number", "query", "unmatched_rows")
-    return [count for _, query, count in sorted(found) if query == "silver.activity"]
+    """Return the unmatched counts of silver's runs in ops.runs, in order."""
+    runs = lakehouse.rows("ops.runs", "number", "query", "unmatched_rows")
+    return [count for _, query, count in sorted(runs) if query == "silver.activity"]
 
 
 _append = writer.append_rows
 
 
-def no_quarantine(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-    """`writer.append`, interrupted before its second table."""
+def append_silver_only(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
+    """Run `writer.append_rows`, but fail before its second table."""
     if table.parent.name == "quarantine":
         raise OSError("interrupted")
     _append(rows, StoragePath(table), options)
 
 
 def interrupt_before_quarantine(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of silver that dies between its two tables."""
+    """Interrupt a run of silver between its two tables."""
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "append_rows", no_quarantine)
+        patched.setattr(writer, "append_rows", append_silver_only)
         with pytest.raises(StreamError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.activity")) == 3
     assert lakehouse.rows("quarantine.activity") == []
 
 
-def refuse_other_columns(lakehouse: Lakehouse) -> None:
-    """As a changed column of silver's own is, or another key."""
+def check_changed_columns_are_refused(lakehouse: Lakehouse) -> None:
+    """Changed columns or keys of the lookup require a refresh."""
     changed = replace(DEVICES, on="user", columns={"maker": "string"})
     source = replace(lakehouse.config.sources["activity"], lookup=changed)
     lakehouse.config = replace(lakehouse.config, sources={"activity": source})
@@ -292,7 +297,7 @@ def refuse_other_columns(lakehouse: Lakehouse) -> None:
         lakehouse.fill("silver")
 
 
-KINDS = {"number": "long", "maker": "string", "released": "date", "price": "double"}
+TYPES = {"number": "long", "maker": "string", "released": "date", "price": "double"}
 CSV_HEADER = "maker,number,other,released,price\n"
 
 
@@ -303,8 +308,8 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         + CSV_HEADER.encode()
         + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nnobody,,x,,\nnobody,,x,,\n'
     )
-    found = open_lookup_table(spark, file, "devices.csv", KINDS)
-    rows = found.rows()
+    table = open_lookup_table(spark, file, "devices.csv", TYPES)
+    rows = table.rows()
     assert rows.dtypes == [
         ("number", "bigint"),
         ("maker", "string"),
@@ -315,11 +320,11 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (7, "LG", date(2013, 10, 31), 100.0),
         (8, 'A, "B"', None, None),
     ]
-    assert open_lookup_table(spark, file, "devices.csv", KINDS).version == found.version
+    assert open_lookup_table(spark, file, "devices.csv", TYPES).version == table.version
     file.local.write_text(CSV_HEADER)
-    again = open_lookup_table(spark, file, "devices.csv", KINDS)
-    assert again.version != found.version
-    assert again.rows().collect() == []
+    reopened = open_lookup_table(spark, file, "devices.csv", TYPES)
+    assert reopened.version != table.version
+    assert reopened.rows().collect() == []
 
 
 @pytest.mark.parametrize(
@@ -343,21 +348,21 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
         (CSV_HEADER + "L\xe4,7,,,\n", "not UTF-8"),
     ],
 )
-def test_lookup_csv_mistakes(
+def test_lookup_csv_is_invalid(
     spark: SparkSession, tmp_path: Path, content: str, message: str
 ) -> None:
     file = tmp_path / "devices.csv"
     file.write_bytes(content.encode("latin-1"))
     with pytest.raises(MedallionError, match=f"^devices.csv.*{message}"):
-        open_lookup_table(spark, StoragePath(file), "devices.csv", KINDS).rows()
+        open_lookup_table(spark, StoragePath(file), "devices.csv", TYPES).rows()
 
 
 def test_lookup_delta_table(spark: SparkSession, tmp_path: Path) -> None:
-    of_it = "arrow_cast(7, 'Int32') as number, 'LG' as maker, 'x' as other"
-    sql.write(tmp_path, "reference.devices", f"select {of_it}, 1.5 as price")
+    columns = "arrow_cast(7, 'Int32') as number, 'LG' as maker, 'x' as other"
+    sql.write(tmp_path, "reference.devices", f"select {columns}, 1.5 as price")
     folder = StoragePath(tmp_path / "reference/devices")
-    kinds = {"number": "long", "maker": "string", "price": "double"}
-    rows = open_lookup_table(spark, folder, "reference/devices", kinds).rows()
+    types = {"number": "long", "maker": "string", "price": "double"}
+    rows = open_lookup_table(spark, folder, "reference/devices", types).rows()
     assert dict(rows.dtypes)["number"] == "bigint"
     assert list(map(tuple, rows.collect())) == [(7, "LG", 1.5)]
     for changed, message in (
@@ -365,13 +370,13 @@ def test_lookup_delta_table(spark: SparkSession, tmp_path: Path) -> None:
         ({"maker_id": "long"}, "must have the column maker_id once; its columns are: number"),
     ):
         with pytest.raises(MedallionError, match=f"^reference/devices:? {message}"):
-            open_lookup_table(spark, folder, "reference/devices", kinds | changed).rows()
+            open_lookup_table(spark, folder, "reference/devices", types | changed).rows()
     shutil.copytree(folder, tmp_path / "devices%41")
     with pytest.raises(MedallionError, match=r"^devices: Delta tables cannot be stored"):
-        open_lookup_table(spark, StoragePath(tmp_path / "devices%41"), "devices", kinds)
+        open_lookup_table(spark, StoragePath(tmp_path / "devices%41"), "devices", types)
 
 
 def test_lookup_table_is_missing(tmp_path: Path, spark: SparkSession) -> None:
     for name, message in (("devices.csv", "no such file"), (".", "not a Delta table")):
         with pytest.raises(MedallionError, match=message):
-            open_lookup_table(spark, StoragePath(tmp_path / name), name, KINDS)
+            open_lookup_table(spark, StoragePath(tmp_path / name), name, TYPES)

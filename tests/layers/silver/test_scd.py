@@ -1,4 +1,4 @@
-"""Batches of change records merged one after the other, against all changes at once."""
+"""Change records merged in batches, compared with all changes merged at once."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.layers.silver.test_changes import (
     rows_of,
 )
 from tests.support import PROJECT
-from tests.support.home import a_source
+from tests.support.home import activity_source
 
 CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
 
 
 @pytest.fixture(autouse=True)
 def active_session(spark: SparkSession) -> Iterator[None]:
-    """Make the session of all tests the active one again: `createDataFrame` changed it."""
+    """Reactivate the tests' session, because `createDataFrame` activates another one."""
     yield
     sessions: Any = SparkSession
     sessions._activeSession = spark
@@ -48,8 +48,9 @@ class Merged:
     """A table of change records whose batches are static rows."""
 
     def __init__(self, spark: SparkSession, root: Path, **changes: Any) -> None:
-        self.spark = spark.newSession()  # a query has its own, with the settings of its batch
-        self.source = a_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
+        # A query has a separate session with the settings of its batch.
+        self.spark = spark.newSession()
+        self.source = activity_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
         sources = {self.source.name: self.source}
         self.config: Config = replace(load({}, PROJECT), layout=Layout(root), sources=sources)
         self.table = self.config.layout.table(f"silver.{self.source.name}")
@@ -78,10 +79,10 @@ class Merged:
     [{}, {"ignore_null_updates": True}, {"stored_as_scd_type": 2}],
     ids=["latest", "ignoring nulls", "history"],
 )
-def test_batches_give_the_table_of_all_changes(
+def test_merge_in_batches_equals_merge_at_once(
     spark: SparkSession, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    """A batch may run twice; the second time it is another commit here, with the same rows."""
+    """A repeated batch adds a second commit here, with the same rows."""
     merged, number = Merged(spark, tmp_path, **settings), 0
     for days in ([0], [1, 2], [3], [4, 5, 6, 7]):
         batch = [c for c in HISTORIES if c["_source_file"] in {f"{day}.json" for day in days}]
@@ -94,7 +95,7 @@ def test_batches_give_the_table_of_all_changes(
         assert merged.rows() == expected(arrivals(HISTORIES, days=2))
 
 
-def test_a_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> None:
+def test_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> None:
     merged = Merged(spark, tmp_path)
     merged.batch(0, change(0, 1))
     version = delta_log.committed_version(merged.table, "query", 0)
@@ -105,7 +106,7 @@ def test_a_repeated_batch_is_one_commit(spark: SparkSession, tmp_path: Path) -> 
     assert delta_tables.table_version(merged.table) == version
 
 
-def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
+def test_tie_message_has_an_example(spark: SparkSession, tmp_path: Path) -> None:
     merged = Merged(spark, tmp_path)
     log = frame(spark, [change(0, 1, id=5), change(0, 1, id=5, n=7), change(0, 1, id=6)])
     ties = tied_changes(log, merged.source.keys)
@@ -116,7 +117,7 @@ def test_ties_have_an_example(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_ties_of_a_batch_are_reported(spark: SparkSession, tmp_path: Path) -> None:
-    """A resent change is no tie; the tie with batch 0 is left to `audit --deep`."""
+    """A resent change is no tie; `audit --deep` finds the tie with batch 0."""
     merged = Merged(spark, tmp_path)
     merged.batch(0, change(0, 1, id=5), change(1, 1, id=5))
     assert merged.messages == []
@@ -127,7 +128,7 @@ def test_ties_of_a_batch_are_reported(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
-def test_a_replayed_delete_is_older_than_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_replayed_delete_hides_earlier_rows(spark: SparkSession, tmp_path: Path) -> None:
     """A delete hides what is ingested within two days after it, also if it is merged last."""
     merged = Merged(spark, tmp_path)
     merged.batch(0, change(1, 5), change(3, 4), change(1, 5, id=2))

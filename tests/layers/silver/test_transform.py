@@ -1,4 +1,4 @@
-"""Silver and gold on plain DataFrames: no stream, no files."""
+"""Silver and gold on static DataFrames, without streams or files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEYS = ("at", "device")
 
 
 def frame(spark: SparkSession, *rows: tuple[str | None, str | None]):  # type: ignore[no-untyped-def]
-    """Rows of (ts, id) with technical columns."""
+    """Return rows of (ts, id) with technical columns."""
     text = spark.createDataFrame(list(rows), "ts string, id string")
     return text.selectExpr(
         "cast(ts as timestamp) as ts", "id", "'f' as _source_file", "now() as _ingested_at"
@@ -47,17 +47,17 @@ def test_apply_rules_splits_rows(spark: SparkSession) -> None:
     )
     identified, others = silver.split_by_identity(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
-    bad = silver.quarantine_rows(others).collect()
-    assert [(r.id, r._failed_rules) for r in bad] == [("B", ["lower_case", "missing"])]
+    quarantined = silver.quarantine_rows(others).collect()
+    assert [(r.id, r._failed_rules) for r in quarantined] == [("B", ["lower_case", "missing"])]
     assert silver.quarantine_rows(others).columns == [*bronze.columns, "_failed_rules"]
-    good = silver.silver_rows(others, [*COLUMNS, "_source_file"])
-    assert good.columns == ["at", "device", "_source_file", "_ingested_at"]
-    assert [r.device for r in good.collect()] == [None]
+    kept = silver.silver_rows(others, [*COLUMNS, "_source_file"])
+    assert kept.columns == ["at", "device", "_source_file", "_ingested_at"]
+    assert [r.device for r in kept.collect()] == [None]
 
 
 def test_apply_rules_with_a_null_condition_keeps_the_row(spark: SparkSession) -> None:
     bronze = frame(spark, ("2020-01-01 00:00:00", None), ("2020-01-01 00:00:00", "A"))
-    rules = [Rule("named_b", "id = 'B'")]  # null where there is no name
+    rules = [Rule("named_b", "id = 'B'")]  # null if there is no name
     rows = silver.apply_rules(bronze, COLUMNS, "at", rules, rules[:0], ["_source_file"])
     identified, others = silver.split_by_identity(rows, KEYS)
     assert [r.device for r in identified.collect()] == ["a"]
@@ -68,8 +68,10 @@ def test_overlapping_windows_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
     windows = (Duration.parse("10 minutes"), Duration.parse("5 minutes"))
     counted = gold.aggregated(rows, "ts", Aggregate((), {"n": "count(*)"}, *windows))
-    found = {str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()}
-    assert found == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
+    actual = {
+        str(r.window_start)[11:16]: (str(r.window_end)[11:16], r.n) for r in counted.collect()
+    }
+    assert actual == {"11:55": ("12:05", 1), "12:00": ("12:10", 2), "12:05": ("12:15", 1)}
 
 
 def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,9 +79,11 @@ def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path))
     source = replace(config.sources["event"], event_time="at", silver={"at": "TIME", "id": "id"})
     source = replace(source, keys=("at", "id"))
-    now = "'f' as _source_file, timestamp'2026-05-01' as _ingested_at, null as _corrupt_record"
+    technical = (
+        "'f' as _source_file, timestamp'2026-05-01' as _ingested_at, null as _corrupt_record"
+    )
     values = "values ('2026-05-01', 'a'), ('N/A', 'b'), ('2026-05-03', 'c') as t(time, id)"
-    bronze = spark.sql(f"select *, {now} from {values}")
+    bronze = spark.sql(f"select *, {technical} from {values}")
     bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
     rules.refuse_unusable_event_time(config, source, bronze)
     document = {**rules.built_in_rules(source), "late": "admit"}
@@ -108,7 +112,7 @@ def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
         ("1777629600000L", "time + 1", "at of silver.event is bigint. Convert it"),
     ],
 )
-def test_event_time_that_is_no_time_is_refused(
+def test_event_time_of_another_type_is_refused(
     spark: SparkSession, tmp_path: Path, value: str, sql: str, message: str
 ) -> None:
     config = replace(load({}, PROJECT), layout=Layout(tmp_path))
@@ -119,16 +123,16 @@ def test_event_time_that_is_no_time_is_refused(
         rules.refuse_unusable_event_time(config, source, bronze)
 
 
-@pytest.mark.parametrize(("layer", "taken"), [("bronze", "late"), ("silver", "time_digits")])
-def test_reserved_rule_names_are_refused(tmp_path: Path, layer: str, taken: str) -> None:
-    """The audit takes the key of such a row for taken."""
+@pytest.mark.parametrize(("layer", "reserved"), [("bronze", "late"), ("silver", "time_digits")])
+def test_reserved_rule_names_are_refused(tmp_path: Path, layer: str, reserved: str) -> None:
+    """The audit treats the keys of such quarantined rows as occupied."""
     shutil.copytree(PROJECT / "conf", tmp_path / "conf")
     config = replace(load({}, PROJECT), conf_dir=tmp_path / "conf")
     suite = suite_path(config.conf_dir, f"{layer}.event")
     name = '"malformed_line"' if layer == "bronze" else '"missing_action"'
     assert rules.load_rule_document(config, config.sources["event"])[layer]
-    suite.write_text(suite.read_text().replace(name, f'"{taken}"'))
-    with pytest.raises(ConfigError, match=f"the name of the built-in rule {taken}"):
+    suite.write_text(suite.read_text().replace(name, f'"{reserved}"'))
+    with pytest.raises(ConfigError, match=f"the name of the built-in rule {reserved}"):
         rules.load_rule_document(config, config.sources["event"])
 
 
@@ -158,28 +162,35 @@ def test_rule_of_a_suite_replaces_the_built_in_rule(tmp_path: Path) -> None:
     assert document["silver"] == guards | changed
 
 
-def test_lookup_rules_are_those_that_name_its_columns() -> None:
+def test_split_lookup_rules_by_column_name() -> None:
     """A literal or a function of the same name does not count."""
-    alone = {
+    plain = {
         "a": "coalesce((`at` < date'2010-01-01'), false)",
         "b": "length(`device`) > double('3.0')",
         "c": "device NOT IN ('phone', \"date\")",
     }
-    named = {"d": "`length` > 3", "e": "device = 'x' AND phone IS NULL", "f": "at > date"}
+    with_lookup_columns = {
+        "d": "`length` > 3",
+        "e": "device = 'x' AND phone IS NULL",
+        "f": "at > date",
+    }
     columns = ("date", "length", "phone", "double")
-    found = rules.split_lookup_rules(alone | named, columns)
-    assert [[rule.name for rule in some] for some in found] == [list(alone), list(named)]
+    split = rules.split_lookup_rules(plain | with_lookup_columns, columns)
+    assert [[rule.name for rule in part] for part in split] == [
+        list(plain),
+        list(with_lookup_columns),
+    ]
 
 
 def test_mark_duplicates(spark: SparkSession) -> None:
-    """The first row of a new key is kept; broken rows and null keys are never duplicates."""
+    """Keep the first row of a new key; broken rows and null keys are never duplicates."""
     values = "values (1, 'a', 2, ''), (2, 'a', 1, ''), (3, 'b', 1, ''), (4, null, 1, ''),"
     values += " (5, null, 1, ''), (6, 'c', 1, 'rule'), (7, 'c', 2, ''), (8, 'd', 1, '')"
     rows = spark.sql(f"select * from {values} as t(row, id, at, rule)").selectExpr(
         "row", "id", "at", "filter(array(rule), r -> r <> '') as _failed_rules"
     )
-    taken = spark.sql("select * from values ('b', 0), ('b', 1), ('e', 2) as t(id, at)")
-    marked = silver.mark_duplicates(rows, taken, ["id"], ["at", "row"])
+    existing = spark.sql("select * from values ('b', 0), ('b', 1), ('e', 2) as t(id, at)")
+    marked = silver.mark_duplicates(rows, existing, ["id"], ["at", "row"])
     assert sorted((row.row, row._is_duplicate) for row in marked.collect()) == [
         (1, True), (2, False), (3, True), (4, False),
         (5, False), (6, False), (7, False), (8, False),

@@ -1,4 +1,4 @@
-"""Silver's two tables: what one batch writes to them, once, wherever it is interrupted."""
+"""Silver's two tables: each batch writes its rows once, also after an interruption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUARANTINED = [
 
 
 def tables(lakehouse: Lakehouse) -> tuple[list[Any], list[Any]]:
-    """The times of silver's rows; and of quarantine's rows what was wrong with them."""
+    """Return the times of silver's rows, and time, line and rule of quarantine's rows."""
     silver = [time for (time,) in lakehouse.rows("silver.event", "event_at")]
     quarantined = lakehouse.rows("quarantine.event", "ts", "_corrupt_record", "_failed_rules")
     return silver, [(time, line, rules[:1]) for time, line, rules in quarantined]
@@ -36,35 +36,37 @@ def tables(lakehouse: Lakehouse) -> tuple[list[Any], list[Any]]:
 def test_batch_interrupted_between_its_tables_is_completed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What silver has is left as it is, and what is broken is read again; then come rows of which
-    silver takes none."""
+    """Silver's rows are not written again, quarantined rows are.
+
+    The next batch then has no row for silver.
+    """
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
-    lakehouse.about("event")
+    lakehouse.keep_only("event")
     lakehouse.land("event", "1.json", *GOOD, GOOD[0], *BROKEN)
     lakehouse.fill("bronze")
 
     append = writer.append_rows
 
-    def silver_alone(rows: Any, table: StoragePath, options: Any) -> None:
+    def append_silver_only(rows: Any, table: StoragePath, options: Any) -> None:
         if table.parent.name == "quarantine":
             raise MedallionError("interrupted")
         append(rows, table, options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "append_rows", silver_alone)
+        patch.setattr(writer, "append_rows", append_silver_only)
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, [])
     lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, QUARANTINED)
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.findings, found.balances["event"].duplicate_rows) == ((), 1)
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 1)
 
     lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
     lakehouse.fill("bronze", "silver")
     assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
-    found = run_audit(lakehouse.config, everything=True)
-    assert (found.findings, found.balances["event"].duplicate_rows) == ((), 3)
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 3)
 
 
 def test_backpressure_waits_for_records() -> None:
