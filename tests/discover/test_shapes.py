@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.discover.columns import infer_columns, number_sql
+from medallion.discover.columns import conversion_sql, infer_columns
 from medallion.discover.entry import NewSource, inspect_files
 from medallion.discover.files import input_files
 from medallion.errors import UsageError
@@ -165,17 +165,13 @@ def test_event_time(tmp_path: Path, others: dict[str, Any], expected: str) -> No
         (["1.234,50", "12,5"], "try_cast(replace(replace(v, '.', ''), ',', '.') as double)"),
         (["$1,234.50", "5"], "try_cast(regexp_replace(v, '[^0-9.eE+-]', '') as double)"),
         (["5%", "12.5%"], "try_cast(regexp_replace(v, '[^0-9.eE+-]', '') as double)"),
+        (["TRUE", "False"], "try_cast(v as boolean)"),
+        (["yes", "No"], "try_cast(v as boolean)"),
         (["01067", "80331"], None),
         (["10.0.0.1", "10.0.0.2"], None),
         (["a", "5"], None),
     ],
 )
-def test_numbers_in_other_notations(values: list[str], expected: str | None) -> None:
+def test_values_in_other_notations(values: list[str], expected: str | None) -> None:
     (column,), _ = infer_columns([{"v": value} for value in values], False)
-    assert (column.type, number_sql(column)) == ("string", expected)
-
-
-def test_booleans_of_spreadsheets(tmp_path: Path) -> None:
-    text = "id,paid\n" + "".join(f"{n},{('TRUE', 'False')[n % 2]}\n" for n in range(9))
-    source = inspect(tmp_path, a__csv=text)
-    assert source.description.settings["hints"]["paid"] == "boolean"
+    assert (column.type, conversion_sql(column)) == ("string", expected)

@@ -23,12 +23,13 @@ _TIME_NAME = re.compile(
 )
 _KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
-# Numbers in other notations with SQL that converts them: 1.234,50 and $1,234.50, 5% or (12.50).
-_NUMERALS = {
+# Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
+_NOTATIONS = {
     r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
     r"[-+]?[$€£]? ?\d[\d,]*(\.\d+)?([eE][-+]?\d+)? ?[$€£%]?": (
         "try_cast(regexp_replace({}, '[^0-9.eE+-]', '') as double)"
     ),
+    "(?i:true|false|yes|no|y|n|t|f)": "try_cast({} as boolean)",
 }
 # Java's date patterns with Python's. `dd/MM` and `MM/dd` may both fit.
 _DATES = {
@@ -163,7 +164,7 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
 
     if all((isinstance(v, str) and _ISO.fullmatch(v)) or isinstance(v, date) for v in values):
         return "timestamp"
-    if all(isinstance(value, bool) for value in values) or all_match("(?i:true|false)"):
+    if all(isinstance(value, bool) for value in values) or all_match("true|false"):
         return "boolean"
     if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
@@ -176,12 +177,12 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
 
 
-def number_sql(column: Column) -> str | None:
-    """Return SQL that makes numbers of strings such as 1.234,50 and $5; None if they are none."""
+def conversion_sql(column: Column) -> str | None:
+    """Return SQL that converts strings such as 1.234,50, $5 and TRUE; None if they are others."""
     values = [*map(str, column.values)]
     if all(value.isdigit() for value in values):
-        return None  # a number or an identifier with leading zeros
-    for pattern, sql in _NUMERALS.items():
+        return None  # an identifier, with leading zeros
+    for pattern, sql in _NOTATIONS.items():
         if all(re.fullmatch(pattern, value) for value in values):
             return sql.format(column.sql)
     return None

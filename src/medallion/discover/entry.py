@@ -203,8 +203,8 @@ def _silver_line(column: Column, source: NewSource) -> str:
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)
     type_name = "timestamp" if time_format else column.type
-    if type_name == "string" and (number := _columns.number_sql(column)):
-        type_name = f"string (a number by {number})"
+    if type_name == "string" and (converted := _columns.conversion_sql(column)):
+        type_name = f"string, or {converted}"
     return f"{column.name}: {_yaml_scalar(sql)} # {type_name}: {', '.join(examples(column))}"
 
 
