@@ -15,7 +15,7 @@ from medallion.inspect.balance import Balance, ChildBalance, unbalanced
 from medallion.inspect.catalog import mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.verdict import LakehouseVerdict, Observations, derive_verdict
+from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode, derive_verdict
 from medallion.quality.suites import Failure, Verdict
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, Runs, RunState
@@ -86,8 +86,9 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Return whether nothing failed, and no table is stale."""
-        return not self.has_failed and not self.stale
+        """Return whether nothing failed, no table is stale, and no source lacks a schema."""
+        codes = {problem.code for problem in self.verdict.problems}
+        return not self.has_failed and not self.stale and ProblemCode.NO_SCHEMA not in codes
 
     @property
     def has_failed(self) -> bool:
