@@ -372,9 +372,18 @@ def _count_differing(rows: DataFrame, expected: DataFrame, keys: Collection[str]
             tolerance.
     """
     floats = [name for name, type_ in rows.dtypes if type_ in _FLOAT_TYPES]
-    values = [name for name in rows.columns if name not in keys]
-    sides = _both_sides(rows, expected.select(rows.columns), keys, values, floats)
-    return sides.where(_differs(values, floats)).count()
+    measures = [name for name in rows.columns if name not in keys]
+    same_columns = expected.select(rows.columns)
+    both = rows.withColumn(_SIDE, F.lit(1)).unionByName(same_columns.withColumn(_SIDE, F.lit(-1)))
+
+    def value(side: int, name: str) -> Column:
+        """Return a measure of a group on one side; doubles are summed."""
+        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
+        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
+
+    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
+    groups = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
+    return groups.where(_differs(measures, floats)).count()
 
 
 def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
@@ -404,36 +413,11 @@ def _order_dependent(expressions: Iterable[Any]) -> str:
     )
 
 
-def _both_sides(
-    gold: DataFrame,
-    recomputed: DataFrame,
-    keys: Collection[str],
-    measures: Iterable[str],
-    floats: Collection[str],
-) -> DataFrame:
-    """Return one row per group: how much more often gold has it, and each measure twice.
-
-    `column 1` is the value in gold and `column -1` the recomputed one; doubles are summed.
-
-    Args:
-        gold: the rows of gold.
-        recomputed: the rows that it should have.
-        keys: the columns that identify a group.
-        measures: the columns to compare.
-        floats: those of them that are doubles.
-    """
-    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(recomputed.withColumn(_SIDE, F.lit(-1)))
-
-    def value(side: int, name: str) -> Column:
-        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
-        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
-
-    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
-    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
-
-
 def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
-    """Return the condition that a group of `_both_sides` differs in number or in a measure."""
+    """Return the condition that a group differs in number, or in a measure of both sides.
+
+    `column 1` is the value in the table, and `column -1` the expected one.
+    """
     same = F.col(_SIDE) == 0
     for name in measures:
         one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
