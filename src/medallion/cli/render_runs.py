@@ -160,15 +160,11 @@ def balance_tables(
     balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
 ) -> list[str]:
     """Return the lines of a table of sources, and of one of child tables if there are any."""
-    lines = _figures("source", balances)
+    lines = aligned_table(*accounting.shown_figures("source", balances))
+    if not child_tables:
+        return lines
     children = {f"silver.{name}": each for name, each in child_tables.items()}
-    return [*lines, "", *_figures("child table", children)] if children else lines
-
-
-def _figures(label: str, balances: Mapping[str, Balance] | Mapping[str, ChildBalance]) -> list[str]:
-    names = accounting.shown_figures(balances)
-    rows = [(table, *(getattr(each, name) for name in names)) for table, each in balances.items()]
-    return aligned_table((label, *names), rows)
+    return [*lines, "", *aligned_table(*accounting.shown_figures("child table", children))]
 
 
 def child_tables_json(child_tables: Mapping[str, ChildBalance]) -> dict[str, Any]:
@@ -342,11 +338,6 @@ def check_text(result: CheckResult) -> str:
         messages = f", {counted(backlog.messages, 'message')}" if backlog.messages else ""
         lines.append(f"  {name}: {counted(backlog.files, 'file')}{size}{messages}")
     starts = [f"  starts {name}: {', '.join(why)}" for name, why in result.queries.items()]
-    return "\n".join(
-        [*lines, *(starts or ["  starts nothing: nothing is new"]), _check_verdict(result)]
-    )
-
-
-def _check_verdict(result: CheckResult) -> str:
+    lines += starts or ["  starts nothing: nothing is new"]
     verdicts = ("nothing is wrong", "the data needs attention", "some tables must be rebuilt")
-    return verdicts[result.exit_status]
+    return "\n".join([*lines, verdicts[result.exit_status]])
