@@ -67,20 +67,14 @@ def query_statuses(config: Config) -> list[QueryStatus]:
         rejected = ledger_files.rejected_files(config)
     except ITEM_ERRORS:  # the queries of the sources report it
         rejected = None
-    statuses = [_status(config, query, state, rejected) for query in queries(config)]
-    return [
-        replace(
-            status,
-            state=UNKNOWN if unknown else status.state,
-            error=_combined(
-                unknown,
-                status.error,
-                _blocked(config, state, status.query),
-                pending.get(status.query),
-            ),
-        )
-        for status in statuses
-    ]
+    statuses = []
+    for query in queries(config):
+        status = _status(config, query, state, rejected)
+        gates = pending_work.blocking_gates(config, state, query.name)
+        blocked = f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
+        error = _combined(unknown, status.error, blocked, pending.get(query.name))
+        statuses.append(replace(status, state=UNKNOWN if unknown else status.state, error=error))
+    return statuses
 
 
 def _read_run_state(config: Config) -> tuple[RunState, str | None]:
@@ -100,11 +94,6 @@ def _pending_rebuilds(config: Config) -> dict[str, str]:
         return dict.fromkeys(refresh_plan.pending_tables(config.layout), _PENDING_REBUILD)
     except ITEM_ERRORS as error:
         return {query.name: error_message(error) for query in queries(config) if query.upstream}
-
-
-def _blocked(config: Config, state: RunState, query: str) -> str | None:
-    gates = pending_work.blocking_gates(config, state, query)
-    return f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
 
 
 def _combined(*messages: str | None) -> str | None:
