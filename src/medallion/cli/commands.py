@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -349,8 +350,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import maintenance
 
     result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options))
-    to_document, to_text = render_tables.maintenance_json, render_tables.maintenance_text
-    return _present(options, to_document, to_text, result)
+    return _present(options, asdict, render_tables.maintenance_text, result)
 
 
 def status(config: Config, options: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +31,7 @@ def land(config: Config) -> dict[str, int]:
     missing = [path for path in files if not path.is_stored()]
     for path in missing:
         path.write_atomic(files[path].read_bytes())
-    names = [path.parent.name for path in missing]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
+    return Counter(path.parent.name for path in missing)
 
 
 def read_by(config: Config) -> dict[str, list[Path]]:

@@ -101,13 +101,12 @@ def run_audit(
         )
     for name, faults in snapshot.child_faults.items():
         findings += faults if config.root(name) not in unchecked else []
-    for result in checks.values():
-        findings += result.findings
-        notes += result.notes
+    results = list(checks.values())
     if everything:
         from medallion.inspect import verify  # imports PySpark
 
-        result = verify.verify_tables(config, unchecked, report)
+        results.append(verify.verify_tables(config, unchecked, report))
+    for result in results:
         findings += result.findings
         notes += result.notes
     not_checked = (

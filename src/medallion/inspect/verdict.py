@@ -62,14 +62,12 @@ class ProblemCode(StrEnum):
         return self.value.replace("_", " ")
 
 
-WARNINGS = frozenset(
-    {
-        ProblemCode.MALFORMED,
-        ProblemCode.EXPECTATION,
-        ProblemCode.QUARANTINED,
-        ProblemCode.RESCUED,
-        ProblemCode.UNREAD,
-    }
+WARNINGS = (
+    ProblemCode.MALFORMED,
+    ProblemCode.EXPECTATION,
+    ProblemCode.QUARANTINED,
+    ProblemCode.RESCUED,
+    ProblemCode.UNREAD,
 )
 """Problems with which a lakehouse is still healthy."""
 
