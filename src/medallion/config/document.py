@@ -29,7 +29,7 @@ def read_yaml(file: Path) -> Any:
     """
     line = None
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _read_text(file)
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; set --conf or MEDALLION_CONF.") from None
@@ -67,7 +67,7 @@ def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
         word: a word in the key's value to point at; if it is missing, the value's start.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = _read_text(file)
         node = YAML(typ="safe", pure=True).compose(text)
     except (OSError, UnicodeDecodeError, YAMLError):
         return None
@@ -86,6 +86,10 @@ def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
         match = re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text[at:end], re.IGNORECASE)
         at += match.start() if match else 0
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def _read_text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def declared_keys(declared: type) -> dict[str, Field[Any]]:
