@@ -424,7 +424,16 @@ def _count_differing(rows: DataFrame, expected: DataFrame, keys: Collection[str]
 
     columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
     groups = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
-    return groups.where(_differs(measures, floats)).count()
+    is_same = F.col(_SIDE) == 0  # both sides have the group as often
+    for name in measures:
+        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
+        is_equal = one.eqNullSafe(other)
+        if name in floats:
+            # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
+            near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
+            is_equal |= F.coalesce(near, F.lit(False))
+        is_same &= is_equal
+    return groups.where(~is_same).count()
 
 
 def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
@@ -452,23 +461,6 @@ def _order_dependent(expressions: Iterable[Any]) -> str:
     return ", ".join(
         sorted({e.prettyName() for e in expressions if _ORDER_DEPENDENT.fullmatch(node_type(e))})
     )
-
-
-def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
-    """Return the condition that a group differs in number, or in a measure of both sides.
-
-    `column 1` is the value in the table, and `column -1` the expected one.
-    """
-    same = F.col(_SIDE) == 0
-    for name in measures:
-        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
-        is_same = one.eqNullSafe(other)
-        if name in floats:
-            # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
-            near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
-            is_same |= F.coalesce(near, F.lit(False))
-        same &= is_same
-    return ~same
 
 
 _FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {
