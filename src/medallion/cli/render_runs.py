@@ -81,12 +81,10 @@ def nightly_failures(outcome: Outcome) -> list[str]:
     """Return a line for each failed query, file, blocking expectation and unbalanced source."""
     lines = [*outcome.errors, *attention_errors(outcome.files)]
     lines += [f"stale: {each}" for each in outcome.stale]
-    for gate in outcome.gates:
-        for failure in gate.blocking_failures:
-            lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if names := dict.fromkeys(
-        f.expectation for gate in outcome.gates for f in gate.blocking_failures
-    ):
+    failures = [failure for gate in outcome.gates for failure in gate.blocking_failures]
+    for failure in failures:
+        lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
+    if names := dict.fromkeys(failure.expectation for failure in failures):
         accept = " --accept ".join(("medallion nightly", *names))
         blocked = "the gold tables that these rows feed are blocked until the expectations pass"
         lines.append(f"{blocked}: fix the data or the rule, or let the rows through: {accept}")

@@ -126,6 +126,9 @@ def _status(
     except ITEM_ERRORS as failure:  # e.g. no broker answers, or a table is damaged
         error = _combined(error, f"backlog unknown: {_without_name(failure, query)}")
     unreadable = _unreadable_reason(config, query)
+    rescued = None
+    if run and not query.upstream:
+        rescued = RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
     return QueryStatus(
         query=query.name,
         state=UNKNOWN if unreadable else _state(run, holder),
@@ -137,14 +140,8 @@ def _status(
         watermark=clock.format_time(watermark * 1000) if watermark else None,
         error=_combined(error, unreadable),
         backlog=backlog,
-        rescued=_rescued(query, run),
+        rescued=rescued,
     )
-
-
-def _rescued(query: Query, run: LastRun | None) -> RescuedSummary | None:
-    if query.upstream or run is None:
-        return None
-    return RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
 
 
 def _unreadable_reason(config: Config, query: Query) -> str | None:
