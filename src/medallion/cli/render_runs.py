@@ -179,19 +179,15 @@ def attention_json(files: Attention) -> dict[str, Any]:
         "changed": files.changed,
         "unreadable_folders": files.folders,
     }
+    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
     return {
         group: {
-            "files": [_attention_file(entry) for entry in entries[:_FILES_SHOWN]],
+            "files": [{n: getattr(entry, n) for n in names} for entry in entries[:_FILES_SHOWN]],
             "more": max(len(entries) - _FILES_SHOWN, 0),
         }
         for group, entries in groups.items()
         if entries
     }
-
-
-def _attention_file(entry: Entry) -> dict[str, Any]:
-    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
-    return {name: getattr(entry, name) for name in names}
 
 
 def attention_errors(files: Attention) -> list[str]:
