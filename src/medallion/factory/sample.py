@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from medallion.config.model import Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, batch_files
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-
-if TYPE_CHECKING:
-    from medallion.config.model import Config, SourceConfig
 
 FILES = Path(__file__).with_name("sample_files")
 """One directory per source. In the project it is a link to data/sample; a wheel has the files."""
