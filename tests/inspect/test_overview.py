@@ -54,8 +54,8 @@ def test_overview_runs_and_periods(config: Config) -> None:
     record(config, "silver.event", started_at=9 * DAY, state="refreshed", **silver)
     overview = take_overview(config)
     assert overview.periods == (
-        SourcePeriod("event", FIRST, 7, 6, 0, 0, 0),
-        SourcePeriod("event", SECOND, 0, 0, 3, 2, 1),
+        SourcePeriod("event", FIRST, 0, 0, 0),
+        SourcePeriod("event", SECOND, 3, 2, 1),
     )
     assert len(overview.runs) == 3
     oldest = QueryRun("bronze.event", "done", 5, 1.0, 2, 7, 6, None, None, None, None)

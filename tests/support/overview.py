@@ -81,7 +81,7 @@ OVERVIEW = Overview(
         QueryStatus("bronze.event", "done", 3, None, 100, 100, 0, None, None),
         QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
     ),
-    periods=tuple(SourcePeriod("event", day, 10, 10, 6, 3, 1) for day in DAYS),
+    periods=tuple(SourcePeriod("event", day, 6, 3, 1) for day in DAYS),
     rules=tuple(RulePeriod("event", rule, DAYS[0], 2) for rule in ("no_device", HOSTILE)),
     examples={
         "event": (

@@ -12,7 +12,7 @@ from typing import Any
 from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import Overview, QueryRun, RulePeriod, SourcePeriod
+from medallion.inspect.overview import Overview, QueryRun, SourcePeriod
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import WINDOW
 
@@ -32,8 +32,10 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
         if chart := gold_chart(table):
             charts[f"gold:{table.table}"] = chart
     for name in dict.fromkeys(rule.table for rule in overview.rules):
-        rules = [rule for rule in overview.rules if rule.table == name]
-        charts[f"rules:{name}"] = rule_periods(rules)
+        points = (
+            (each.start, each.rule, each.rows) for each in overview.rules if each.table == name
+        )
+        charts[f"rules:{name}"] = {"type": "overTime", "stacked": True, **_over_time(points)}
     charts |= {f"runs:{name}": chart for name, chart in run_charts(overview.runs).items()}
     sizes = {name: size.bytes for name, size in overview.sizes.items()}
     charts["sizes"] = {
@@ -73,12 +75,6 @@ def source_periods(periods: Iterable[SourcePeriod]) -> Chart:
             points.append([json_value(each.start), count])
     colors = {"silver": "silver", "quarantined": "quarantine", "duplicates": "duplicate"}
     return {"type": "overTime", "stacked": True, "series": series, "colors": colors}
-
-
-def rule_periods(rules: Iterable[RulePeriod]) -> Chart:
-    """Return the quarantined rows of the most frequent rules over time, as stacked bars."""
-    points = ((each.start, each.rule, each.rows) for each in rules)
-    return {"type": "overTime", "stacked": True, **_over_time(points)}
 
 
 def gold_chart(table: FirstRows) -> Chart | None:

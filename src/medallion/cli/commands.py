@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -256,12 +257,11 @@ def check(config: Config, options: argparse.Namespace) -> int:
 
 
 def audit(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_runs
+    from medallion.cli.render_runs import audit_json, audit_text
     from medallion.inspect.audit import run_audit
 
     result = run_audit(_with_existing_root(config, options), options.deep, _reporter(True))
-    to_document, to_text = render_runs.audit_json, render_runs.audit_text
-    return _present(options, to_document, to_text, result, result.is_balanced)
+    return _present(options, audit_json, audit_text, result, result.is_balanced)
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
@@ -285,13 +285,12 @@ def report(config: Config, options: argparse.Namespace) -> int:
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
+    from medallion.cli.render_tables import backfill_json, backfill_text
     from medallion.runtime import backfill
 
     path, report = Path(options.path), _reporter(bool(options.json))
     result = backfill.run_backfill(config, options.source, path, report, options.debug)
-    to_document, to_text = render_tables.backfill_json, render_tables.backfill_text
-    return _present(options, to_document, to_text, result, result.is_good)
+    return _present(options, backfill_json, backfill_text, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -349,8 +348,7 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import maintenance
 
     result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options))
-    to_document, to_text = render_tables.maintenance_json, render_tables.maintenance_text
-    return _present(options, to_document, to_text, result)
+    return _present(options, asdict, render_tables.maintenance_text, result)
 
 
 def status(config: Config, options: argparse.Namespace) -> int:

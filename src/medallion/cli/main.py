@@ -55,10 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
     except KeyboardInterrupt as interrupt:
-        _print_error("medallion: interrupted; the next run resumes from here.")
+        print_message("medallion: interrupted; the next run resumes from here.", sys.stderr)
         return 128 + next(iter(interrupt.args), signal.SIGINT)  # the convention of shells
     except Exception as error:
-        return _report_unexpected(error, options.debug)
+        _print_trace(options.debug)
+        return _report_unexpected(error)
     finally:
         flush_output()
 
@@ -92,22 +93,16 @@ def _refused_errors(command: Command, errors: Sequence[ConfigError]) -> Sequence
     return errors
 
 
-def _report_unexpected(error: Exception, debug: bool) -> int:
+def _report_unexpected(error: Exception) -> int:
     """Print an unexpected error in one line; an error of the file system is not a crash."""
     if isinstance(error, OSError) and error.strerror:
-        _print_error(f"medallion: {error_message(error)}", debug)
+        print_message(f"medallion: {error_message(error)}", sys.stderr)
         return 2
     from medallion.spark.errors import one_line  # imports PySpark
 
     line = f"{type(error).__name__}: {one_line(str(error))}; --debug shows where."
-    _print_error(f"medallion crashed: {line}", debug)
+    print_message(f"medallion crashed: {line}", sys.stderr)
     return _CRASHED
-
-
-def _print_error(line: str, debug: bool = False) -> None:
-    """Print an error, after its stack trace if `debug` is set."""
-    _print_trace(debug)
-    print_message(line, sys.stderr)
 
 
 def _print_trace(debug: bool) -> None:

@@ -81,12 +81,10 @@ def nightly_failures(outcome: Outcome) -> list[str]:
     """Return a line for each failed query, file, blocking expectation and unbalanced source."""
     lines = [*outcome.errors, *attention_errors(outcome.files)]
     lines += [f"stale: {each}" for each in outcome.stale]
-    for gate in outcome.gates:
-        for failure in gate.blocking_failures:
-            lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if names := dict.fromkeys(
-        f.expectation for gate in outcome.gates for f in gate.blocking_failures
-    ):
+    failures = [failure for gate in outcome.gates for failure in gate.blocking_failures]
+    for failure in failures:
+        lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
+    if names := dict.fromkeys(failure.expectation for failure in failures):
         accept = " --accept ".join(("medallion nightly", *names))
         blocked = "the gold tables that these rows feed are blocked until the expectations pass"
         lines.append(f"{blocked}: fix the data or the rule, or let the rows through: {accept}")
@@ -160,15 +158,11 @@ def balance_tables(
     balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
 ) -> list[str]:
     """Return the lines of a table of sources, and of one of child tables if there are any."""
-    lines = _figures("source", balances)
+    lines = aligned_table(*accounting.shown_figures("source", balances))
+    if not child_tables:
+        return lines
     children = {f"silver.{name}": each for name, each in child_tables.items()}
-    return [*lines, "", *_figures("child table", children)] if children else lines
-
-
-def _figures(label: str, balances: Mapping[str, Balance] | Mapping[str, ChildBalance]) -> list[str]:
-    names = accounting.shown_figures(balances)
-    rows = [(table, *(getattr(each, name) for name in names)) for table, each in balances.items()]
-    return aligned_table((label, *names), rows)
+    return [*lines, "", *aligned_table(*accounting.shown_figures("child table", children))]
 
 
 def child_tables_json(child_tables: Mapping[str, ChildBalance]) -> dict[str, Any]:
@@ -185,19 +179,15 @@ def attention_json(files: Attention) -> dict[str, Any]:
         "changed": files.changed,
         "unreadable_folders": files.folders,
     }
+    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
     return {
         group: {
-            "files": [_attention_file(entry) for entry in entries[:_FILES_SHOWN]],
+            "files": [{n: getattr(entry, n) for n in names} for entry in entries[:_FILES_SHOWN]],
             "more": max(len(entries) - _FILES_SHOWN, 0),
         }
         for group, entries in groups.items()
         if entries
     }
-
-
-def _attention_file(entry: Entry) -> dict[str, Any]:
-    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
-    return {name: getattr(entry, name) for name in names}
 
 
 def attention_errors(files: Attention) -> list[str]:
@@ -342,11 +332,6 @@ def check_text(result: CheckResult) -> str:
         messages = f", {counted(backlog.messages, 'message')}" if backlog.messages else ""
         lines.append(f"  {name}: {counted(backlog.files, 'file')}{size}{messages}")
     starts = [f"  starts {name}: {', '.join(why)}" for name, why in result.queries.items()]
-    return "\n".join(
-        [*lines, *(starts or ["  starts nothing: nothing is new"]), _check_verdict(result)]
-    )
-
-
-def _check_verdict(result: CheckResult) -> str:
+    lines += starts or ["  starts nothing: nothing is new"]
     verdicts = ("nothing is wrong", "the data needs attention", "some tables must be rebuilt")
-    return verdicts[result.exit_status]
+    return "\n".join([*lines, verdicts[result.exit_status]])

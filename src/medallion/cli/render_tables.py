@@ -181,11 +181,6 @@ def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
     return flat
 
 
-def maintenance_json(result: MaintenanceResult) -> dict[str, Any]:
-    """Return the figures of each table that changed, and notes on work that was skipped."""
-    return asdict(result)
-
-
 def maintenance_text(result: MaintenanceResult) -> str:
     """Return a line for each table that changed, and the notes below them."""
     lines = [

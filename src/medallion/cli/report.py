@@ -185,20 +185,15 @@ def _verdict(overview: Overview) -> dict[str, Any]:
     is_bad = not (verdict.is_healthy and audit.is_balanced) or bool(overview.unreadable)
     warnings = counted(len(verdict.problems), "warning")
     title = f"healthy, with {warnings}" if verdict.problems else "healthy"
+    last = overview.nightly or next(iter(overview.runs), None)  # the last query
     return {
         "tone": "bad" if is_bad else "warn" if verdict.problems else "good",
         "title": "not healthy" if is_bad else title,
         "balance": render_runs.balance_verdict(audit),
-        "last_run": _last_run(overview),
+        "last_run": _cell(_time(last.started_at)) if last else "none yet",
         "problems": verdict.problems,
         "findings": list(dict.fromkeys((*audit.findings, *overview.unreadable))),
     }
-
-
-def _last_run(overview: Overview) -> str:
-    """Return the start of the last nightly run, or else of the last query."""
-    last = overview.nightly or next(iter(overview.runs), None)
-    return _cell(_time(last.started_at)) if last else "none yet"
 
 
 def _tiles(overview: Overview) -> list[dict[str, str]]:
@@ -266,10 +261,8 @@ def _unit(starts: Iterable[datetime]) -> str:
 
 
 def _balance(overview: Overview) -> dict[str, Any]:
-    balances = overview.audit.balances
-    names = shown_figures(balances)
-    rows = [(source, *(getattr(each, name) for name in names)) for source, each in balances.items()]
-    return {"columns": ("source", *(name.replace("_", " ") for name in names)), "rows": rows}
+    columns, rows = shown_figures("source", overview.audit.balances)
+    return {"columns": [name.replace("_", " ") for name in columns], "rows": rows}
 
 
 def _gold(table: FirstRows) -> dict[str, Any]:

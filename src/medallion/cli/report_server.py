@@ -20,8 +20,6 @@ _ADDRESS = "127.0.0.1"
 class ReportServer(ThreadingHTTPServer):
     """A server of one page, created again if it is older than `REFRESH_SECONDS`."""
 
-    daemon_threads = True
-
     def __init__(self, config: Config, port: int) -> None:
         super().__init__((_ADDRESS, port), _Handler)
         self._config, self._lock = config, threading.Lock()

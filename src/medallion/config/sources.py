@@ -136,7 +136,11 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("max_line_bytes", f"is for lines of text, which {source.format} does not have")
     _refuse_missing_columns(source, node)
     if source.cdc:
-        _refuse_contradictions_of_cdc(source, source.cdc, node)
+        for key in ("watermark", "max_future", "late"):
+            if key in node.value:
+                node.fail(key, "has no effect with cdc: remove it")
+        added = SPAN if source.cdc.stored_as_scd_type == 2 else ()
+        node.refuse_added_columns("cdc.stored_as_scd_type", added, source.columns)
     event_time = (source.event_time,) if source.event_time else ()
     node.refuse_unknown_columns("event_time", event_time, source.silver)
     node.refuse_unknown_columns("keys", source.keys, source.silver)
@@ -152,14 +156,6 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         key = _lookup_key(node)
         node.refuse_unknown_columns(f"{key}.on", [lookup.on], source.silver)
         node.refuse_added_columns(f"{key}.columns", lookup.columns, source.silver)
-
-
-def _refuse_contradictions_of_cdc(source: SourceConfig, cdc: CdcConfig, node: Node) -> None:
-    for key in ("watermark", "max_future", "late"):
-        if key in node.value:
-            node.fail(key, "has no effect with cdc: remove it")
-    added = SPAN if cdc.stored_as_scd_type == 2 else ()
-    node.refuse_added_columns("cdc.stored_as_scd_type", added, source.columns)
 
 
 def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) -> None:

@@ -91,14 +91,10 @@ def read_samples(path: Path, size: int = SAMPLE_BYTES) -> Iterator[Sample]:
     codec = _codec(path)
     try:
         with closing(open_members(path, codec)) as members:
-            is_empty = True
             for name, file in members:
                 with file:
                     data = file.read(size + 1)
                 yield Sample(data[:size], codec, len(data) <= size, name)
-                is_empty = False
-            if is_empty:
-                yield Sample(b"", codec, True)
     except (ContentError, *READ_ERRORS) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from None
 

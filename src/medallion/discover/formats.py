@@ -55,7 +55,7 @@ def describe_file(path: Path) -> Description:
         UsageError: the file has no format that can be ingested.
     """
     samples = read_samples(path)
-    sample = next(samples)
+    sample = next(samples, Sample(b"", "", True))  # an archive may be empty
     file_format = next((f for magic, f in _TYPED.items() if sample.data.startswith(magic)), None)
     if file_format:
         reasons = [f"its first bytes are those of {file_format}"]

@@ -1,17 +1,30 @@
-"""The data factory: realistic input files in any number, the same for the same seed."""
+"""The data factory: realistic input files in any number, and the given files of a lesson."""
 
 from __future__ import annotations
 
 import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from medallion.errors import UsageError
-from medallion.factory import lesson
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, Landed, StateFile, batch_files
 from medallion.factory.rows import file_lines
 from medallion.storage import locks
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.paths import LAYERS, PUBLISH, REASON_SUFFIX, Layout, StoragePath
+
+_LESSON_MARK = "lesson"
+_GENERATED = re.compile(r"\w+-\d{6}-\d{5}\.json")
+
+
+@dataclass(frozen=True)
+class CleanedUp:
+    """The streams that a clean-up stopped, and the directories that it deleted."""
+
+    stopped: tuple[str, ...] = ()
+    removed: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,17 +92,50 @@ class DataFactory:
         """
         if self.given is None:
             raise UsageError("load() lands existing files: name their directory as given=...")
-        files = lesson.given_files(Path(self.given), source)
-        return lesson.land_given(self._landing, files, continuous)
+        files, landing = _given_files(Path(self.given), source), self._landing
+        state, landed = StateFile(landing.parent), dict[str, Landed]()
+        if not any(path.is_file() for path in landing.parent.local.rglob("*")):
+            (state.directory / _LESSON_MARK).write_atomic("")
+        for name, given in files.items():
+            left = [file for file in given if file.name not in state.load(name).given]
+            for file in left if continuous else left[:1]:
+                content, path = file.read_bytes(), landing / name / file.name
+                if path.is_stored() and path.read() != content:
+                    raise UsageError(f"{path} already exists with other content: move it away.")
+                path.write_atomic(content)
+                before = state.load(name)
+                state.save(name, replace(before, given=(*before.given, file.name)))
+                lines = sum(bool(line.strip()) for line in content.splitlines())
+                landed[name] = landed.get(name, Landed()) + Landed(1, lines, batches=1)
+        return landed
 
-    def clean_up(self, timeout: float = 30) -> lesson.CleanedUp:
+    def clean_up(self, timeout: float = 30) -> CleanedUp:
         """Stop the streams that read or write below the root, and delete what a lesson wrote there.
 
         Raises:
             UsageError: the root has files that are not the lesson's, another process writes there,
                 or a stream does not stop within `timeout` seconds. Nothing is deleted then.
         """
-        return lesson.clean_up(self._landing, timeout)
+        landing = self._landing
+        layout = Layout(landing.parent)
+        state = StateFile(layout.root)
+        if not landing.is_stored() and not layout.internal_directories():
+            return CleanedUp()
+        if not (state.directory / _LESSON_MARK).is_stored():
+            raise UsageError(f"{layout.root} had files before the first load(): it is no lesson.")
+        with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
+            zones = (landing, layout.archive(""), layout.rejected(""))
+            if other := sorted(_other_files(zones, state)):
+                raise UsageError(f"{other[0]} is not the lesson's: move it away.")
+            stopped = _stop_streams(layout.root, timeout)
+            # The mark is deleted last, so that an interrupted clean-up can be repeated.
+            directories = [landing, *layout.internal_directories()]
+            directories.sort(key=lambda directory: directory == state.directory)
+            for directory in directories:
+                directory.delete_prefix()
+        if not layout.root.children():
+            layout.root.delete_prefix()
+        return CleanedUp(stopped, tuple(each.local for each in directories))
 
     def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> Landed:
         progress = state.load(source)
@@ -123,3 +169,52 @@ class DataFactory:
         if "://" in os.fspath(self.landing):
             raise UsageError(f"the data factory lands in local folders only, not {self.landing}.")
         return StoragePath(Path(self.landing).absolute())
+
+
+def _given_files(directory: Path, source: str | None) -> dict[str, list[Path]]:
+    """Return the files to land by source, in their order.
+
+    Args:
+        directory: has one directory per source.
+        source: only this source; None for all.
+
+    Raises:
+        UsageError: there are no files (of that source).
+    """
+    directories = sorted(directory.iterdir()) if directory.is_dir() else []
+    files = {p.name: _visible_files(p) for p in directories if p.is_dir() and _visible_files(p)}
+    if not files or source not in (None, *files):
+        known = ", ".join(files) or "none"
+        raise UsageError(f"{directory}: no files to land; the folders of sources are {known}.")
+    return {name: files[name] for name in files if source in (None, name)}
+
+
+def _other_files(zones: Iterable[StoragePath], state: StateFile) -> Iterator[Path]:
+    """Yield files that no factory landed."""
+    for zone in zones:
+        for file in (path for path in zone.local.rglob("*") if path.is_file()):
+            name = file.name.removeprefix(".").removesuffix(".tmp").removesuffix(REASON_SUFFIX)
+            if not _GENERATED.fullmatch(name) and name not in state.load(file.parent.name).given:
+                yield file
+
+
+def _stop_streams(root: StoragePath, timeout: float) -> tuple[str, ...]:
+    if "pyspark" not in sys.modules:  # then no stream can be running here
+        return ()
+    from medallion.streams.control import stop_below
+
+    streams = stop_below(root.local, timeout)
+    if running := [stream.name for stream in streams if not stream.is_stopped]:
+        names = ", ".join(running)
+        raise UsageError(f"{names} did not stop within {timeout:g} seconds: nothing was deleted.")
+    return tuple(stream.name for stream in streams)
+
+
+def _visible_files(directory: Path) -> list[Path]:
+    files = (p for p in directory.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    return sorted(files, key=lambda file: _natural_order(file.name))
+
+
+def _natural_order(name: str) -> list[tuple[str, int]]:
+    """Return a sort key that puts file2 before file10."""
+    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]

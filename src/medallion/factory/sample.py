@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from medallion.config.model import Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, batch_files
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-
-if TYPE_CHECKING:
-    from medallion.config.model import Config, SourceConfig
 
 FILES = Path(__file__).with_name("sample_files")
 """One directory per source. In the project it is a link to data/sample; a wheel has the files."""
@@ -30,8 +28,7 @@ def land(config: Config) -> dict[str, int]:
     missing = [path for path in files if not path.is_stored()]
     for path in missing:
         path.write_atomic(files[path].read_bytes())
-    names = [path.parent.name for path in missing]
-    return {name: names.count(name) for name in dict.fromkeys(names)}
+    return Counter(path.parent.name for path in missing)
 
 
 def read_by(config: Config) -> dict[str, list[Path]]:

@@ -101,13 +101,12 @@ def run_audit(
         )
     for name, faults in snapshot.child_faults.items():
         findings += faults if config.root(name) not in unchecked else []
-    for result in checks.values():
-        findings += result.findings
-        notes += result.notes
+    results = list(checks.values())
     if everything:
         from medallion.inspect import verify  # imports PySpark
 
-        result = verify.verify_tables(config, unchecked, report)
+        results.append(verify.verify_tables(config, unchecked, report))
+    for result in results:
         findings += result.findings
         notes += result.notes
     not_checked = (
@@ -197,10 +196,9 @@ def _interrupted_writes(config: Config) -> list[str]:
 
 def _interrupted_erasure(config: Config) -> list[str]:
     """Return a finding if an erasure was interrupted."""
-    is_running = locks.lock_holder(config.layout, "bronze") is not None
-    if is_running or not config.layout.erasure_plan.is_stored():
-        return []
-    return ["an erasure was interrupted: `medallion erase`, without arguments, completes it."]
+    if config.layout.erasure_plan.is_stored() and not locks.lock_holder(config.layout, "bronze"):
+        return ["an erasure was interrupted: `medallion erase`, without arguments, completes it."]
+    return []
 
 
 def _stable_checks(
@@ -267,7 +265,7 @@ def _check(config: Config, name: str, balance: Balance, everything: bool) -> Ver
         if everything or not balance.is_balanced:
             result = verify_counts(config, source)
         else:
-            result = Verification(_ledger_difference(config, name, balance))
+            result = Verification(_ledger_difference(config, source, balance))
         if losses := SOURCE_TYPES[source.format].losses(config, source):
             result.notes.append(f"{name}: {'; '.join(losses)}.")
     except ITEM_ERRORS as error:  # a table cannot be read, or the source's format has changed
@@ -275,12 +273,11 @@ def _check(config: Config, name: str, balance: Balance, everything: bool) -> Ver
     return replace(result, findings=[*(f"{name}: {f}" for f in balance.faults), *result.findings])
 
 
-def _ledger_difference(config: Config, name: str, balance: Balance) -> list[str]:
-    source = config.sources[name]
+def _ledger_difference(config: Config, source: SourceConfig, balance: Balance) -> list[str]:
     rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
     if rows is None or rows == balance.bronze_rows:
         return []
-    return [f"{name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
+    return [f"{source.name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
 
 
 def verify_counts(config: Config, source: SourceConfig) -> Verification:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
@@ -267,11 +268,18 @@ def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
     ]
 
 
-def shown_figures(balances: Mapping[str, Balance] | Mapping[str, ChildBalance]) -> list[str]:
-    """Return the names of the first three figures, and of those that are not zero everywhere."""
+def shown_figures(
+    label: str, balances: Mapping[str, Balance] | Mapping[str, ChildBalance]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows of a table of balances, whose first column is `label`.
+
+    It has the first three figures, and those that are not zero everywhere.
+    """
     names = list(dict.fromkeys(f.name for each in balances.values() for f in fields(each)))
     used = [n for n in names[3:] if any(getattr(each, n) for each in balances.values())]
-    return names[:3] + used
+    shown = names[:3] + used
+    rows = [(name, *(getattr(each, n) for n in shown)) for name, each in balances.items()]
+    return [label, *shown], rows
 
 
 def unbalanced(balances: Mapping[str, Balance]) -> list[str]:

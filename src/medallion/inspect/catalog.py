@@ -13,7 +13,6 @@ from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import FAILED_RULES, quote_identifier
 from medallion.storage.text import counted
 
@@ -87,7 +86,7 @@ def mostly_quarantined(config: Config, run_state: RunState) -> dict[str, str]:
     messages = {}
     for query in queries(config, ["silver"]):
         last, table = run_state.last_busy.get(query.name), query.targets[-1]
-        if not (last and layer_of(table) == "quarantine"):
+        if not last:
             continue
         rows, quarantined = last.rows_in or 0, last.quarantined_rows or 0
         if 2 * quarantined <= rows:

@@ -70,8 +70,6 @@ class SourcePeriod:
 
     source: str
     start: datetime
-    landed_lines: int
-    bronze_rows: int
     silver_rows: int
     quarantined_rows: int
     duplicate_rows: int
@@ -225,7 +223,7 @@ def _rule_periods(config: Config, name: str) -> list[RulePeriod]:
         return []
     what = f"rule, date_trunc('{unit}', {INGESTED_AT}), count(*)"
     rows = delta_tables.select_rows(table, what, "group by 1, 2 order by 2, 1", rules)
-    return [RulePeriod(name, *row) for row in _newest_periods(rows, 1)]
+    return [RulePeriod(name, *row) for row in _newest_periods(rows)]
 
 
 def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
@@ -234,16 +232,14 @@ def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
     where = "where query like 'bronze.%' or query like 'silver.%'"
     if not (unit := _unit(delta_tables.select_rows(table, _span("started_at"), where, since))):
         return ()
-    bronze, silver = ("rows_in", "rows_out"), ("rows_out", "quarantined_rows", "duplicate_rows")
     sums = (
-        f"coalesce(sum({column}) filter (where query like '{layer}.%'), 0)"
-        for layer, columns in (("bronze", bronze), ("silver", silver))
-        for column in columns
+        f"coalesce(sum({column}) filter (where query like 'silver.%'), 0)"
+        for column in ("rows_out", "quarantined_rows", "duplicate_rows")
     )
     what = ", ".join(("split_part(query, '.', 2)", f"date_trunc('{unit}', started_at)", *sums))
     rows = delta_tables.select_rows(table, what, f"{where} group by 1, 2 order by 2, 1", since)
     known = [row for row in rows if row[0] in config.sources]
-    return tuple(SourcePeriod(*row) for row in _newest_periods(known, 1))
+    return tuple(SourcePeriod(*row) for row in _newest_periods(known))
 
 
 def _span(column: str) -> str:
@@ -258,10 +254,10 @@ def _unit(span: list[tuple[Any, ...]]) -> str | None:
     return next((unit for unit, longest in _UNITS if seconds < longest), "day")
 
 
-def _newest_periods(rows: list[tuple[Any, ...]], at: int) -> list[tuple[Any, ...]]:
-    """Return the rows of the newest periods; `at` is the index of the period in a row."""
-    newest = sorted({row[at] for row in rows})[-_PERIODS:]
-    return [row for row in rows if row[at] in newest]
+def _newest_periods(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the rows of the newest periods; the second value of a row is its period."""
+    newest = sorted({row[1] for row in rows})[-_PERIODS:]
+    return [row for row in rows if row[1] in newest]
 
 
 def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:

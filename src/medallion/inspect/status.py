@@ -67,20 +67,14 @@ def query_statuses(config: Config) -> list[QueryStatus]:
         rejected = ledger_files.rejected_files(config)
     except ITEM_ERRORS:  # the queries of the sources report it
         rejected = None
-    statuses = [_status(config, query, state, rejected) for query in queries(config)]
-    return [
-        replace(
-            status,
-            state=UNKNOWN if unknown else status.state,
-            error=_combined(
-                unknown,
-                status.error,
-                _blocked(config, state, status.query),
-                pending.get(status.query),
-            ),
-        )
-        for status in statuses
-    ]
+    statuses = []
+    for query in queries(config):
+        status = _status(config, query, state, rejected)
+        gates = pending_work.blocking_gates(config, state, query.name)
+        blocked = f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
+        error = _combined(unknown, status.error, blocked, pending.get(query.name))
+        statuses.append(replace(status, state=UNKNOWN if unknown else status.state, error=error))
+    return statuses
 
 
 def _read_run_state(config: Config) -> tuple[RunState, str | None]:
@@ -100,11 +94,6 @@ def _pending_rebuilds(config: Config) -> dict[str, str]:
         return dict.fromkeys(refresh_plan.pending_tables(config.layout), _PENDING_REBUILD)
     except ITEM_ERRORS as error:
         return {query.name: error_message(error) for query in queries(config) if query.upstream}
-
-
-def _blocked(config: Config, state: RunState, query: str) -> str | None:
-    gates = pending_work.blocking_gates(config, state, query)
-    return f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
 
 
 def _combined(*messages: str | None) -> str | None:
@@ -137,6 +126,9 @@ def _status(
     except ITEM_ERRORS as failure:  # e.g. no broker answers, or a table is damaged
         error = _combined(error, f"backlog unknown: {_without_name(failure, query)}")
     unreadable = _unreadable_reason(config, query)
+    rescued = None
+    if run and not query.upstream:
+        rescued = RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
     return QueryStatus(
         query=query.name,
         state=UNKNOWN if unreadable else _state(run, holder),
@@ -148,14 +140,8 @@ def _status(
         watermark=clock.format_time(watermark * 1000) if watermark else None,
         error=_combined(error, unreadable),
         backlog=backlog,
-        rescued=_rescued(query, run),
+        rescued=rescued,
     )
-
-
-def _rescued(query: Query, run: LastRun | None) -> RescuedSummary | None:
-    if query.upstream or run is None:
-        return None
-    return RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
 
 
 def _unreadable_reason(config: Config, query: Query) -> str | None:

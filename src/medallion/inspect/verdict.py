@@ -62,14 +62,12 @@ class ProblemCode(StrEnum):
         return self.value.replace("_", " ")
 
 
-WARNINGS = frozenset(
-    {
-        ProblemCode.MALFORMED,
-        ProblemCode.EXPECTATION,
-        ProblemCode.QUARANTINED,
-        ProblemCode.RESCUED,
-        ProblemCode.UNREAD,
-    }
+WARNINGS = (
+    ProblemCode.MALFORMED,
+    ProblemCode.EXPECTATION,
+    ProblemCode.QUARANTINED,
+    ProblemCode.RESCUED,
+    ProblemCode.UNREAD,
 )
 """Problems with which a lakehouse is still healthy."""
 
@@ -189,8 +187,7 @@ def _settled_balances(config: Config, runs: Runs) -> Mapping[str, Balance]:
     snapshot = accounting.take_snapshot(config, runs)
     if snapshot.unreadable:
         raise MedallionError("; ".join(snapshot.unreadable))
-    layers = accounting.BALANCED_LAYERS
-    if any(locks.lock_holder(config.layout, layer) for layer in layers):
+    if any(locks.lock_holder(config.layout, each) for each in accounting.BALANCED_LAYERS):
         return {}
     return {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
 

@@ -6,12 +6,12 @@ A table is verified if its query has read all of its input, at the versions that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
@@ -19,11 +19,11 @@ from medallion.config.queries import Query, QueryType, queries
 from medallion.errors import ITEM_ERRORS, ConfigError, error_message
 from medallion.ingest.source import Verification
 from medallion.inspect.definitions import refuse_changed_definition
-from medallion.inspect.verify_child import child_differences
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
 from medallion.layers.silver.changes import tied_changes
+from medallion.layers.silver.child import elements
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
@@ -52,6 +52,8 @@ _ORDER_DEPENDENT = re.compile(
     "|M(ax|in)By|Mode|RowNumber|NTile|NthValue|Lag|Lead"
 )
 _SIDE = " side"  # no column of gold has a blank
+_ROW, _NUMBER, _MORE = "_row", "_number", "_more"
+_MICROS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 
 
 @dataclass(frozen=True)
@@ -227,14 +229,53 @@ def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verificat
         target: the query of the table.
         result: gets a finding for each difference.
     """
-    name = target.query.name
-    tables = target.tables(spark)
-    differences = child_differences(target.config, target.query.table, *tables)
-    for difference, count in differences.items():
-        result.findings.append(
-            f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` "
-            "rebuilds both."
-        )
+    name, table = target.query.name, target.config.silver[target.query.table]
+    source = target.config.sources[target.query.source]
+    parent, silver, quarantine = target.tables(spark)
+    rows = elements(parent, table)
+    in_quarantine = [column for column in rows.columns if column != table.explode]
+    missing = quarantine.unionByName(rows.limit(0), allowMissingColumns=True)
+    rows = _numbered(rows, in_quarantine)
+    quarantined = _numbered(missing.drop(FAILED_RULES), in_quarantine).select(_ROW, _NUMBER)
+    good = rows.join(quarantined, [_ROW, _NUMBER], "left_anti")
+    expressions = [F.expr(sql).alias(column) for column, sql in table.columns.items()]
+    origin = (*source.silver_origin_columns, INGESTED_AT)
+    left = good.select(*expressions, *origin).withColumns({_MORE: F.lit(1), _KEY_TAKEN: F.lit(0)})
+    right = silver.withColumns({_MORE: F.lit(-1), _KEY_TAKEN: F.lit(1)}).select(left.columns)
+    keys = list(table.keys)
+    row = _json([*table.columns, *origin]).alias(_ROW)
+    both = left.unionByName(right).select(*keys, row, _MORE, _KEY_TAKEN)
+    more, is_key_taken = F.sum(_MORE).alias(_MORE), F.max(_KEY_TAKEN).alias(_KEY_TAKEN)
+    by_row = both.groupBy(*keys, _ROW).agg(more, is_key_taken)
+    # If a key is taken, its other rows are duplicates.
+    is_taken = F.max(_KEY_TAKEN).over(Window.partitionBy(*keys)) > 0 if keys else F.lit(False)
+    is_lost = (F.col(_MORE) > 0) & ~(transform.has_identity(keys) & is_taken)
+    lost, extra = (
+        by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
+        .agg(F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE))))
+        .collect()[0]
+    )
+    surplus = quarantined.join(rows, [_ROW, _NUMBER], "left_anti").count()
+    differences = {
+        f"in silver or quarantine are not of silver.{table.parent}": (extra or 0) + surplus,
+        f"of silver.{table.parent} are in neither silver nor quarantine": lost or 0,
+    }
+    result.findings += [
+        f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` rebuilds "
+        "both."
+        for difference, count in differences.items()
+        if count
+    ]
+
+
+def _numbered(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows with their columns as one string, and a number among equal rows."""
+    number = F.row_number().over(Window.partitionBy(_ROW).orderBy(F.lit(1)))
+    return rows.withColumn(_ROW, _json(columns)).withColumn(_NUMBER, number)
+
+
+def _json(columns: Sequence[str]) -> Column:
+    return F.to_json(F.struct(*columns), _MICROS)
 
 
 def _differing_rows(spark: SparkSession, target: VerifiableQuery) -> DataFrame:
@@ -372,9 +413,27 @@ def _count_differing(rows: DataFrame, expected: DataFrame, keys: Collection[str]
             tolerance.
     """
     floats = [name for name, type_ in rows.dtypes if type_ in _FLOAT_TYPES]
-    values = [name for name in rows.columns if name not in keys]
-    sides = _both_sides(rows, expected.select(rows.columns), keys, values, floats)
-    return sides.where(_differs(values, floats)).count()
+    measures = [name for name in rows.columns if name not in keys]
+    same_columns = expected.select(rows.columns)
+    both = rows.withColumn(_SIDE, F.lit(1)).unionByName(same_columns.withColumn(_SIDE, F.lit(-1)))
+
+    def value(side: int, name: str) -> Column:
+        """Return a measure of a group on one side; doubles are summed."""
+        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
+        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
+
+    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
+    groups = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
+    is_same = F.col(_SIDE) == 0  # both sides have the group as often
+    for name in measures:
+        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
+        is_equal = one.eqNullSafe(other)
+        if name in floats:
+            # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
+            near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
+            is_equal |= F.coalesce(near, F.lit(False))
+        is_same &= is_equal
+    return groups.where(~is_same).count()
 
 
 def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
@@ -402,48 +461,6 @@ def _order_dependent(expressions: Iterable[Any]) -> str:
     return ", ".join(
         sorted({e.prettyName() for e in expressions if _ORDER_DEPENDENT.fullmatch(node_type(e))})
     )
-
-
-def _both_sides(
-    gold: DataFrame,
-    recomputed: DataFrame,
-    keys: Collection[str],
-    measures: Iterable[str],
-    floats: Collection[str],
-) -> DataFrame:
-    """Return one row per group: how much more often gold has it, and each measure twice.
-
-    `column 1` is the value in gold and `column -1` the recomputed one; doubles are summed.
-
-    Args:
-        gold: the rows of gold.
-        recomputed: the rows that it should have.
-        keys: the columns that identify a group.
-        measures: the columns to compare.
-        floats: those of them that are doubles.
-    """
-    both = gold.withColumn(_SIDE, F.lit(1)).unionByName(recomputed.withColumn(_SIDE, F.lit(-1)))
-
-    def value(side: int, name: str) -> Column:
-        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
-        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
-
-    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
-    return both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
-
-
-def _differs(measures: Iterable[str], floats: Collection[str]) -> Column:
-    """Return the condition that a group of `_both_sides` differs in number or in a measure."""
-    same = F.col(_SIDE) == 0
-    for name in measures:
-        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
-        is_same = one.eqNullSafe(other)
-        if name in floats:
-            # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
-            near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
-            is_same |= F.coalesce(near, F.lit(False))
-        same &= is_same
-    return ~same
 
 
 _FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {
