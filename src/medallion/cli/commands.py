@@ -47,7 +47,8 @@ def setup(options: argparse.Namespace) -> int:
     set_up([extra for extra in Extra if getattr(options, extra)], print_message)
     if options.classes:
         create_archive(print_message)
-    print_result("Spark's jars and Java are installed")
+    archive = ", and Java's classes are archived" if options.classes else ""
+    print_result(f"Spark's jars and Java are installed{archive}")
     return 0
 
 
