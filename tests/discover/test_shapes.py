@@ -93,6 +93,14 @@ def test_an_order_is_a_row_with_its_items(tmp_path: Path) -> None:
     assert "record_path: items" in choice
 
 
+def test_an_export_with_an_identity_of_its_own(tmp_path: Path) -> None:
+    export = {"report_id": 7, "generated_at": "2026-05-01T10:00:00Z", "rows": ROWS}
+    source = inspect(tmp_path, a__json=json.dumps(export))
+    assert source.description.settings == {"record_path": "rows"}
+    assert len(source.description.rows) == len(ROWS)
+    assert "record_fields: [report_id, generated_at]" in source.description.reasons[1]
+
+
 def test_a_page_without_rows_fits_the_others(tmp_path: Path) -> None:
     pages = {"a__json": {"next": "p2", "items": ROWS}, "b__json": {"next": None, "items": []}}
     source = inspect(tmp_path, **{name: json.dumps(page) for name, page in pages.items()})

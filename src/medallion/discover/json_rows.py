@@ -17,6 +17,7 @@ MAX_ROWS = 2000
 _BLANK = re.compile(r"[ \t\r\n]*")  # `\s` would skip the separators of a JSON text sequence
 _LINE_BREAK = re.compile(r"\r\n?|\n")  # not the others of str.splitlines: Spark knows only these
 _BULK_ACTIONS = ("index", "create", "update", "delete")
+_MOST_ITEMS = 20  # of one row, such as an order; an export has more
 _LEAST_RECORDS = 5  # that show that the values of an object are rows
 
 
@@ -88,7 +89,7 @@ def describe_documents(text: str, is_complete: bool, path: Path) -> Description 
 def _describe_document(document: Row, is_line: bool) -> Description:
     """Return the description of one JSON object; the elements of an array in it may be the rows.
 
-    An object with a key and a time of its own is a row, such as an order with its items.
+    An object with a key, a time and few elements is a row, such as an order with its items.
 
     Args:
         document: the object.
@@ -96,8 +97,8 @@ def _describe_document(document: Row, is_line: bool) -> Description:
     """
     arrays = sorted(_object_arrays(document), key=lambda each: -len(each[1]))
     columns, _ = infer_columns([document], True)
-    is_row = key_candidates(columns, 1) and time_candidates(columns, 1)
-    if is_row or not arrays:
+    has_identity = key_candidates(columns, 1) and time_candidates(columns, 1)
+    if not arrays or (has_identity and len(arrays[0][1]) <= _MOST_ITEMS):
         choices = [
             f"record_path: {path}, to have a row for each of its elements" for path, _ in arrays
         ]
