@@ -1,4 +1,4 @@
-"""Words of the old private vocabulary do not return to the code and the documentation."""
+"""Words of the old private vocabulary do not return to code, tests and documentation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ WORDS = re.compile(
     r"|put away|(?:held|hold) back|go(?:es)? on with|none where|nights?)\b",
     re.IGNORECASE,
 )
-MOST = 10  # lower it when the number falls
+MOST = 33  # mostly in content that tests land; lower it when the number falls
 # Names that users know; `first_night` is a module of benchmarks.
 ALLOWED = re.compile(r"\bfirst_night\b")
 SUFFIXES = {".py", ".md", ".yaml", ".yml", ".json", ".conf", ".properties"}
 
 
 def test_private_words_do_not_return() -> None:
-    folders = [PROJECT / relative_name for relative_name in ("src", "docs", "conf")]
+    folders = [PROJECT / relative_name for relative_name in ("src", "docs", "conf", "tests")]
     files = [file for folder in folders for file in folder.rglob("*") if file.suffix in SUFFIXES]
     files += PROJECT.glob("*.md")
+    files.remove(Path(__file__).resolve())
     counts = Counter[str]({relative_name(file): count_words(file) for file in files})
     assert counts.total() <= MOST, f"{counts.total()} words: {counts.most_common(15)}"
 
