@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from medallion.ingest.schema.evolution import TableChange
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.flow import Bronze
 from tests.support.home import activity_source
@@ -32,6 +33,9 @@ def test_partition_columns_of_each_format(lakehouse: Lakehouse, file_format: str
     home = only_activity(lakehouse, schema=None, hints=hints, format=file_format, **settings)
     land(home, file_format)
     home.fill("bronze")
+    bronze = home.pipeline().flow("bronze.activity")
+    assert isinstance(bronze, Bronze)
+    assert bronze.schema().table_change() is TableChange.NONE
     expected = [(1, DAY, 5, None), (2, DAY, 5, None)]
     assert sorted(home.rows("bronze.activity", *COLUMNS)) == expected
     (entry,) = ledger_entries(home).values()

@@ -16,12 +16,12 @@ ROOT = "landing/sales"
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (["10", "05", "-7"], "bigint"),
+        (["10", "05", "-7"], "long"),
         (["2026-05-01", "2026-12-31"], "date"),
         (["2026-05-01", "2026-02-30"], "string"),
         (["20260501", "today"], "string"),
         (["1234567890123456789"], "string"),
-        (["7", "__HIVE_DEFAULT_PARTITION__", ""], "bigint"),
+        (["7", "__HIVE_DEFAULT_PARTITION__", ""], "long"),
     ],
 )
 def test_infer_partition_types(values: list[str], expected: str) -> None:

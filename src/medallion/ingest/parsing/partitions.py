@@ -22,7 +22,7 @@ _LONG = re.compile(r"-?[0-9]{1,18}")
 
 
 def infer_partition_types(paths: Iterable[str], columns: Iterable[str]) -> dict[str, str]:
-    """Return the types of columns with a value in a path: `bigint`, `date` or `string`.
+    """Return the types of columns with a value in a path: `long`, `date` or `string`.
 
     Args:
         paths: paths of files, as in the ledger.
@@ -48,7 +48,7 @@ def _pattern(column: str) -> str:
 
 def _type_of(values: Iterable[str]) -> str:
     if all(map(_LONG.fullmatch, values)):
-        return "bigint"
+        return "long"
     return "date" if all(map(_is_date, values)) else "string"
 
 

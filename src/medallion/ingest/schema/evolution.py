@@ -227,8 +227,6 @@ class Schema:
             if fold_case(path[0]) in reserved or not all(map(is_valid_name, path)):
                 continue
             name = known.setdefault(fold_case(path[0]), path[0])
-            if len(path) == 1 and name in columns:
-                continue
             wanted: T.DataType = T.StringType()
             for part in reversed(path[1:]):
                 wanted = T.StructType([T.StructField(part, wanted)])
