@@ -225,6 +225,7 @@ def _parse_iso(value: str) -> datetime | None:
 
 def _match_date_pattern(values: list[str]) -> TimeFormat | None:
     fitting = []
+    plain = [re.sub(r",\d{3}$", ",000", value).casefold() for value in values]
     for date_pattern, python_date in _DATES.items():
         for clock, python_clock in _CLOCKS.items():
             java, python = date_pattern + clock, python_date + python_clock
@@ -233,9 +234,8 @@ def _match_date_pattern(values: list[str]) -> TimeFormat | None:
             except ValueError:
                 continue
             # Python reads one digit where Java needs two, or a pattern of one letter.
-            texts = [time.strftime(python.replace("%f", "000")).casefold() for time in times]
-            plain = [re.sub(r",\d{3}$", ",000", value).casefold() for value in values]
-            if texts != plain:
+            without_millis = python.replace("%f", "000")
+            if [time.strftime(without_millis).casefold() for time in times] != plain:
                 padded, java = java, re.sub(r"\b(dd|MM|HH|hh)\b", lambda match: match[0][0], java)
                 if java == padded:
                     continue

@@ -91,8 +91,10 @@ def _describe_text(sample: Sample, path: Path) -> Description:
     if text.lstrip()[:1] in ("{", "["):
         description = describe_lines(text, sample.is_complete, path)
         if description is None:
-            sample = next(read_samples(path, _DOCUMENT_BYTES))
-            text, *_ = _decode(sample.data, path)
+            if not sample.is_complete:
+                members = read_samples(path, _DOCUMENT_BYTES)
+                sample = next(each for each in members if each.member == sample.member)
+                text, *_ = _decode(sample.data, path)
             description = describe_documents(text, sample.is_complete, path)
     description = description or _describe_csv(text, sample.is_complete, path)
     if description is None:
@@ -161,12 +163,12 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     except Error:
         dialect = None
     delimiter = dialect.delimiter if dialect else None
-    if log_fields and delimiter not in _DELIMITERS:
+    delimiters = {**_DELIMITERS, " ": "blanks"} if log_fields else _DELIMITERS
+    if log_fields and delimiter not in delimiters:
         delimiter = " "
-    is_usual = delimiter in _DELIMITERS or bool(log_fields)
-    if not is_usual and not is_named:
+    if delimiter not in delimiters and not is_named:
         return None
-    if is_usual and delimiter != ",":
+    if delimiter in delimiters and delimiter != ",":
         options["delimiter"] = delimiter
     if dialect and dialect.quotechar not in ("", '"'):
         options["quote"] = dialect.quotechar
@@ -187,7 +189,7 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
     if not valid or few or width < (1 if is_named else 2):
         return None
-    by = _DELIMITERS.get(options.get("delimiter", ","), "blanks")
+    by = delimiters[options.get("delimiter", ",")]
     reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
         options["skipRows"] = valid[0][0]

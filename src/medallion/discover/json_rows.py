@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -122,16 +122,20 @@ def same_json_format(descriptions: Sequence[Description]) -> list[Description]:
     if any(each.format != "json" for each in descriptions):
         return list(descriptions)
     array = next((p for d in descriptions if (p := d.settings.get("record_path"))), None)
-    unified = list[Description]()
-    for each in descriptions:
-        settings, rows = dict(each.settings), each.rows
-        if array and "record_path" not in settings and len(rows) == 1 and not _at(rows[0], array):
-            settings, rows = {**settings, "record_path": array}, []
-            settings.pop("multi_line", None)
-        elif not array and any("multi_line" in other.settings for other in descriptions):
-            settings["multi_line"] = True
-        unified.append(Description("json", rows, settings, each.reasons, each.choices))
-    return unified
+    if array:
+        return [_at_record_path(each, array) for each in descriptions]
+    if any("multi_line" in each.settings for each in descriptions):
+        return [replace(d, settings={**d.settings, "multi_line": True}) for d in descriptions]
+    return list(descriptions)
+
+
+def _at_record_path(description: Description, array: str) -> Description:
+    """Return the description of a document without elements at the path; others unchanged."""
+    settings, rows = description.settings, description.rows
+    if "record_path" in settings or len(rows) != 1 or _at(rows[0], array):
+        return description
+    others = {key: value for key, value in settings.items() if key != "multi_line"}
+    return replace(description, rows=[], settings={**others, "record_path": array})
 
 
 def _at(document: Row, path: str) -> Any:
