@@ -22,7 +22,7 @@ def test_backfill_while_nothing_runs(lakehouse: Lakehouse, monkeypatch: pytest.M
     lakehouse.keep_only("event", "action_counts")
     monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(lakehouse.pipeline()))
     layout = lakehouse.config.layout
-    interrupted, folder = lakehouse.root / "cut off", lakehouse.root / "elsewhere"
+    interrupted, folder = lakehouse.root / "interrupted run", lakehouse.root / "elsewhere"
     old_files(folder)
     old_files(interrupted)
     discovery.request_backfill(layout, "event", interrupted)
