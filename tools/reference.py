@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from medallion.config import gold, loader, model, operations, silver, sources, tables
+from medallion.config import gold, loader, model, operations, sources, tables
 from medallion.config.document import Node, declared_keys
 from medallion.config.values import DURATION, TYPES
 from medallion.storage.paths import Layout
@@ -228,7 +228,7 @@ def page() -> str:
         return lambda: gold.parse_gold_table("t", Node(dict(document), file, "gold"), known, conf)
 
     def child_table() -> object:
-        return silver.parse_child_table("t", Node(CHILD, file, "silver"), {"a": source(SOURCE)})
+        return sources.parse_child_table("t", Node(CHILD, file, "silver"), {"a": source(SOURCE)})
 
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder)

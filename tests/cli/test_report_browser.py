@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from medallion.cli import report, report_server
+from medallion.cli import report
 from tests.support.home import Home
 from tests.support.overview import OVERVIEW
 from tests.support.runs import record
@@ -96,11 +96,11 @@ def test_served_page_refreshes_itself(
     browser: Any, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New content replaces the old content; the filter of a table is kept."""
-    monkeypatch.setattr(report_server, "REFRESH_SECONDS", 1)
+    monkeypatch.setattr(report, "REFRESH_SECONDS", 1)
     home.layout.root.local.mkdir(parents=True)
     for _ in range(7):
         record(home.config, "bronze.activity", rows_in=1)
-    server = report_server.ReportServer(home.config, 0)
+    server = report.ReportServer(home.config, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     page, _ = open_page(browser, f"http://127.0.0.1:{server.server_port}/", 800, "light")
     table = page.locator('[data-table="runs"]')

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
-from medallion.layers.publish.outputs import FilesOutput
+from medallion.layers.publish import FilesOutput
 from medallion.runtime import maintenance, refresh
 from medallion.spark import checkpoints
 from medallion.sql import engine

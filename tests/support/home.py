@@ -14,8 +14,7 @@ from deltalake import DeltaTable
 
 from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
-from medallion.ingest.files.classify import is_ready
-from medallion.ingest.files.discovery import Discovery
+from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from medallion.storage.paths import Layout

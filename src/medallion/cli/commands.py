@@ -271,7 +271,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
 
     _with_existing_root(config, options)
     if options.serve is not None:
-        from medallion.cli.report_server import serve_report
+        from medallion.cli.report import serve_report
 
         if options.json or options.output:
             raise UsageError("--serve shows the page: leave --json and --output out.")

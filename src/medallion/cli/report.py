@@ -1,5 +1,7 @@
 """The HTML page of `medallion report`: one file that needs no network.
 
+`--serve` shows it on loopback, where it fetches itself while it is open.
+
 `page/` has the template, the style, the script, and the charts' library. The script may run, and
 no other: a policy in the page names it by its hash.
 """
@@ -9,10 +11,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +25,12 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from medallion.cli import charts, render_runs
-from medallion.cli.terminal import cell_text, iso_utc, json_value
-from medallion.errors import UsageError
+from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message
+from medallion.config.model import Config
+from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import Overview, QueryRun
+from medallion.inspect.overview import Overview, QueryRun, take_overview
 from medallion.state.runs import BLOCKED, FAILED, parse_failures
 from medallion.storage import files as small_files
 from medallion.storage.paths import layer_of, resolved_path
@@ -342,3 +348,74 @@ def _sizes(overview: Overview) -> dict[str, Any]:
         for name, size in overview.sizes.items()
     ]
     return {"columns": ("table", "rows", "files", "bytes", "changed"), "rows": rows}
+
+
+REFRESH_SECONDS = 5
+_ADDRESS = "127.0.0.1"
+
+
+class ReportServer(ThreadingHTTPServer):
+    """A server of one page, created again if it is older than `REFRESH_SECONDS`."""
+
+    def __init__(self, config: Config, port: int) -> None:
+        super().__init__((_ADDRESS, port), _Handler)
+        self._config, self._lock = config, threading.Lock()
+        self._page, self._created_at = b"", -float("inf")
+
+    def page(self) -> bytes:
+        """Return the page; beside a stream it does not wait for unrecorded batches."""
+        with self._lock:
+            if time.monotonic() - self._created_at > REFRESH_SECONDS:
+                overview = take_overview(self._config, patience=0)
+                self._page = report_html(overview, REFRESH_SECONDS).encode()
+                self._created_at = time.monotonic()
+            return self._page
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ReportServer
+
+    def do_GET(self) -> None:
+        # By any other name, a website could read the page.
+        hosts = [f"{name}:{self.server.server_port}" for name in (_ADDRESS, "localhost")]
+        if self.headers.get("Host") not in hosts:
+            self.send_error(403)
+        elif self.path != "/":
+            self.send_error(404)
+        else:
+            self._send_page()
+
+    def _send_page(self) -> None:
+        try:
+            status, page, type_ = 200, self.server.page(), "text/html"
+        except ITEM_ERRORS as error:
+            status, page, type_ = 503, error_message(error).encode(), "text/plain"
+        self.send_response(status)
+        self.send_header("Content-Type", f"{type_}; charset=utf-8")
+        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+
+def serve_report(config: Config, port: int) -> None:
+    """Serve the page until Ctrl-C or SIGTERM.
+
+    Raises:
+        UsageError: the port is in use or invalid.
+    """
+    try:
+        server = ReportServer(config, port)
+    except (OSError, OverflowError) as error:
+        reason = error_reason(error)
+        raise UsageError(f"--serve {port}: {reason}; choose another port.") from None
+    print_message(f"the report is at http://{_ADDRESS}:{server.server_port}/ until Ctrl-C")
+    try:
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        print_message("stopped")
+    finally:
+        server.server_close()

@@ -25,7 +25,7 @@ from medallion.config.model import (
     Statement,
     change_keys,
 )
-from medallion.config.silver import SilverTables, silver_table
+from medallion.config.sources import SilverTables, silver_table
 from medallion.config.tables import OutputConfig, ToFiles, ToKafka
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import WINDOW

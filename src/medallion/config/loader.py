@@ -20,8 +20,13 @@ from medallion.config.document import Node, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure, OpenLineage
-from medallion.config.silver import parents_first, parse_child_table
-from medallion.config.sources import parse_source, refuse_shared_files, refuse_shared_tables
+from medallion.config.sources import (
+    parents_first,
+    parse_child_table,
+    parse_source,
+    refuse_shared_files,
+    refuse_shared_tables,
+)
 from medallion.config.tables import ChildTable, ToKafka
 from medallion.errors import ConfigError, NoSourceError
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot

@@ -1,1 +1,1 @@
-"""The layers: a package each for bronze, silver, gold and publish, and the code they share."""
+"""The layers: a package each for bronze, silver and gold, publish, and the code they share."""

@@ -20,7 +20,7 @@ from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
 from medallion.layers.flow import Flow
 from medallion.layers.gold.flow import Gold
-from medallion.layers.publish.flow import Publish
+from medallion.layers.publish import Publish
 from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import complete_replay

@@ -16,7 +16,7 @@ from medallion.config.queries import layers_in_use, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
-from medallion.layers.publish.flow import Publish
+from medallion.layers.publish import Publish
 from medallion.runtime.graph import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
 from medallion.runtime.swap import remove_staged, swap_tables

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.silver.envelope import unwrapped
+from medallion.layers.silver.changes import unwrapped
 from tests.support.home import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))

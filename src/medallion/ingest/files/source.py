@@ -10,8 +10,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.ingest.files import archive, discovery
 from medallion.ingest.files import batch as batches
 from medallion.ingest.files.batch import BatchContext, FileBatch
-from medallion.ingest.files.classify import is_ready
-from medallion.ingest.files.discovery import Discovery
+from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.source import SparkSource
 from medallion.spark import checkpoints

@@ -7,9 +7,8 @@ from typing import Any
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import archive
-from medallion.ingest.files.classify import is_ready
 from medallion.ingest.files.content import estimate_unpacked_size
-from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_behind
+from medallion.ingest.files.discovery import Discovery, is_lost_file, is_queue_behind, is_ready
 from medallion.ingest.files.verify import verify_files
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType
 from medallion.state import ledger, pending_work

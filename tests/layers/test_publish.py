@@ -17,8 +17,8 @@ from medallion.config.operations import Login
 from medallion.config.tables import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
-from medallion.layers.publish import outputs
-from medallion.layers.publish.outputs import MANIFEST, FilesOutput, TopicOutput, change_messages
+from medallion.layers import publish
+from medallion.layers.publish import MANIFEST, FilesOutput, TopicOutput, change_messages
 from medallion.storage import files
 from medallion.storage.paths import StoragePath
 
@@ -133,7 +133,7 @@ def test_topic_output_refuses_a_recreated_topic(monkeypatch: pytest.MonkeyPatch)
     topic_description = SimpleNamespace(topic_id="one")
     monkeypatch.setattr(broker, "describe_topics", lambda *_: (None, {"counts": topic_description}))
     sent = MagicMock()
-    monkeypatch.setattr(outputs, "change_messages", sent)
+    monkeypatch.setattr(publish, "change_messages", sent)
     topic = TopicOutput("publish.t.kafka", [], ToKafka(("one:9092",), "counts"), Login())
     assert topic.definition({}) == {"topic": "counts", "topic id": "one"}
     nothing: Any = None

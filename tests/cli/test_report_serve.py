@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from medallion.cli import report_server
-from medallion.cli.report_server import ReportServer, serve_report
+from medallion.cli import report
+from medallion.cli.report import ReportServer, serve_report
 from medallion.errors import UsageError
 from tests.support.home import Home
 from tests.support.runs import record
@@ -53,7 +53,7 @@ def test_server_creates_the_page_again(
     assert "1234567" not in get(server)[1]
     record(home.config, "bronze.activity", rows_in=1234567)
     assert "1234567" not in get(server)[1]  # the page is cached for 5 seconds
-    monkeypatch.setattr(report_server, "REFRESH_SECONDS", 0)
+    monkeypatch.setattr(report, "REFRESH_SECONDS", 0)
     assert "1234567" in get(server)[1]
 
 
@@ -63,7 +63,7 @@ def test_server_reports_errors(
     def fail(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(home.layout.root))
 
-    monkeypatch.setattr(report_server, "take_overview", fail)
+    monkeypatch.setattr(report, "take_overview", fail)
     assert get(server) == (503, f"{home.layout.root}: Permission denied.")
 
 

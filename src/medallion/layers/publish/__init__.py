@@ -1,1 +1,0 @@
-"""Publish: the changes of gold tables, as files or Kafka messages."""
