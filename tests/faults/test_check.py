@@ -101,7 +101,7 @@ def test_shop_expected_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, "storage.files.write_atomic: os.rename")]
+    "strike", [Strike("ENOSPC", 3), Strike("EIO", 2, ("storage.files.write_atomic: os.rename",))]
 )
 def test_watch_prevents_a_write(tmp_path: Path, strike: Strike) -> None:
     """The second of two files is not written, and the first is kept."""

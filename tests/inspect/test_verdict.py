@@ -271,7 +271,14 @@ def test_verdict_of_missing_data_files(config: Config) -> None:
     assert "silver.event" in problem.sentence
 
 
-def test_every_problem_has_a_label() -> None:
-    assert ProblemCode.UNREAD.label == "unread files"
-    problem = Problem(ProblemCode.STALE, "a", "b", "c")
-    assert not problem.is_warning
+def test_verdict_names_each_problem_in_words() -> None:
+    problems = (
+        Problem(ProblemCode.STALE, "gold.a", "b", "c"),
+        Problem(ProblemCode.UNREAD, "x.json", "b", "c"),
+    )
+    assert [problem.is_warning for problem in problems] == [False, True]
+    lines = [str(LakehouseVerdict(problems)), str(LakehouseVerdict(problems[1:]))]
+    assert lines == [
+        "NOT HEALTHY. stale: gold.a; unread files: x.json",
+        "healthy, with 1 warning. unread files: x.json",
+    ]

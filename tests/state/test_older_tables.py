@@ -83,7 +83,7 @@ def test_older_table_by_its_readers(home: Home) -> None:
     assert has_older_table(home, SILVER)  # its next commit would reuse a version that gold has read
     assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
         "gold.device_totals cannot start: silver.activity is older than its records. Restore "
-        "the complete root from one backup, or rebuild gold.device_totals from the existing rows "
+        "the whole root from one backup, or rebuild gold.device_totals from the existing rows "
         "with medallion refresh gold.device_totals."
     )
     # A truncated offset is repaired or rejected by its query.
@@ -149,5 +149,5 @@ def test_older_table_of_bronze(home: Home) -> None:
     assert has_older_table(home, name)
     assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
         "bronze.activity cannot start: bronze.activity is older than its records. Restore "
-        "the complete root from one backup."
+        "the whole root from one backup."
     )

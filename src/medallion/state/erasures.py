@@ -107,7 +107,7 @@ def read_plan(layout: Layout) -> ErasurePlan | None:
         return ErasurePlan(**{**plan, "origins": origins, **lists})
     except (ValueError, LookupError, TypeError):
         raise MedallionError(
-            f"{file} is damaged, and an erasure is incomplete. Restore the complete root from one "
+            f"{file} is damaged, and an erasure is incomplete. Restore the whole root from one "
             "backup, and run medallion erase again."
         ) from None
 

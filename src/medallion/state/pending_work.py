@@ -113,7 +113,7 @@ def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
     refresh = f", or rebuild {query} from the existing rows with medallion refresh {query}"
     return (
         f"{query} cannot start: {' and '.join(older)} is older than its records. Restore the "
-        f"complete root from one backup{refresh if this.upstream else ''}."
+        f"whole root from one backup{refresh if this.upstream else ''}."
     )
 
 
