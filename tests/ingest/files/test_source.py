@@ -250,7 +250,7 @@ def test_truncated_file_repaired_by_the_user(
     moved = home.config.layout.root / str(entry.moved_to)
     reason = Path(f"{moved}.reason.txt").read_text()
     assert moved.local.read_bytes() == complete[: len(complete) // 2]
-    assert "truncated" in reason
+    assert "truncated: its gz data ends too soon" in reason
     assert entry.path in reason
     assert run_audit(home.config, everything=True).findings == ()
     truncated.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
