@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, Phase, settings
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.spark.session import FIRST_COMPILER, INTERPRETED, spark_session
+from medallion.spark.session import spark_session
+from medallion.spark.settings import FIRST_COMPILER, INTERPRETED
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.home import Home

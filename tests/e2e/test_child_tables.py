@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import ChildBalance
+from medallion.inspect.verdict import ProblemCode, derive_verdict, observe
 from medallion.runtime import refresh
 from tests.support.lakehouse import Lakehouse
 
@@ -99,6 +101,10 @@ def test_child_tables_over_two_runs(shop: Lakehouse) -> None:
     check_tables(shop)
     refresh.refresh_table(shop.pipeline(), "silver.orders")
     check_tables(shop)
+    DeltaTable(str(shop.config.layout.table("silver.item_tags"))).delete("tag = 'size'")
+    verdict = derive_verdict(shop.config, observe(shop.config))
+    unbalanced = [p.subject for p in verdict.problems if p.code == ProblemCode.UNBALANCED]
+    assert unbalanced == ["silver.item_tags"]
 
 
 def check_tables(shop: Lakehouse) -> None:

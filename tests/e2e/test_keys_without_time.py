@@ -153,12 +153,34 @@ def test_interrupted_batches_are_exact(
 def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_path: Path) -> None:
     lakehouse = after_first.copy(tmp_path / "lakehouse")
     configure(lakehouse, tmp_path, late="quarantine")
-    lakehouse.land("orders", "2.json", *SECOND)
+    late_and_on_time = (order("o7", "08:00"), order("o7", "13:00"), order("o7", "08:30"))
+    lakehouse.land("orders", "2.json", *SECOND, *late_and_on_time)
     lakehouse.fill("bronze")
     Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
     lakehouse.fill("silver")  # counts the rows of the unrecorded batch again
     balance = run_audit(lakehouse.config).balances["orders"]
-    assert (balance.silver_rows, balance.quarantined_rows) == (5, 3)
-    assert (balance.duplicate_rows, balance.late_rows) == (4, 0)
+    assert (balance.silver_rows, balance.quarantined_rows) == (5 + 1, 3)
+    assert (balance.duplicate_rows, balance.late_rows) == (4 + 2, 0)
+    o7 = ("o7", "2026-05-01 13:00:00")  # the row on time, although late ones sort before it
+    assert o7 in lakehouse.rows("silver.orders", "order_id", "ordered_at")
     assert ("o3", ["late"]) in lakehouse.rows("quarantine.orders", "order_id", "_failed_rules")
     assert run_audit(lakehouse.config, everything=True).findings == ()
+
+
+def test_row_that_breaks_a_lookup_rule_keeps_no_key(after_first: Lakehouse, tmp_path: Path) -> None:
+    lakehouse = after_first.copy(tmp_path / "lakehouse")
+    lookup = {"file": "states.csv", "on": "status", "columns": {"known": "string"}}
+    configure(lakehouse, tmp_path, lookup=lookup)
+    name = "expect_column_values_to_not_be_null"
+    lakehouse.expect("silver.orders", "known", name, "quarantine", column="known")
+    (lakehouse.root / "states.csv").write_text("status,known\nnew,yes\n")
+    lines = (order("o8", "13:00", "???"), order("o8", "13:30"), order("o8", "13:30"))
+    lakehouse.land("orders", "2.json", *lines)
+    refresh_table(lakehouse.pipeline(), "silver.orders")
+    lakehouse.fill("bronze", "silver")
+    balance = run_audit(lakehouse.config).balances["orders"]
+    assert balance.is_balanced
+    assert (balance.quarantined_rows, balance.duplicate_rows) == (1 + 1, 1 + 1)
+    assert ("o8", "2026-05-01 13:30:00") in lakehouse.rows(
+        "silver.orders", "order_id", "ordered_at"
+    )

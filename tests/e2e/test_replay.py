@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver.replay import ReplayCounts, complete_replay
+from medallion.layers.silver.writer import replayed_until
 from medallion.runtime.planner import plan_run
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.replay import replay_rescued, replay_rows
@@ -109,6 +111,10 @@ def test_rows_that_pass_move_to_silver(orders: Lakehouse) -> None:
         (None, ["malformed_line", "missing_event_time"]),
     ]
     check(orders, AFTER)
+    # A watermark of 10:03:00.000 is not after all rows of that millisecond: the next one is.
+    ten = datetime(2026, 5, 1, 10, 3, tzinfo=UTC).timestamp()
+    checkpoint = orders.config.layout.checkpoint("silver.orders")
+    assert replayed_until(checkpoint) == 1000 * ten + 1
     second = replay_rows(orders.pipeline(), "orders", None)
     assert second == ReplayCounts(validated=3, replayed=0, duplicate=0, quarantined=3)
 

@@ -25,6 +25,7 @@ from medallion.inspect.verdict import (
     Problem,
     ProblemCode,
     derive_verdict,
+    observe,
 )
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
@@ -282,3 +283,13 @@ def test_verdict_names_each_problem_in_words() -> None:
         "NOT HEALTHY. stale: gold.a; unread files: x.json",
         "healthy, with 1 warning. unread files: x.json",
     ]
+
+
+def test_observe_ignores_balances_while_a_process_writes(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer ends during the snapshot: its figures may be from before and after a commit."""
+    holders = iter(["pid 7"])
+    monkeypatch.setattr(locks, "lock_holder", lambda *_: next(holders, None))
+    assert observe(config).balances == {}
+    assert observe(config).balances.keys() == config.sources.keys()

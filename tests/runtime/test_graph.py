@@ -23,6 +23,7 @@ from medallion.runtime import graph, refresh
 from medallion.runtime.graph import Pipeline
 from medallion.spark import session, signals
 from medallion.spark.errors import StreamError
+from medallion.state import pending_work
 from medallion.state.runs import Runs
 from medallion.storage import delta_tables
 from tests.support.home import Home
@@ -257,7 +258,12 @@ def test_failed_start_stops_no_other_query(
             raise OSError(28, "No space left on device")
         write_runs(runs, row_list)
 
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
     with monkeypatch.context() as patch:
+        # A query that runs is awaited and recorded, although its settings cannot be written.
+        patch.setattr(pending_work, "record_settings", no_space)
         patch.setattr(Runs, "write", write)  # the failure cannot be recorded either
         expected = r"medallion\.json is damaged\. .*its query continues.*; .*recorded: OSError"
         with pytest.raises(MedallionError, match=expected):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.runtime import planner
 from medallion.runtime.planner import estimate_workload
-from medallion.spark.session import Workload
+from medallion.spark.settings import Workload
 from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs
@@ -91,3 +93,9 @@ def test_unknown_workload_is_much(home: Home) -> None:
     log.local.mkdir(parents=True)
     (log / f"{0:020}.json").local.write_text("{")
     assert estimate_workload(home.config) == Workload.MUCH
+
+
+def test_planner_does_without_pyspark() -> None:
+    """An idle nightly run would pay for the import."""
+    code = "import sys, medallion.runtime.planner; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from medallion.spark.session import Workload
+from medallion.spark.settings import Workload
 
 
 @pytest.mark.parametrize("workload", Workload)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from medallion.storage import files
+from medallion.storage.paths import StoragePath
 
 
 def test_write_atomic_replaces_a_file(tmp_path: Path) -> None:
@@ -57,3 +58,28 @@ def test_write_atomic_syncs_content_before_the_rename(
     directory.mkdir()
     files.write_atomic(directory / "plan.json", "{}")
     assert steps == ["sync .plan.json.tmp", ".plan.json.tmp becomes plan.json", "sync plans"]
+
+
+def test_complete_deletions_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process is killed between the rename and the deletion of one of two files of one time."""
+    long_name = "ü" * 127
+    for name in ("a", long_name):
+        StoragePath(tmp_path / name).write_atomic("")
+        os.utime(tmp_path / name, (5, 5))
+    file = StoragePath(tmp_path / "a")
+    info = file.info()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            file.delete(info)
+    assert StoragePath(tmp_path / long_name).delete(info), "another file of the same time"
+    assert len(list(tmp_path.iterdir())) == 1
+    # One that had replaced its file is put back beside a newer one.
+    replaced = files.deletion_path(tmp_path / "b", files.FileInfo(9, 9))
+    replaced.write_text("not ingested")
+    (tmp_path / "b").write_text("newer")
+    StoragePath(tmp_path).complete_deletions()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "b": "newer",
+        "2~b": "not ingested",
+    }

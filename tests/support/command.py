@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from medallion.spark.session import FIRST_COMPILER, INTERPRETED
-from medallion.spark.settings import DEFAULTS, SETTINGS
+from medallion.spark.settings import DEFAULTS, FIRST_COMPILER, INTERPRETED, SETTINGS
 from tests.support import PROJECT
 
 _SMALL = {

@@ -134,6 +134,7 @@ class Observations:
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
         errors: the errors of the last nightly run.
+        child_faults: messages by child table whose figures do not add up.
     """
 
     run_state: RunState
@@ -144,6 +145,7 @@ class Observations:
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
+    child_faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Observations:
@@ -166,11 +168,19 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
     runs = Runs(config.layout)
     run_state = read_or(RunState(), "ops.runs", lambda: runs.run_state)
     last = run_state.nightly
+    files = read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
+    stale: Sequence[StaleTable] = read_or(
+        (), "ops.files", lambda: freshness.stale_tables(config, run_state)
+    )
+    settled = _SettledBalances()
+    if not errors:  # they would be in its figures, too
+        settled = read_or(settled, "tables", lambda: _settled_balances(config, runs))
     return Observations(
         run_state=run_state,
-        files=read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config)),
-        stale=read_or((), "ops.files", lambda: freshness.stale_tables(config, run_state)),
-        balances={} if errors else read_or({}, "tables", lambda: _settled_balances(config, runs)),
+        files=files,
+        stale=stale,
+        balances=settled.sources,
+        child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
         unread=read_or([], "landing", lambda: unread_file_warnings(config)),
         unreadable=errors,
@@ -178,18 +188,39 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
     )
 
 
-def _settled_balances(config: Config, runs: Runs) -> Mapping[str, Balance]:
-    """Return the balances of sources that no process writes, and whose batches are recorded.
+@dataclass(frozen=True)
+class _SettledBalances:
+    """Balances of sources that no process writes, and whose batches are recorded.
+
+    Attributes:
+        sources: the balances by source.
+        child_faults: messages by child table of these sources whose figures do not add up.
+    """
+
+    sources: Mapping[str, Balance] = field(default_factory=dict)
+    child_faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def _settled_balances(config: Config, runs: Runs) -> _SettledBalances:
+    """Take the balances that no running or interrupted batch can change.
 
     Raises:
         MedallionError: a table cannot be read.
     """
+
+    def is_written() -> bool:
+        layers = accounting.BALANCED_LAYERS
+        return any(locks.lock_holder(config.layout, layer) for layer in layers)
+
+    was_written = is_written()  # the writer may end during the snapshot
     snapshot = accounting.take_snapshot(config, runs)
     if snapshot.unreadable:
         raise MedallionError("; ".join(snapshot.unreadable))
-    if any(locks.lock_holder(config.layout, each) for each in accounting.BALANCED_LAYERS):
-        return {}
-    return {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
+    if was_written or is_written():
+        return _SettledBalances()
+    settled = {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
+    faults = snapshot.child_faults.items()
+    return _SettledBalances(settled, {n: each for n, each in faults if config.root(n) in settled})
 
 
 def derive_verdict(config: Config, observations: Observations) -> LakehouseVerdict:
@@ -215,6 +246,9 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     for name in accounting.unbalanced(seen.balances):
         sentence = " ".join(seen.balances[name].faults)
         yield Problem(ProblemCode.UNBALANCED, name, sentence, _COUNT)
+    for name, faults in seen.child_faults.items():
+        if faults:
+            yield Problem(ProblemCode.UNBALANCED, f"silver.{name}", " ".join(faults), _COUNT)
     yield from _refresh_problems(config)
     yield from _file_problems(seen.files)
     yield from _malformed_problems(config, seen.files.malformed)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.config.queries import QueryType, queries
-from medallion.errors import MedallionError
+from medallion.errors import ITEM_ERRORS, MedallionError, error_message
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import invalid_sql_error
 from medallion.layers.flow import Flow
@@ -29,7 +29,8 @@ from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
-from medallion.spark.session import Workload, session_of_command
+from medallion.spark.session import session_of_command
+from medallion.spark.settings import Workload
 from medallion.spark.watch import Watch, report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
 from medallion.state.runs import Runs
@@ -99,17 +100,27 @@ class Pipeline:
         with self._named_errors(flow):
             if reason := flow.unknown_schema_reason():
                 self.report(f"  {flow.name} waits: {reason}")
-                pending_work.record_settings(self.config, flow.name, self._settings)
+                self._record_settings(flow)
                 return False
             if not is_new:
                 self._refuse_outdated(flow)
             self.check_inputs(flow)
             run = flow.start(trigger, -1 if is_new else self.runs.last_batch(flow.name))
-            pending_work.record_settings(self.config, flow.name, self._settings)
             if run:
                 run.on_batch = partial(self._log_batch, flow)
                 run.find_failing_part = flow.failing_part_reason
+            self._record_settings(flow)
         return run is not None
+
+    def _record_settings(self, flow: Flow) -> None:
+        """Record the settings of a query that they let start; report a failure.
+
+        The query is running, and must be supervised. Without the record it is checked once more.
+        """
+        try:
+            pending_work.record_settings(self.config, flow.name, self._settings)
+        except ITEM_ERRORS as error:
+            self.report(f"  {flow.name}: its settings are not recorded: {error_message(error)}")
 
     @property
     def is_alive(self) -> bool:

@@ -16,7 +16,7 @@ from medallion.ingest.schema import registry
 from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
-from medallion.spark.session import Workload
+from medallion.spark.settings import Workload
 from medallion.state import pending_work, replay_plan
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import Runs

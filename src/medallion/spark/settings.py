@@ -1,9 +1,10 @@
-"""Spark's settings: the defaults of this package, then those of a project's conf/spark."""
+"""Spark's settings: by workload, those of this package, then those of a project's conf/spark."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 
 from medallion.config.model import Config, Kafka
@@ -11,6 +12,55 @@ from medallion.config.tables import ToKafka
 from medallion.errors import ConfigError
 from medallion.install.jars import Extra, class_path
 from medallion.storage.text import error_reason
+
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Only Java's first compiler: a short process ends before the second pays off. With a smaller code
+cache Java prints warnings on standard output."""
+TASKS_FIRST = (
+    "-XX:+UnlockDiagnosticVMOptions -XX:+DisplayVMOutputToStderr "
+    f'"-XX:CompilerDirectivesFile={Path(__file__).with_name("compilers.json")}"'
+)
+"""Java's second compiler for tasks only, not for planning. Java logs this on standard
+error, because standard output may be one JSON document."""
+INTERPRETED: Mapping[str, str] = {
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""No generated code: compiling it takes longer than processing a few thousand rows."""
+
+
+class Workload(Enum):
+    """The amount of work, which selects settings of Java and Spark."""
+
+    LITTLE = "little"
+    SOME = "some"
+    MUCH = "much"
+    ENDLESS = "endless"  # or unknown
+
+    @classmethod
+    def for_input(cls, size: int, rows: int) -> Workload:
+        """Return the workload of files to ingest and rows to read or rewrite.
+
+        At the limits, neighbouring settings are about equally fast (docs/benchmarks.md).
+
+        Args:
+            size: bytes of files.
+            rows: rows of tables.
+        """
+        if size <= 4 * 2**20 and rows <= 100_000:
+            return cls.LITTLE
+        return cls.SOME if size <= 64 * 2**20 and rows <= 500_000 else cls.MUCH
+
+    @property
+    def java(self) -> str:
+        """Return the options of Java."""
+        return {Workload.MUCH: TASKS_FIRST, Workload.ENDLESS: ""}.get(self, FIRST_COMPILER)
+
+    @property
+    def spark(self) -> Mapping[str, str]:
+        """Return the settings of Spark."""
+        return INTERPRETED if self is Workload.LITTLE else {}
+
 
 DEFAULTS = Path(__file__).with_name("defaults")
 """Files with the defaults of Spark and its logging, and the lists of jars."""

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import filecmp
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from medallion.errors import UsageError
 from medallion.storage.text import error_reason
 
 _LONGEST_NAME = 255  # bytes
+_DELETION = re.compile(r"\._deleted\.(\d+)\.(-?\d+)\.(.+)", re.DOTALL)  # of `deletion_path`
 
 
 class FileInfo(NamedTuple):
@@ -218,6 +220,31 @@ def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
         return True
     target.rename(free_path(path))
     return False
+
+
+def deletion_path(path: Path, expected: FileInfo) -> Path:
+    """Return the hidden path to which a file is renamed before it is deleted in a state.
+
+    So a file that replaces it at the last moment is not deleted.
+    """
+    mark = f"._deleted.{expected.size}.{expected.modified_at}."
+    end = os.fsencode(path.name)[-(_LONGEST_NAME - len(mark)) :]
+    return path.with_name(mark + os.fsdecode(end))
+
+
+def complete_deletions(directory: Path) -> None:
+    """Delete the files whose deletion was interrupted; put back those that had replaced one.
+
+    Raises:
+        OSError: the directory or a file cannot be changed.
+    """
+    for entry in list_directory(os.fspath(directory)):
+        if renamed := _DELETION.fullmatch(entry.name):
+            path, expected = Path(entry), FileInfo(int(renamed[1]), int(renamed[2]))
+            if file_info(path) == expected:
+                path.unlink()
+            else:
+                path.rename(free_path(path.with_name(renamed[3])))
 
 
 def _move_to_another_disk(path: Path, target: Path, expected: FileInfo) -> bool:

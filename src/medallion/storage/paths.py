@@ -160,13 +160,16 @@ class StoragePath(os.PathLike[str]):
         """
         path = self.local
         if if_unchanged is not None:
-            # The time makes the name unique: a killed run may have left such a file.
-            path = path.with_name(f"._deleted.{if_unchanged.modified_at}")
+            path = files.deletion_path(path, if_unchanged)
             if not files.move_file(self.local, path, if_unchanged):
                 return False
         with suppress(FileNotFoundError, NotADirectoryError):
             path.unlink()
         return True
+
+    def complete_deletions(self) -> None:
+        """Complete the deletions that a killed process began in this directory."""
+        files.complete_deletions(self.local)
 
     def delete_prefix(self) -> None:
         """Delete everything at and below this path; of a link, only the link."""

@@ -21,6 +21,8 @@ from medallion.inspect.audit import run_audit
 from medallion.layers.bronze import writer
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
+from medallion.storage.files import FileInfo
+from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, indexes, ledger_entries, only_activity
 from tests.support.lines import row
 
@@ -194,6 +196,27 @@ def test_files_that_vanish_during_checks(
         "b.json": State.VANISHED,
         "c.json": State.INGESTED,
     }
+
+
+def test_file_that_cannot_be_inspected_is_ingested_later(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = only_activity(lakehouse)
+    for number, name in enumerate(("a.json", "b.json")):
+        home.land("activity", name, row(number))
+    info = StoragePath.info
+
+    def fail_for_one(path: StoragePath) -> FileInfo | None:
+        if path.name == "a.json":
+            raise OSError(116, "Stale file handle")
+        return info(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoragePath, "info", fail_for_one)
+        home.fill("bronze")
+    assert states(home) == {"a.json": State.PENDING, "b.json": State.INGESTED}
+    home.fill("bronze")
+    assert indexes(home) == [0, 1]
 
 
 def test_inference_error_stops_one_source(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.spark.session import INTERPRETED
+from medallion.spark.settings import INTERPRETED
 
 # Spark's defaults.
 COMPILED = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.codegen.wholeStage": "true"}

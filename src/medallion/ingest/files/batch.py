@@ -26,7 +26,7 @@ from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import counted, printable
+from medallion.storage.text import counted, error_reason, printable
 
 _SAMPLE_LINE = "SELECT '{}' AS value"
 # Errors that a file may cause: in Spark, or in Python, which checks it first.
@@ -83,9 +83,14 @@ class BatchContext(SourceContext):
     def check_unchanged(self, entry: Entry) -> bool:
         """Return whether a file is as it was listed; record one that is gone as vanished.
 
-        The next scan enqueues a changed file again.
+        The next scan enqueues a file again that has changed, or cannot be inspected.
         """
-        info = current_info(self.config.layout, entry.path)
+        try:
+            info = (self.config.layout.root / entry.path).info()
+        except OSError as error:
+            reason = f"cannot be inspected: {error_reason(error)}; the next run tries again"
+            self.report(f"  {self.name}: {printable(entry.path)}: {reason}")
+            return False
         if info is None:
             text = "gone after it was listed and before it was read"
             self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, text))])

@@ -138,6 +138,7 @@ class Child(Flow):
         parent_keys, own_keys = zip(*self.table.change_keys.items(), strict=True)
         changed = batch.select(*parent_keys).distinct().persist()
         if changed.isEmpty():
+            changed.unpersist()
             return
         parent = self._read_parent(batch.sparkSession.read)
         parent = parent.join(changed, list(parent_keys), "left_semi")

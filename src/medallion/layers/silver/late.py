@@ -154,8 +154,9 @@ class RereadBatch:
 
     def count_rows(self) -> RowCounts:
         """Count the late rows and duplicates of a batch that has written its late rows itself."""
-        if self._source.late == "quarantine":
+        if self._source.late == "quarantine":  # silver has none
             self._later_rules = (*self._later_rules, LATE_RULE)
+            return RowCounts(0, self._count_duplicates(self._rows))
         late = self._rows.where(self._is_late()) if self._watermark else self._rows.limit(0)
         silver = self._silver_within(key_range(late, self._source.keys))
         return RowCounts(self._count_rows_in(late, silver), self._count_duplicates(self._rows))

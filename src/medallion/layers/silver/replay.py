@@ -69,7 +69,8 @@ def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Rep
         new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
         left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
         is_deduplicated = source.event_time and not source.cdc
-        last = F.unix_millis(F.max(source.event_time)) if is_deduplicated else F.lit(0)
+        # Rounded up: a watermark of that millisecond is not after the row.
+        last = F.unix_millis(F.max(source.event_time)) + 1 if is_deduplicated else F.lit(0)
         replayed, until = new.agg(F.count(F.lit(1)), last).collect()[0]
         counts = ReplayCounts(
             validated=validated.count(),

@@ -194,7 +194,7 @@ def effective_rules(flow: Flow, now: dict[str, Any], recorded: int) -> dict[str,
         return now
     flow.say(
         f"  {flow.name} completes an interrupted batch with its old rules; the new rules apply "
-        "from the next batch"
+        "from the next run"
     )
     return then
 

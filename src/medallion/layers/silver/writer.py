@@ -181,9 +181,9 @@ class SilverWriter:
         tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
         once_only = checkpoints.once_only(query, batch_id)
         written = delta_log.committed_version(tables.silver, query, batch_id)
-        rows = self._mark_dropped(batch, batch_id, written)
-        if self._lookup:
-            rows = self._lookup.join_batch(rows, batch_id)
+        # A row that breaks a rule about lookup columns goes to quarantine, and keeps no key.
+        joined = self._lookup.join_batch(batch, batch_id) if self._lookup else batch
+        rows = self._mark_dropped(joined, batch_id, written)
         has_bronze = transform.BRONZE in batch.columns  # else quarantined rows are read again
         if has_bronze:  # on disk, because state and sorting need the memory
             rows.persist(StorageLevel.DISK_ONLY)
@@ -206,7 +206,7 @@ class SilverWriter:
                 append_rows(quarantined, tables.quarantine, once_only | MERGE_SCHEMA)
         finally:
             rows.unpersist()
-            batch.unpersist()
+            joined.unpersist()
 
     def _mark_dropped(self, batch: DataFrame, batch_id: int, written: int | None) -> DataFrame:
         """Mark duplicates and late rows, if the query's state does not drop them.
@@ -222,11 +222,15 @@ class SilverWriter:
         reader = batch.sparkSession.read.format("delta").option("versionAsOf", before)
         has_keys = key_range(batch.where(transform.is_good()), source.keys)
         silver = reader.load(str(path)).where(has_keys)
-        rows = transform.mark_duplicates(batch, silver, source.keys, row_order(batch, source))
+        order: list[str | Column] = [*row_order(batch, source)]
         if not source.compares_with_silver:
+            rows = transform.mark_duplicates(batch, silver, source.keys, order)
             return rows.withColumn(transform.LATE, none)
         watermark = checkpoints.watermark(self._tables.checkpoint, batch_id)
         is_late = transform.is_late(source.event_time, watermark) if watermark else none
+        if self._quarantines_late:  # a row on time, which silver gets, is first
+            order.insert(0, is_late)
+        rows = transform.mark_duplicates(batch, silver, source.keys, order)
         is_new = transform.is_good() & transform.has_identity(source.keys)
         rows = rows.withColumn(transform.LATE, is_new & is_late & ~F.col(transform.DUPLICATE))
         if self._quarantines_late:
