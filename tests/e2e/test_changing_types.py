@@ -109,10 +109,10 @@ class Fuzz:
         return {column["name"].lower(): column["type"] for column in columns}
 
 
-def _run_all(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
+def _run_all(spark: SparkSession, folder: Path, seed: int, runs: int = RUNS) -> Fuzz:
     fuzz = Fuzz(Lakehouse(spark, folder / "lakehouse"), seed)
     fuzz.configure(folder)
-    for run in range(RUNS):
+    for run in range(runs):
         fuzz.land(run)
         outcome = fuzz.lakehouse.run_without_gates()
         assert not outcome.errors, outcome.errors
@@ -123,7 +123,7 @@ def _run_all(spark: SparkSession, folder: Path, seed: int) -> Fuzz:
 
 @pytest.fixture(scope="module")
 def fuzz(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Fuzz:
-    return _run_all(spark, tmp_path_factory.mktemp("changing"), seed=1)
+    return _run_all(spark, tmp_path_factory.mktemp("changing"), seed=1, runs=RUNS - 1)
 
 
 def differences(fuzz: Fuzz, source: str) -> list[str]:
@@ -254,7 +254,7 @@ def _number(value: Any) -> Fraction:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 22))
+@pytest.mark.parametrize("seed", range(1, 21))
 def test_records_of_other_seeds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     fuzz = _run_all(spark, tmp_path, seed)
     for source in SOURCES:

@@ -206,6 +206,7 @@ def test_changes_of_gold_are_published(
         lakehouse.fill("publish")
 
 
+@pytest.mark.slow
 def test_output_removed_and_configured_again(
     lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
