@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
-from medallion.ingest.files.erase import unsupported_reason
-from tests.support.home import activity_source
+from medallion.ingest.files.erase import erased_origins, unsupported_reason
+from medallion.state.erasures import Action
+from medallion.state.ledger import Entry, Ledger, State
+from medallion.storage.paths import StoragePath
+from tests.support.home import Home, activity_source
 
 BOM = "\ufeff"
 
@@ -83,3 +87,23 @@ def test_create_packed_is_readable_by_gzip(tmp_path: Path) -> None:
     with create_packed(tmp_path / ".a.tmp", ".gz") as file:
         file.write(b"x\n")
     assert gzip.decompress((tmp_path / ".a.tmp").read_bytes()) == b"x\n"
+
+
+def test_erased_origins_of_a_file_that_cannot_be_inspected(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may still have the rows: it does not count as gone."""
+    entry = Entry("activity", "landing/activity/a.json", 1, 3, 5, 5, State.INGESTED)
+    Ledger(home.layout, "activity").write([entry])
+    context: Any = SimpleNamespace(
+        config=home.config, source=home.source, ledger=Ledger(home.layout, "activity")
+    )
+    (gone,) = erased_origins(context, {(entry.path, 5): 2}, is_deleted=False)
+    assert gone.action is Action.GONE
+
+    def fail(_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(StoragePath, "info", fail)
+    with pytest.raises(PermissionError):
+        erased_origins(context, {(entry.path, 5): 2}, is_deleted=False)

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.batch import BatchContext
-from medallion.ingest.files.listing import current_info, path_below_source
+from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
@@ -54,6 +54,9 @@ def erased_origins(
         context: the source.
         rows: the number of rows to erase by path and modification time, as bronze has them.
         is_deleted: whether the files are deleted instead of written again.
+
+    Raises:
+        OSError: a file cannot be inspected, so it may still have such rows.
     """
     layout, ledger, origins = context.config.layout, context.ledger, list[ErasedOrigin]()
     for (path, modified_at), count in rows.items():
@@ -69,7 +72,7 @@ def erased_origins(
         newest = ledger.newest(path)
         location, action = entry.moved_to or path, Action.REWRITTEN
         is_overwritten = not entry.moved_to and newest is not None and newest != entry
-        if is_overwritten or current_info(layout, location) is None:
+        if is_overwritten or (layout.root / location).info() is None:
             action = Action.GONE
         elif path_below_source(layout, context.source, path) is None:
             action = Action.KEPT
@@ -131,7 +134,7 @@ def erase_from_files(
             is_replaced = entry.state == State.REPLACED
             entries.append(gone if is_replaced else gone.with_state(State.ARCHIVED, _DELETED))
         elif origin.action is Action.REWRITTEN:
-            info = current_info(layout, origin.location) or entry.info
+            info = (layout.root / origin.location).info() or entry.info
             entries.append(replace(entry, size=info.size))
     ledger.write(entries)
 
