@@ -24,7 +24,7 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.stream import Stream
 from medallion.spark.session import spark_session
 from medallion.storage.paths import LAYERS, Layout

@@ -15,7 +15,7 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.planner import end_if_idle
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_planned

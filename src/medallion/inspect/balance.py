@@ -13,7 +13,7 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
-from medallion.state.runs import Runs, RunState
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE
@@ -122,7 +122,7 @@ class BalanceSnapshot:
         return self.balances.get(name), unrecorded
 
 
-def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
+def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
     """Balance each source by itself; report an unreadable one, and continue with the rest."""
     snapshot = BalanceSnapshot()
     try:
@@ -254,7 +254,7 @@ def _row_count(table: StoragePath) -> int:
     return delta_tables.opened_row_count(table, delta)
 
 
-def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
+def _unrecorded_queries(config: Config, source: str, runs: RunRecords) -> list[str]:
     layout = config.layout
     return [
         query.name

@@ -21,7 +21,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
-from medallion.state.runs import Runs, RunState
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -84,12 +84,12 @@ def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
                 notes.append(f"{layer}: left to {holder}, which writes and maintains it")
         if "gold" in locked:
             refresh_plan.remove_unfinished(config.layout)
-        done = maintain(config, Runs(config.layout), locked)
+        done = maintain(config, RunRecords(config.layout), locked)
     return MaintenanceResult(done.tables, (*notes, *done.notes))
 
 
 def maintain(
-    config: Config, runs: Runs, layers: Sequence[str], is_streaming: bool = False
+    config: Config, runs: RunRecords, layers: Sequence[str], is_streaming: bool = False
 ) -> MaintenanceResult:
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
@@ -218,7 +218,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 
 def _maintain(
-    config: Config, runs: Runs, table: _Table, unread: int | None, is_streaming: bool
+    config: Config, runs: RunRecords, table: _Table, unread: int | None, is_streaming: bool
 ) -> tuple[TableChanges, str | None]:
     """Maintain one table.
 

@@ -14,7 +14,7 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import ReplayCounts, complete_replay, stage_rows
 from medallion.layers.silver.rules import LATE_RULE
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.errors import one_line
 from medallion.state import replay_plan

@@ -10,7 +10,7 @@ from medallion.config.values import Duration
 from medallion.errors import ITEM_ERRORS, MedallionError, UnreachableError
 from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import Notices, StreamRecorder
 from medallion.spark import query, signals
 from medallion.spark.errors import (
@@ -20,7 +20,7 @@ from medallion.spark.errors import (
     as_medallion_error,
     describe_error,
 )
-from medallion.spark.query import Run
+from medallion.spark.query import RunningQuery
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
@@ -248,7 +248,7 @@ class SupervisedQuery:
         else:
             self._handle_end(run)
 
-    def _handle_end(self, run: Run) -> None:
+    def _handle_end(self, run: RunningQuery) -> None:
         """Record a query that stopped by itself, and restart it."""
         failure = run.failure()
         code = failure.code if failure else FailureCode.RULES_CHANGED
@@ -267,7 +267,7 @@ class SupervisedQuery:
         if time.monotonic() >= self._next_start:
             self._restart()
 
-    def _check_recovery(self, run: Run) -> None:
+    def _check_recovery(self, run: RunningQuery) -> None:
         """Report that the query runs again, after a batch, or a minute without one."""
         has_lasted = time.monotonic() - self._started_at > _STABLE_AFTER
         is_well = run.has_done_batch or (has_lasted and not run.is_processing)

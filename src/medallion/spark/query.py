@@ -133,7 +133,7 @@ def trigger_options(text: str) -> dict[str, Any]:
 
 
 @dataclass
-class Run:
+class RunningQuery:
     """A streaming query, with the records of its batches that are not in `ops.runs` yet.
 
     Attributes:
@@ -287,7 +287,7 @@ def start_query(
     checkpoint: StoragePath,
     trigger: Mapping[str, Any],
     sink: Sink | StoragePath,
-) -> Run:
+) -> RunningQuery:
     """Start a query whose batches are written by a function, or by Spark to a Delta table.
 
     Args:
@@ -300,11 +300,11 @@ def start_query(
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     if isinstance(sink, StoragePath):
-        return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
-    return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
+        return RunningQuery(name, writer.format("delta").start(str(sink)), checkpoint, before)
+    return RunningQuery(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
-def stop_all(runs: Iterable[Run]) -> None:
+def stop_all(runs: Iterable[RunningQuery]) -> None:
     """Stop queries at once: an interrupted batch runs again at the next start."""
     for run in runs:
         with suppress(*SPARK_ERRORS):  # stop the others in any case

@@ -17,7 +17,7 @@ from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
-from medallion.state.runs import BLOCKED, Runs, RunState
+from medallion.state.runs import BLOCKED, RunRecords, RunState
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH, StoragePath, layer_of
 
@@ -63,7 +63,7 @@ def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) != {"of": settings}
 
 
-def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkReason]:
+def unfinished_reasons(config: Config, runs: RunRecords, query: str) -> Iterator[WorkReason]:
     """Yield the reasons to start a query that do not depend on new input."""
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -85,7 +85,7 @@ def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkR
         yield WorkReason.OUTDATED_TABLE
 
 
-def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
+def older_table_reason(config: Config, runs: RunRecords, query: str) -> str | None:
     """Return why a query must not start if one of its tables is older than was recorded.
 
     Such a table was restored without the others. Its next commits reuse versions that were read
@@ -265,7 +265,7 @@ def refuse_if_blocked(query: str, gates: Mapping[str, str]) -> None:
 
 def refuse_if_all_blocked(config: Config, names: Iterable[str]) -> None:
     """Raise MedallionError if gates block all queries of these names."""
-    run_state = Runs(config.layout).run_state
+    run_state = RunRecords(config.layout).run_state
     blocked = {name: blocking_gates(config, run_state, name) for name in names}
     if all(blocked.values()):
         for name, gates in blocked.items():

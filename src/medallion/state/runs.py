@@ -203,7 +203,7 @@ class RecordedRun:
     quarantined_rows: int | None
 
 
-class Runs:
+class RunRecords:
     """The run record, read when it is first needed and again after a write.
 
     A layer's rows are written by the process that holds its lock, so no other one changes them.

@@ -31,7 +31,7 @@ from medallion.layers.silver import keys, rules, transform
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints, query
-from medallion.spark.query import Run, Sink
+from medallion.spark.query import RunningQuery, Sink
 from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -50,7 +50,7 @@ class Child(Flow):
         self.table = config.silver[query.table]
         self._rules: dict[str, str] = {}
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:

@@ -28,7 +28,7 @@ from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter
 from medallion.spark import checkpoints, query
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TIME_DIGITS
@@ -48,7 +48,7 @@ class Silver(Flow):
         self._backpressure: Backpressure | None = None  # for a query that runs continuously
         self._counts: dict[int, RowCounts] = {}  # of the writer, by batch
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:
@@ -157,7 +157,9 @@ class Silver(Flow):
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
 
-    def _start_writer(self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def _start_writer(
+        self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int
+    ) -> RunningQuery:
         stopping = Event()
         # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)

@@ -28,12 +28,12 @@ from medallion.layers.silver.scd import Scd
 from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
-from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
 from medallion.spark.watch import Watch, report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
 from medallion.storage.text import Reporter
@@ -57,12 +57,12 @@ class Pipeline:
     command: str
     report: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    runs: Runs = field(init=False)
+    runs: RunRecords = field(init=False)
     _settings: str = field(init=False)
     lost_workers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
+        self.runs = RunRecords(self.config.layout, run_id=self.run_id, command=self.command)
         self._settings = pending_work.settings_digest(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
@@ -195,7 +195,7 @@ class Pipeline:
         """Run flows side by side on all available input, and record them; see `run_flows`."""
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
 
-        def start_due() -> Iterator[Run]:
+        def start_due() -> Iterator[RunningQuery]:
             for flow in flows:
                 try:
                     if self._start_if_due(flow):
