@@ -1,6 +1,6 @@
 """The audit: the balance of every source, and the differences if one is wrong; no JVM.
 
-Only a deep audit starts Spark, for `inspect.verify`.
+Only a deep audit starts Spark, for `inspect.table_checks`.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def run_audit(
         findings += faults if config.root(name) not in unchecked else []
     results = list(checks.values())
     if everything:
-        from medallion.inspect import verify  # imports PySpark
+        from medallion.inspect import table_checks  # imports PySpark
 
-        results.append(verify.verify_tables(config, unchecked, report))
+        results.append(table_checks.verify_tables(config, unchecked, report))
     for result in results:
         findings += result.findings
         notes += result.notes

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, content, decode, reader, typed
+from medallion.ingest.files import archive, content, decode, reader, typed_files
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.files.verify import Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
@@ -179,7 +179,7 @@ class FileBatch:
         source = self.context.source
         if source.format in TYPED_FORMATS:
             return self.context.reject_invalid(
-                entries, lambda path: typed.unreadable_typed_reason(path, source.format)
+                entries, lambda path: typed_files.unreadable_typed_reason(path, source.format)
             )
 
         def invalid_reason(path: Path) -> str | None:
@@ -237,7 +237,7 @@ class FileBatch:
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             text = f".{path.name}.crc is of another file: remove it, and put this file back"
         has_no_type = failure.code is FailureCode.COLUMN_TYPE_UNREADABLE
-        if has_no_type and (columns := typed.unsupported_columns(path)):
+        if has_no_type and (columns := typed_files.unsupported_columns(path)):
             text = f"Spark has no type for its {columns}: write that as text ({text})"
         return {path: f"cannot be read: {text}"}
 
