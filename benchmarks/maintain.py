@@ -154,7 +154,7 @@ def _figures(
     layout = config.layout
     for name in ("bronze.event", "silver.event", "gold.action_counts", "ops.files", "ops.runs"):
         figures.sizes[name] = _size(layout.table(name).local)
-    figures.sizes["_intake.event"] = _size(layout.intake("event").local)
+    figures.sizes["_intake.event"] = _size(layout.queue("event").local)
     figures.sizes["_checkpoints"] = _size((layout.root / "_checkpoints").local)
     whole, archive = _size(layout.root.local), _size(layout.archive("event").local)
     figures.sizes["all but archive"] = whole[0] - archive[0], whole[1] - archive[1]

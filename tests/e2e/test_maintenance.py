@@ -31,7 +31,7 @@ def maintain(lakehouse: Lakehouse) -> None:
     """Run maintenance an hour after the first commits."""
     layout = lakehouse.config.layout
     hour_ago = time.time() - 3600
-    for table in (*map(layout.table, TABLES), layout.intake("event")):
+    for table in (*map(layout.table, TABLES), layout.queue("event")):
         # Commits before the last checkpoint may be removed, and there are only a few.
         DeltaTable(table).create_checkpoint()
         for version in FIRST:

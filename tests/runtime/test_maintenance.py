@@ -452,9 +452,9 @@ def test_unread_after_the_recorded_versions(home: Home) -> None:
     assert unread(home, "quarantine.event") == 9
 
 
-def test_unread_of_an_intake(home: Home) -> None:
+def test_unread_of_a_queue(home: Home) -> None:
     """Queued files are needed until their batch is recorded."""
-    discovery.create_queue(home.layout.intake("event"))
+    discovery.create_queue(home.layout.queue("event"))
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.write_completed(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)

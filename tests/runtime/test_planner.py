@@ -29,7 +29,7 @@ def reasons_of(home: Home) -> dict[str, set[WorkReason]]:
 
 
 def test_reasons_of_bronze(home: Home) -> None:
-    home.poll()  # creates the intake table
+    home.poll()  # creates the queue
     settings = pending_work.settings_digest(home.config)
     for query in ("bronze.activity", "silver.activity"):
         pending_work.record_settings(home.config, query, settings)

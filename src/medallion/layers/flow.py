@@ -14,8 +14,8 @@ from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
-from medallion.spark import checkpoints, delta_reads, query
-from medallion.spark.query import BatchProgress, RunningQuery, Sink
+from medallion.spark import checkpoints, delta_reads
+from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
@@ -99,7 +99,7 @@ class Flow(ABC):
         self, writer: DataStreamWriter, trigger: Mapping[str, Any], sink: Sink | StoragePath
     ) -> RunningQuery:
         """Start the query, and set `run`; the arguments are those of `spark.query.start_query`."""
-        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
+        self.run = start_query(writer, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def create_tables(self, *rows: DataFrame) -> None:

@@ -168,7 +168,7 @@ def _unread_by_reader(config: Config, run_state: RunState) -> Iterator[tuple[str
             version = _next_read_version(config, query.name, last, layout.table(name))
             if version is not None:
                 yield name, version
-        if not query.upstream and delta_tables.table_exists(layout.intake(query.source)):
+        if not query.upstream and delta_tables.table_exists(layout.queue(query.source)):
             version = _next_read_version(config, query.name, last)
             yield f"_intake.{query.source}", version or 0
         for target, version in zip(query.targets, recorded.versions, strict=False):
@@ -206,7 +206,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
     layout = config.layout
     for query in queries(config, layers):
         if not query.upstream:
-            yield _Table(f"_intake.{query.source}", layout.intake(query.source), table_specs.INTAKE)
+            yield _Table(f"_intake.{query.source}", layout.queue(query.source), table_specs.INTAKE)
         # If two writers replace the same table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_compacted = not (is_streaming and gold and gold.output_mode != "append")

@@ -263,8 +263,8 @@ class Layout:
             self.rejected("").local
         )
 
-    def intake(self, source: str) -> StoragePath:
-        """Return the table of paths that bronze's stream of a source reads."""
+    def queue(self, source: str) -> StoragePath:
+        """Return the queue of a source: the table of files that bronze's stream reads."""
         return self.root / "_intake" / source
 
     def requests(self, source: str) -> StoragePath:

@@ -49,7 +49,7 @@ def lakehouse_after_runs(
                 patch.setattr(maintenance, "_HOUR", 0.0)  # replaced files may be removed at once
                 done = maintenance.maintain(home.config, RunRecords(layout), ["bronze"])
             assert done.notes == ()
-    for table in (layout.table("bronze.activity"), layout.intake("activity")):
+    for table in (layout.table("bronze.activity"), layout.queue("activity")):
         assert 0 in delta_log.commit_files(table)
         assert delta_log.first_readable_version(table) > 3
     return home
