@@ -39,7 +39,8 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
-_GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}  # an output of unchanged gold has nothing new
+# An output is blocked only by the gate of its gold table: other gates leave that table as it is.
+_GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
 
 def settings_digest(config: Config) -> str:
@@ -147,7 +148,10 @@ def _last_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int:
 
 
 def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
-    """Return whether a table has unread rows, or a change that the query has to report.
+    """Return whether a query must start for one of the tables that it reads.
+
+    It must if the table has unread rows, was recreated, or lost unread commits. The query reports
+    the last two.
 
     Args:
         config: the configuration.
@@ -155,10 +159,10 @@ def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
         upstream: the path of the table; for bronze, of its queue.
     """
     if _was_recreated(config, query, upstream):
-        return True  # the query reports it
+        return True
     read = read_up_to(config, query, upstream)
     if 0 < read.version < delta_tables.earliest_version(upstream):
-        return True  # the unread commits are gone, which the query reports
+        return True  # unread commits are gone
     if _is_changing(config, upstream):  # deleted rows are changes too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
     return not read.is_between_versions or unread_rows_in(read, upstream) > 0
@@ -177,7 +181,7 @@ def _was_recreated(config: Config, query: str, upstream: StoragePath) -> bool:
 def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset:
     """Return how far a query has read a table with its last batch.
 
-    The offset of a change stream stays at the last file of a version until the next version.
+    After the last file of a change feed's version V, Spark leaves the offset at V: count V as read.
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
