@@ -297,10 +297,8 @@ class FileBatch:
         if recorded and recorded.is_ingested:
             return recorded if _may_ingest(recorded, self._number) else None
         # The ledger lacks the file that was read: it gets the queued version.
-        first_seen = recorded.first_seen_at if recorded else read_at
-        return replace(
-            queued, size=info.size, modified_at=info.modified_at, first_seen_at=first_seen
-        )
+        seen_at = recorded.first_seen_at if recorded else read_at
+        return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=seen_at)
 
     def _info_when_read(self, queued: Entry, read_at: int) -> FileInfo:
         """Return size and time of a queued file when Spark read it; it may have been replaced."""

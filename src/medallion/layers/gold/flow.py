@@ -187,9 +187,7 @@ class Gold(Flow):
             if late:
                 self.say(f"  {self.name}: {counted(late, 'late row')}; {LATE_ROWS_ADVICE}")
             if dropped := sum(map(_rows_before_1970, ended.values())):
-                self.say(
-                    f"  {self.name}: {counted(dropped, 'row')} from before 1970 cannot be joined"
-                )
+                self.say(f"  {self.name}: {counted(dropped, 'row')} before 1970 cannot be joined")
         return {**super().batch_metrics(batches), "late_rows": late}
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
