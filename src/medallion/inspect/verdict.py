@@ -35,7 +35,7 @@ _DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or 
 
 
 class ProblemCode(StrEnum):
-    """What is wrong."""
+    """What is wrong, in the order of severity: the most severe is first."""
 
     UNREADABLE = "unreadable"
     FAILED = "failed"
@@ -96,7 +96,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class LakehouseVerdict:
-    """All problems of a lakehouse, the worst first; as a string one line without values of rows."""
+    """All problems of a lakehouse, in the order of `ProblemCode`.
+
+    As a string it is one line without values of rows.
+    """
 
     problems: tuple[Problem, ...] = ()
 

@@ -57,7 +57,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
         flow.checkpoint, flow.target_paths, pipeline.runs.last_batch(flow.name)
     ):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
-    pipeline.start_flow(flow, None)
+    pipeline.check_flow(flow)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
     quarantine = spark.read.format("delta").load(str(path))

@@ -60,7 +60,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """The engine's record of one micro-batch."""
+    """Spark's progress of one micro-batch."""
 
     id: int
     rows: int
@@ -237,8 +237,8 @@ class RunningQuery:
     def unrecorded_batches(self, since: int) -> range:
         """Return the completed batches after `since`, also those of an interrupted run.
 
-        The record of the last batch of a running query may come later. (Spark keeps the offsets of
-        100 batches only.)
+        While it runs, only batches whose progress has arrived count; after it has ended, those of
+        the checkpoint. Spark keeps the offsets of 100 batches only.
         """
         last = (
             self.last_batch if self.ended is None else checkpoints.last_committed(self.checkpoint)

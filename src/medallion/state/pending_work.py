@@ -173,9 +173,8 @@ def _was_recreated(config: Config, query: str, upstream: StoragePath) -> bool:
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
         return False
-    return checkpoints.reads_other_table(
-        checkpoint, checkpoints.last_committed(checkpoint), upstream
-    )
+    committed = checkpoints.last_committed(checkpoint)
+    return checkpoints.reads_other_table(checkpoint, committed, upstream)
 
 
 def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset:

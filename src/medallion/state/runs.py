@@ -61,6 +61,7 @@ class RescuedSummary:
 
 
 TABLE = "ops.runs"
+# BLOCKED is stored as `held`, because existing records have that word.
 FAILED, PASSED, BLOCKED = "failed", "passed", "held"
 REFRESHED, REPLAYED = "refreshed", "replayed"
 DONE, IDLE = "done", "idle"
