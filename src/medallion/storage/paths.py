@@ -36,9 +36,10 @@ _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 @dataclass(frozen=True, order=True, init=False)
 class StoragePath(os.PathLike[str]):
-    """A file or directory below the root, with the operations that an object store also offers.
+    """A file or directory below the root, with few operations.
 
-    It is not a `Path`, so that no other operation can be used by mistake.
+    It is not a `Path`, so that no other operation can be used by mistake. An object store offers
+    most of these too; renaming or deleting only an unchanged file, and `sync`, need a local disk.
 
     Attributes:
         address: the path as Spark and delta-rs take it.
