@@ -286,7 +286,7 @@ class FileBatch:
             None if another batch has ingested the file.
         """
         ledger, newest = self.context.ledger, self.context.ledger.newest(path)
-        if queued is None:
+        if queued is None:  # only the ledger can have it
             is_same = newest and newest.state == State.PENDING and newest.modified_at == read_at
             return newest if is_same else None
         info = self._info_when_read(queued, read_at)
@@ -296,7 +296,7 @@ class FileBatch:
         recorded = ledger.version(path, queued.version)
         if recorded and recorded.is_ingested:
             return recorded if _may_ingest(recorded, self._number) else None
-        # The ledger lacks the file that was read: it gets the queued version.
+        # The file that was read is not in the ledger yet: it gets the queued version.
         seen_at = recorded.first_seen_at if recorded else read_at
         return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=seen_at)
 
