@@ -42,8 +42,8 @@ from benchmarks.rescue import rescue
 from medallion.config.model import Config
 from medallion.factory import DataFactory
 from medallion.inspect import balance
-from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import spark_session
 from medallion.storage.paths import LAYERS
 

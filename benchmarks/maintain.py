@@ -24,7 +24,7 @@ from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.stream import Stream
 from medallion.spark.session import spark_session
 from medallion.storage.paths import LAYERS, Layout
@@ -154,7 +154,7 @@ def _figures(
     layout = config.layout
     for name in ("bronze.event", "silver.event", "gold.action_counts", "ops.files", "ops.runs"):
         figures.sizes[name] = _size(layout.table(name).local)
-    figures.sizes["_intake.event"] = _size(layout.intake("event").local)
+    figures.sizes["_intake.event"] = _size(layout.queue("event").local)
     figures.sizes["_checkpoints"] = _size((layout.root / "_checkpoints").local)
     whole, archive = _size(layout.root.local), _size(layout.archive("event").local)
     figures.sizes["all but archive"] = whole[0] - archive[0], whole[1] - archive[1]

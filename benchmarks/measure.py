@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 

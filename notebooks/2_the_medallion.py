@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 import medallion as m
 from medallion.config.loader import load
 from medallion.factory.sample import FILES
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.storage.paths import LAYERS
 
 root = Path("lesson2").absolute()

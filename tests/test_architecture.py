@@ -84,7 +84,7 @@ def test_imported_sees_every_form(tmp_path: Path) -> None:
         "import medallion.cli.main",
         "from medallion import sql, __version__",
         "from medallion.layers.gold import flow",
-        "def later():\n    from medallion.state.runs import Runs",
+        "def later():\n    from medallion.state.runs import RunRecords",
         "import json",
     )
     (tmp_path / "module.py").write_text("\n".join(lines))

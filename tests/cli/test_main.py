@@ -24,10 +24,10 @@ from markupsafe import escape
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance
-from medallion.runtime import graph
+from medallion.runtime import pipeline
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import records, table_specs
 from medallion.storage.paths import Layout
 from medallion.storage.text import Reporter
@@ -162,7 +162,7 @@ def test_main_errors_come_before_spark(
     def no_spark(*_: object) -> None:
         raise AssertionError("Spark would be started")
 
-    monkeypatch.setattr(graph, "open_pipeline", no_spark)
+    monkeypatch.setattr(pipeline, "open_pipeline", no_spark)
     root.mkdir()
     for table, missing in (
         ("silver.event", "bronze.event"),
@@ -172,10 +172,10 @@ def test_main_errors_come_before_spark(
         output = f"{missing} does not exist yet: run medallion run {layer} first."
         assert output in refused_message(capsys, "refresh", table)
     gate = {"kind": "gate", "state": "held", "failed_expectations": "it"}
-    Runs(Layout(root)).write([gate | {"query": "silver.event"}])
+    RunRecords(Layout(root)).write([gate | {"query": "silver.event"}])
     assert main.main(["run", "gold"]) == 70, "tables of activity are not blocked"
     assert "Spark would be started" in capsys.readouterr().err
-    Runs(Layout(root)).write([gate | {"query": "silver.activity"}])
+    RunRecords(Layout(root)).write([gate | {"query": "silver.activity"}])
     for command in (["run", "gold"], ["run", "gold", "--trigger", "4 seconds"]):
         assert main.main(command) == 1
         error = capsys.readouterr().err
@@ -196,7 +196,7 @@ def test_run_reports_each_message_once(
             report(line)
         yield SimpleNamespace(run=report)
 
-    monkeypatch.setattr(graph, "open_pipeline", poll_twice)
+    monkeypatch.setattr(pipeline, "open_pipeline", poll_twice)
     assert main.main(["run", "bronze"]) == 0
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
 
@@ -371,7 +371,7 @@ def test_nightly_fails_until_a_rejection_is_reported(
     row = Entry("event", path, 1, 5, 0, 0, "rejected", "no text", reason_code="unreadable")
     Ledger(Layout(tmp_path), "event").write([row])
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: Outcome())
-    monkeypatch.setattr("medallion.runtime.graph.open_pipeline", MagicMock())
+    monkeypatch.setattr("medallion.runtime.pipeline.open_pipeline", MagicMock())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
     line = f"rejected: {path}: no text"

@@ -13,7 +13,7 @@ from medallion.inspect.audit import run_audit
 from medallion.runtime import planner
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.refresh import refresh_table
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import FORMS
 from tests.support.lakehouse import Lakehouse
@@ -199,7 +199,7 @@ def test_gold_reads_gold(shop: Lakehouse, spark: SparkSession, tmp_path: Path, f
     assert shop.run_without_gates().errors == []
     check_tables(shop, {"gold.by_city": [(FIRST, "Bonn", 10 + 5), (FIRST, "Ulm", 20)]})
     check_tables(shop, {"gold.best": [("Bonn", 15, 2), ("Ulm", 20, 1)]})
-    assert planner.plan_run(shop.config, Runs(shop.config.layout)).is_idle
+    assert planner.plan_run(shop.config, RunRecords(shop.config.layout)).is_idle
 
     # The batch is written but not committed: it must not be written twice.
     shop.land("customers", "1.json", change(2, "Bonn", 11))

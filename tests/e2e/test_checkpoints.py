@@ -15,7 +15,7 @@ from medallion.config.values import Duration
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.planner import end_if_idle
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import last_planned
@@ -175,7 +175,7 @@ def test_settings_that_a_state_keeps(filled: Lakehouse) -> None:
     """The state keeps its partitions and type; the watermark's delay applies at once.
 
     Then gold's older checkpoint is restored, whose next batch Delta would skip as already written,
-    and the last commit of bronze's intake table is removed.
+    and the last commit of bronze's queue is removed.
     """
     lakehouse = filled
     gold = lakehouse.config.layout.checkpoint("gold.device_totals")
@@ -203,8 +203,8 @@ def test_settings_that_a_state_keeps(filled: Lakehouse) -> None:
     assert watermarks == {1000 * at for at in minutes}
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)
-    intake = lakehouse.config.layout.intake("activity")
-    (intake / f"_delta_log/{delta_tables.table_version(intake):020}.json").local.unlink()
+    queue = lakehouse.config.layout.queue("activity")
+    (queue / f"_delta_log/{delta_tables.table_version(queue):020}.json").local.unlink()
     lakehouse.land("activity", "2.json", *THIRD)
     assert lakehouse.run_without_gates().balances["activity"] == BY_HAND
     assert lakehouse.rows("gold.device_totals") == DEVICES

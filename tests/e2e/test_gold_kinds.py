@@ -19,7 +19,7 @@ from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import planner, refresh
 from medallion.spark import checkpoints
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
 
@@ -91,7 +91,7 @@ def land_and_run(lakehouse: Lakehouse, number: int) -> None:
 
 def has_to_run(lakehouse: Lakehouse) -> bool:
     """Return whether a nightly run would start the query of the join."""
-    plan = planner.plan_run(lakehouse.config, Runs(lakehouse.config.layout))
+    plan = planner.plan_run(lakehouse.config, RunRecords(lakehouse.config.layout))
     return {query.query: query.should_run for query in plan.queries}["gold.after_opens"]
 
 
@@ -137,7 +137,7 @@ def test_sessions_sql_and_joins_over_three_runs(lakehouse: Lakehouse) -> None:
     assert len(lakehouse.rows("gold.closes")) == 5
     # One late row is an open; the recording nine minutes before it had left the state.
     assert lakehouse.rows("gold.after_opens") == [pair, match, unmatched]
-    assert Runs(lakehouse.config.layout).run_state.sums["gold.after_opens"].late_rows == 1
+    assert RunRecords(lakehouse.config.layout).run_state.sums["gold.after_opens"].late_rows == 1
     join = {"after_opens": lakehouse.config.gold["after_opens"]}
     (note,) = run_audit(replace(lakehouse.config, gold=join), everything=True).notes
     assert "gold.after_opens: not verified: it lacks late rows" in note

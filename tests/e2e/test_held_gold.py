@@ -13,9 +13,9 @@ from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill, nightly
-from medallion.runtime.graph import Pipeline
 from medallion.runtime.outcome import Outcome
-from medallion.state.runs import Runs
+from medallion.runtime.pipeline import Pipeline
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse
@@ -98,7 +98,7 @@ def test_stop_blocks_gold_until_it_is_accepted(
     assert render_runs.nightly_json(report)["ok"] is False
     assert delta_tables.row_count(lakehouse.config.layout.table("silver.activity")) == 5
     assert gold(lakehouse) == before
-    assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "held"
+    assert RunRecords(lakehouse.config.layout).run_state.gates["silver.activity"].state == "held"
     errors = {query.query: query.error for query in query_statuses(lakehouse.config)}
     assert errors["gold.device_totals"] == (
         "blocked: x_small on silver.activity failed, and no later run passed"
@@ -135,7 +135,7 @@ def test_stop_blocks_gold_until_it_is_accepted(
     assert render_runs.nightly_failures(report) == []
     assert lakehouse.rows("gold.device_totals") == [("phone", 7)]
     assert accepted(lakehouse) == [("silver.activity", "x_small")]
-    assert Runs(lakehouse.config.layout).run_state.gates["silver.activity"].state == "passed"
+    assert RunRecords(lakehouse.config.layout).run_state.gates["silver.activity"].state == "passed"
     lakehouse.pipeline().run("gold")
 
     # An acceptance covers only those rows, and needs the expectation's name. Blocked rows are

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from medallion.config.values import Duration
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance, refresh
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -31,7 +31,7 @@ def maintain(lakehouse: Lakehouse) -> None:
     """Run maintenance an hour after the first commits."""
     layout = lakehouse.config.layout
     hour_ago = time.time() - 3600
-    for table in (*map(layout.table, TABLES), layout.intake("event")):
+    for table in (*map(layout.table, TABLES), layout.queue("event")):
         # Commits before the last checkpoint may be removed, and there are only a few.
         DeltaTable(table).create_checkpoint()
         for version in FIRST:
@@ -39,7 +39,7 @@ def maintain(lakehouse: Lakehouse) -> None:
             if commit.local.exists():
                 os.utime(commit, (hour_ago, hour_ago))
     result = maintenance.maintain(
-        lakehouse.config, Runs(lakehouse.config.layout), ("bronze", "silver", "gold")
+        lakehouse.config, RunRecords(lakehouse.config.layout), ("bronze", "silver", "gold")
     )
     assert result.notes == ()
 

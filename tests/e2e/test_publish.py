@@ -20,7 +20,7 @@ from medallion.runtime import maintenance, refresh
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import pending_work
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import PROJECT
 from tests.support.broker import Broker
@@ -223,12 +223,12 @@ def test_output_removed_and_configured_again(
     lakehouse.expect("gold.by_window", "too_few", AT_LEAST, "stop", min_value=1)
     gate = {"kind": "gate", "query": "gold.by_window", "started_at": 0, "table_version": 1}
     blocked = {"state": "held", "failed_expectations": "too_few"}
-    Runs(lakehouse.config.layout).write([{**gate, **blocked}])
+    RunRecords(lakehouse.config.layout).write([{**gate, **blocked}])
     lakehouse.land("event", "1.json", *SECOND)
     with pytest.raises(MedallionError, match=r"too_few on gold\.by_window failed, and"):
         run(lakehouse)
     assert totals(lakehouse) == [{1, 2}]
-    Runs(lakehouse.config.layout).write([{**gate, "state": "passed"}])
+    RunRecords(lakehouse.config.layout).write([{**gate, "state": "passed"}])
     lakehouse.fill("publish")
     assert totals(lakehouse) == [{1, 2}, {1, 3}]
 

@@ -20,7 +20,7 @@ from medallion.runtime.planner import plan_run
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.replay import replay_rescued, replay_rows
 from medallion.state import replay_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -165,7 +165,7 @@ STEPS = (
     "layers.silver.replay.note_replayed",
     "layers.silver.replay.append_rows",
     "layers.silver.replay._replace_rows",
-    "state.runs.Runs.write",
+    "state.runs.RunRecords.write",
     "state.replay_plan.delete_plan",
 )
 
@@ -189,7 +189,7 @@ def test_interrupted_replay_is_completed(
                 repeat() if is_planned else replay_rows(orders.pipeline(), "orders", None)
         findings = run_audit(orders.config).findings
         assert "silver.orders: a replay was interrupted" in " ".join(findings)
-        assert not plan_run(orders.config, Runs(orders.config.layout)).is_idle
+        assert not plan_run(orders.config, RunRecords(orders.config.layout)).is_idle
     repeat()
     assert replay_plan.interrupted_replays(orders.config) == []
     check(orders, AFTER)

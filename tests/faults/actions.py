@@ -22,8 +22,8 @@ from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill, erase, maintenance, refresh, replay, stream
 from medallion.runtime.erase import Request
-from medallion.runtime.graph import Pipeline, open_pipeline
 from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline, open_pipeline
 from tests.faults.writes import Strike, install
 
 _TIME = time.time

@@ -19,7 +19,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.overview import take_overview
 from medallion.state import topics
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.state.topics import PartitionProgress
 from medallion.storage import locks, records, table_specs
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS
@@ -44,7 +44,7 @@ def test_failed_recording_beside_a_stream_is_a_finding(
     config = replace(load({}, PROJECT), layout=home.layout)
     checkpoints.write_completed(config.layout, "bronze.activity", 0, version=1)
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
-    Runs(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
+    RunRecords(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
     with locks.lock_layers(config.layout, ["bronze", "silver"], "stream"):
         audit = run_audit(config, everything=True)
     assert audit.is_balanced == is_balanced
@@ -112,7 +112,7 @@ def test_batch_that_ends_during_the_check_is_no_finding(
             )
             Ledger(home.layout, "event").write([file])
             row = {"kind": "query", "query": "bronze.event", "state": "done", "rows_in": 7}
-            Runs(home.layout).write([{**row, "started_at": 1}])
+            RunRecords(home.layout).write([{**row, "started_at": 1}])
 
     batch()
     monkeypatch.setattr(module, "refuse_format_change", batch)  # called first in a check
@@ -158,7 +158,7 @@ def balanced(home: Home) -> Config:
 def test_balance_verdict_names_failed_queries(home: Home) -> None:
     config = balanced(home)
     row = {"kind": "query", "query": "gold.device_totals", "started_at": 1, "state": "failed"}
-    Runs(config.layout).write([row])
+    RunRecords(config.layout).write([row])
     audit = run_audit(config)
     assert (audit.is_balanced, audit.failed) == (True, ("gold.device_totals",))
     failed_run = "the last run of gold.device_totals failed (medallion status)"

@@ -10,7 +10,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.inspect.balance import Balance, take_snapshot, unbalanced
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_log, delta_tables, records, table_specs
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
@@ -68,7 +68,7 @@ def append(config: Config, table: str, *commits: int) -> None:
 def test_take_snapshot_of_tables_and_records(config: Config) -> None:
     """Bronze has commits of 5, 5 and 3 rows, and silver has read the first two."""
     empty = Balance(0, 0, 0, 0, 0, 0, 0)
-    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": empty}
+    assert take_snapshot(config, RunRecords(config.layout)).balances == {"activity": empty}
     append(config, "bronze.activity", 5, 5, 3)  # versions 1 to 3
     append(config, "silver.activity", 4)
     append(config, "quarantine.activity", 1, 2)
@@ -78,7 +78,7 @@ def test_take_snapshot_of_tables_and_records(config: Config) -> None:
     rejected = Entry("activity", "a.png", 1, 5, 0, 0, State.REJECTED, reason_code="unreadable")
     Ledger(config.layout, "activity").write([rejected])
     expected = replace(BALANCED, rejected_files=1)
-    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": expected}
+    assert take_snapshot(config, RunRecords(config.layout)).balances == {"activity": expected}
 
 
 def test_rows_waiting_for_the_first_silver_run(config: Config) -> None:
@@ -90,22 +90,26 @@ def test_rows_waiting_for_the_first_silver_run(config: Config) -> None:
     for commit in (0, 1, 2):
         delta_log.commit_file(bronze, commit).local.unlink()
     waiting = Balance(13, 13, 0, 0, 0, 0, waiting_rows=13)
-    assert take_snapshot(config, Runs(config.layout)).balances == {"activity": waiting}
+    assert take_snapshot(config, RunRecords(config.layout)).balances == {"activity": waiting}
 
 
 def test_batch_without_a_record_is_unrecorded(config: Config) -> None:
     queries = ["bronze.activity", "silver.activity"]
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
+    assert take_snapshot(config, RunRecords(config.layout)).unrecorded == {}
     for query in queries:
         checkpoints.write_completed(config.layout, query, 7, version=1)
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == dict.fromkeys(
+    assert take_snapshot(config, RunRecords(config.layout)).unrecorded == dict.fromkeys(
         queries, "activity"
     )
     record(config, "bronze.activity", last_batch=7)
     record(config, "silver.activity", last_batch=6)
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == {"silver.activity": "activity"}
+    assert take_snapshot(config, RunRecords(config.layout)).unrecorded == {
+        "silver.activity": "activity"
+    }
     record(config, "silver.activity", last_batch=8)  # from a checkpoint that was restored
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == {}
+    assert take_snapshot(config, RunRecords(config.layout)).unrecorded == {}
     checkpoints.write_plan(config.layout, "bronze.activity", 8, version=2)
     (config.layout.checkpoint("bronze.activity") / "metadata").local.write_text("")
-    assert take_snapshot(config, Runs(config.layout)).unrecorded == {"bronze.activity": "activity"}
+    assert take_snapshot(config, RunRecords(config.layout)).unrecorded == {
+        "bronze.activity": "activity"
+    }

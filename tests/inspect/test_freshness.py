@@ -14,7 +14,7 @@ from medallion.config.values import Duration
 from medallion.inspect import freshness
 from medallion.inspect.freshness import StaleTable
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import clock
 from tests.support import PROJECT, runs
 from tests.support.home import Home
@@ -36,7 +36,7 @@ def config(home: Home, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def stale(config: Config) -> dict[str, int | None]:
-    tables = freshness.stale_tables(config, Runs(config.layout).run_state)
+    tables = freshness.stale_tables(config, RunRecords(config.layout).run_state)
     return {table.name: table.since for table in tables}
 
 
@@ -96,7 +96,9 @@ def test_stale_tables_nothing_expected(config: Config) -> None:
     """Without `expect_every` nothing is read."""
     without_expectations = replace(load({}, PROJECT), layout=config.layout)
     assert (
-        freshness.stale_tables(without_expectations, Runs(without_expectations.layout).run_state)
+        freshness.stale_tables(
+            without_expectations, RunRecords(without_expectations.layout).run_state
+        )
         == ()
     )
 

@@ -33,7 +33,7 @@ from medallion.runtime.outcome import GateResult, dismiss_files
 from medallion.state import refresh_plan
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
-from medallion.state.runs import Runs, RunState
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import locks, records
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -82,7 +82,7 @@ def test_verdict_five_faults(
     failure = Failure(table, "small", "stop", 2, 9, ("x=9", "x=8"), "2 of 9 rows are not small")
     large = Failure(table, "large", "stop", None, None, (), "its query found 3 rows")
     row = gate_row(GateResult(Verdict(table, 9, (failure, large)), 1, (), 0.5))
-    Runs(config.layout).write([row])
+    RunRecords(config.layout).write([row])
     rows = [entry("a.png", "rejected"), entry("b.png", "rejected")]
     Ledger(config.layout, "event").write(rows)
     monkeypatch.setattr(StoragePath, "free_bytes", lambda _: 2**29)

@@ -18,8 +18,8 @@ from medallion.inspect.status import query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
-from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
+from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import RescuedField, RescuedSummary, RunState
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
@@ -54,7 +54,7 @@ FIELDS = {
 }
 
 
-class Run:
+class RunningQuery:
     """A lakehouse with a source for each mode, after one nightly run; `messages` has its output."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -72,11 +72,11 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return Run(spark, tmp_path_factory.mktemp("rescued"))
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> RunningQuery:
+    return RunningQuery(spark, tmp_path_factory.mktemp("rescued"))
 
 
-def test_rows_with_rescued_silver_fields_go_to_quarantine(run: Run) -> None:
+def test_rows_with_rescued_silver_fields_go_to_quarantine(run: RunningQuery) -> None:
     assert run.lakehouse.rows("quarantine.quarantine", "id", "_failed_rules") == [
         ("b", ["rescued_amount"]),
         ("c", ["rescued_amount"]),
@@ -91,16 +91,16 @@ def test_rows_with_rescued_silver_fields_go_to_quarantine(run: Run) -> None:
 
 
 @pytest.mark.parametrize("mode", ["warn", "ignore"])
-def test_all_rows_go_to_silver_in_other_modes(run: Run, mode: str) -> None:
+def test_all_rows_go_to_silver_in_other_modes(run: RunningQuery, mode: str) -> None:
     assert [i for (i,) in run.lakehouse.rows(f"silver.{mode}", "id")] == list("abcdef")
     assert run.lakehouse.rows(f"quarantine.{mode}") == []
 
 
-def test_deep_audit_has_no_findings(run: Run) -> None:
+def test_deep_audit_has_no_findings(run: RunningQuery) -> None:
     assert run_audit(run.lakehouse.config, everything=True).findings == ()
 
 
-def test_run_prints_one_line_per_source(run: Run) -> None:
+def test_run_prints_one_line_per_source(run: RunningQuery) -> None:
     counts = "4 rows have values that do not fit: amount (2, such as 12.5), note (1, such as no"
     counts += " number), user.plan (1, such as pro)"
     remedy = "set schema for amount to a type that fits and run medallion refresh bronze."
@@ -112,7 +112,7 @@ def test_run_prints_one_line_per_source(run: Run) -> None:
     ]
 
 
-def test_record_has_counts_and_examples(run: Run) -> None:
+def test_record_has_counts_and_examples(run: RunningQuery) -> None:
     runs = run.lakehouse.rows("ops.runs", "query", "rescued_rows", "rescued_fields")
     for mode in MODES:
         ((rows, fields),) = ((r, f) for q, r, f in runs if q == f"bronze.{mode}")
@@ -127,7 +127,7 @@ def test_record_has_counts_and_examples(run: Run) -> None:
         assert query.rescued == RescuedSummary(4, FIELDS)
 
 
-def test_commands_show_values_that_do_not_fit(run: Run) -> None:
+def test_commands_show_values_that_do_not_fit(run: RunningQuery) -> None:
     statuses = query_statuses(run.lakehouse.config)
     problems = {(p.code, p.subject): p for p in take_verdict(run.lakehouse.config).problems}
     sentence = problems[ProblemCode.RESCUED, "warn"].sentence

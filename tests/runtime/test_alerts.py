@@ -23,7 +23,7 @@ from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
 from medallion.runtime import hooks
 from medallion.runtime.alerts import send_alerts
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from tests.support import PROJECT, runs
 from tests.support.home import Home
 
@@ -231,4 +231,4 @@ def test_metrics_of_status(
     assert values["free_bytes",] > 0
     assert ("arrival_timestamp_seconds", "activity") not in values
     assert list(file.parent.iterdir()) == [file]
-    assert len(Runs(config.layout).run_state.last) == 1
+    assert len(RunRecords(config.layout).run_state.last) == 1

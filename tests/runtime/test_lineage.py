@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.config.operations import Monitoring, OpenLineage
 from medallion.config.tables import ToFiles
 from medallion.runtime import lineage
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import records
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT
@@ -34,9 +34,9 @@ def config(home: Home) -> Config:
     return replace(config, gold={**config.gold, "action_counts": published})
 
 
-def record(config: Config) -> Runs:
+def record(config: Config) -> RunRecords:
     """Record a run of four queries, one of which failed."""
-    runs = Runs(config.layout, run_id=RUN_ID.hex, command="nightly")
+    runs = RunRecords(config.layout, run_id=RUN_ID.hex, command="nightly")
     row = {"kind": "query", "state": "done", "started_at": START, "seconds": 2.5}
     batch = {"rows_in": 5, "rows_out": 3}
     runs.write([row | batch | {"query": "bronze.event"}])
@@ -46,7 +46,7 @@ def record(config: Config) -> Runs:
     runs.write([row | {"query": "gold.action_counts", "state": "failed", "error": "'secret'"}])
     runs.write([row | batch | {"query": "publish.action_counts.files"}])
     runs.write([row | {"kind": "gate", "query": "silver.event", "state": "passed"}])
-    other_run = Runs(config.layout, run_id="other", command="run gold")
+    other_run = RunRecords(config.layout, run_id="other", command="run gold")
     other_run.write([row | batch | {"query": "silver.activity"}])
     return runs
 
@@ -125,4 +125,4 @@ def test_unreachable_server_is_reported(config: Config, monkeypatch: pytest.Monk
 def test_lineage_is_off_by_default(home: Home) -> None:
     without_lineage = replace(load({}, PROJECT), layout=home.layout)
     assert without_lineage.monitoring == Monitoring()
-    lineage.report_run(without_lineage, Runs(without_lineage.layout), print)
+    lineage.report_run(without_lineage, RunRecords(without_lineage.layout), print)

@@ -25,7 +25,7 @@ from medallion.runtime.maintenance import (
     unread_versions,
 )
 from medallion.spark.checkpoints import last_planned
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import StoragePath
 from tests.support import PROJECT, checkpoints
@@ -86,7 +86,9 @@ def pass_retention(config: Config) -> None:
 
 def maintain(config: Config, *layers: str) -> MaintenanceResult:
     pass_retention(config)
-    return maintenance.maintain(config, Runs(config.layout), layers or ("bronze", "silver", "gold"))
+    return maintenance.maintain(
+        config, RunRecords(config.layout), layers or ("bronze", "silver", "gold")
+    )
 
 
 def rows(path: Path) -> list[int]:
@@ -188,7 +190,7 @@ def test_orphaned_files_are_removed_after_a_week(config: Config) -> None:
         file.write_bytes(b"half a file")
     week = time.time() - 8 * 24 * 3600
     os.utime(orphan, (week, week))
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     assert orphan.exists()  # a stream may be about to commit its written files
     maintain(config)
@@ -265,7 +267,7 @@ def test_running_query_keeps_its_properties(config: Config) -> None:
     path = StoragePath(append(config))
     record_all_read(config, path.local)
     pass_retention(config)
-    runs, version = Runs(config.layout), delta_tables.table_version(path)
+    runs, version = RunRecords(config.layout), delta_tables.table_version(path)
     result = maintenance.maintain(config, runs, ["bronze"], is_streaming=True)
     assert result.tables[BRONZE].compacted_files == MANY
     assert DeltaTable(path).metadata().configuration == table_specs.BRONZE.properties()
@@ -341,7 +343,7 @@ def test_commit_conflict_is_no_note_beside_a_stream(
 
     with monkeypatch.context() as patched:
         patched.setattr(delta_tables, "open_for_write", open_before_conflict)
-        runs = Runs(config.layout)
+        runs = RunRecords(config.layout)
         assert maintenance.maintain(
             config, runs, ["bronze"], is_streaming=True
         ) == MaintenanceResult({})
@@ -354,7 +356,7 @@ def test_maintenance_locks_the_record_tables(
 ) -> None:
     """Silver's process may record a run while bronze's maintains: its commit would fail."""
     record(config, BRONZE)
-    runs, write = Runs(config.layout), deltalake.write_deltalake
+    runs, write = RunRecords(config.layout), deltalake.write_deltalake
     threads = [
         Thread(target=maintenance.apply_properties, args=(config, ["bronze"])),
         Thread(target=maintenance.maintain, args=(config, runs, ["bronze"])),
@@ -371,7 +373,7 @@ def test_maintenance_locks_the_record_tables(
         record(config, "silver.activity", last_batch=3)
     for thread in threads:
         thread.join()
-    assert Runs(config.layout).last_batch("silver.activity") == 3
+    assert RunRecords(config.layout).last_batch("silver.activity") == 3
     properties = config.maintain.properties(table_specs.TableSpec())
     assert not delta_tables.properties_to_set(config.layout.table("ops.runs"), properties)
 
@@ -390,7 +392,7 @@ def test_blocked_rows_stay_readable(config: Config) -> None:
     path = StoragePath(append(config))
     record_all_read(config, path.local)
     gate = {"kind": "gate", "query": BRONZE, "started_at": 0}
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     runs.write([{**gate, "state": "passed", "table_version": 20}])
     runs.write([{**gate, "state": "held", "table_version": MANY}])
     maintain(config)
@@ -406,7 +408,7 @@ def test_blocked_rows_stay_readable(config: Config) -> None:
 def unread(home: Home, table: str) -> int | None:
     """Return the first version of a table that a query of the project has not read."""
     config = replace(load({}, PROJECT), layout=home.layout)
-    return unread_versions(config, Runs(config.layout).run_state).get(table)
+    return unread_versions(config, RunRecords(config.layout).run_state).get(table)
 
 
 def test_unread_before_and_in_a_first_batch(home: Home) -> None:
@@ -450,9 +452,9 @@ def test_unread_after_the_recorded_versions(home: Home) -> None:
     assert unread(home, "quarantine.event") == 9
 
 
-def test_unread_of_an_intake(home: Home) -> None:
+def test_unread_of_a_queue(home: Home) -> None:
     """Queued files are needed until their batch is recorded."""
-    discovery.create_queue(home.layout.intake("event"))
+    discovery.create_queue(home.layout.queue("event"))
     for batch, version in enumerate((2, 3, 4)):
         checkpoints.write_completed(home.layout, "bronze.event", batch, version)
     record(home.config, "bronze.event", last_batch=1, table_version=1)

@@ -14,7 +14,7 @@ from medallion.runtime.planner import estimate_workload
 from medallion.spark.settings import Workload
 from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import records, table_specs
 from tests.support import PROJECT
 from tests.support.home import Home, tree
@@ -23,19 +23,19 @@ from tests.support.runs import record
 
 def reasons_of(home: Home) -> dict[str, set[WorkReason]]:
     before = tree(home.layout.root.local)
-    plan = planner.plan_run(home.config, Runs(home.layout))
+    plan = planner.plan_run(home.config, RunRecords(home.layout))
     assert tree(home.layout.root.local) == before, "deciding writes nothing"
     return {query.query: set(query.reasons) for query in plan.queries}
 
 
 def test_reasons_of_bronze(home: Home) -> None:
-    home.poll()  # creates the intake table
+    home.poll()  # creates the queue
     settings = pending_work.settings_digest(home.config)
     for query in ("bronze.activity", "silver.activity"):
         pending_work.record_settings(home.config, query, settings)
     not_created = {WorkReason.NOT_CREATED}
     assert reasons_of(home) == {"bronze.activity": not_created, "silver.activity": not_created}
-    assert planner.plan_run(home.config, Runs(home.layout)).is_idle
+    assert planner.plan_run(home.config, RunRecords(home.layout)).is_idle
     home.land("a.json", "{}\n")
     assert reasons_of(home)["bronze.activity"] == not_created | {WorkReason.NEW_INPUT}
     record(home.config, "bronze.activity", state="failed")
@@ -48,7 +48,7 @@ def test_unplannable_query_hides_no_other(home: Home) -> None:
     table = home.layout.table("bronze.activity") / "_delta_log"
     table.local.mkdir(parents=True)
     (table / f"{0:020}.json").local.write_text("{")
-    plan = planner.plan_run(home.config, Runs(home.layout))
+    plan = planner.plan_run(home.config, RunRecords(home.layout))
     assert [query.query for query in plan.queries] == ["bronze.activity", "silver.activity"]
     assert all(query.error for query in plan.queries)
     assert not plan.is_idle

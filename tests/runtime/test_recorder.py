@@ -10,7 +10,7 @@ import pytest
 
 from medallion.errors import MedallionError
 from medallion.runtime.recorder import record_flows
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from tests.support.home import Home
 
 
@@ -52,7 +52,7 @@ def test_failed_record_hides_no_other_failure(home: Home, monkeypatch: pytest.Mo
         new_flow("bronze.a", {"rows_in": 7, "last_batch": 0}),
         new_flow("bronze.b", MedallionError("files are gone")),
     ]
-    runs = Runs(home.layout, run_id="r", command="test")
+    runs = RunRecords(home.layout, run_id="r", command="test")
 
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

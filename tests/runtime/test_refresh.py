@@ -19,7 +19,7 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
 from medallion.runtime import refresh, swap
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import refresh_plan

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
-from medallion.spark.query import Run, Sink, trigger_options
+from medallion.spark.query import RunningQuery, Sink, trigger_options
 from medallion.spark.watch import Watch, stop_after_batches
 from medallion.storage.paths import StoragePath
 
@@ -68,7 +68,7 @@ class Query:
 
 def test_progress_records_are_collected_once() -> None:
     query = Query()
-    run = Run("silver.event", cast(Any, query), StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", cast(Any, query), StoragePath(Path("none")), 4)
     expected: list[int] = []
     run.on_batch = lambda batch: expected.append(batch.id)
     run.collect()
@@ -85,7 +85,7 @@ def test_progress_records_are_collected_once() -> None:
 def test_run_has_no_negative_duration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = Run("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", cast(Any, Query()), StoragePath(Path("none")), 4)
     monkeypatch.setattr(time, "time", lambda: 7.0)
     monkeypatch.setattr(time, "time_ns", lambda: 7_000_000_000)
     assert 0 <= run.seconds < 60
@@ -124,14 +124,14 @@ def test_run_reports_the_error_of_its_sink() -> None:
     failed_query._jsq.exception().get().cause().toString.return_value = (
         "py4j.Py4JException: Traceback"
     )
-    run = Run("publish.t.files", failed_query, StoragePath(Path("none")), 1, sink)
+    run = RunningQuery("publish.t.files", failed_query, StoragePath(Path("none")), 1, sink)
     assert run.error() == str(sink.failure)
 
 
 def test_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.readStream.format("rate").load()
 
-    def start(rows_: DataFrame) -> Run:
+    def start(rows_: DataFrame) -> RunningQuery:
         trigger, sink = {"processingTime": "1 second"}, Sink(lambda *_: None)
         return query.start_query(
             rows_.writeStream, "rate.one", StoragePath(tmp_path / "checkpoint"), trigger, sink
@@ -199,7 +199,7 @@ def test_dead_thread_ends_the_run() -> None:
         stop=lambda: calls.append("stopped"),
         _jsq=SimpleNamespace(streamingQuery=lambda: execution),
     )
-    run = Run("silver.event", dead_query, StoragePath(Path("none")), 4)
+    run = RunningQuery("silver.event", dead_query, StoragePath(Path("none")), 4)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
         Watch(print).await_all([run])

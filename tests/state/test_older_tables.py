@@ -16,7 +16,7 @@ from medallion.config.model import Config
 from medallion.runtime import maintenance
 from medallion.runtime.recorder import flow_row
 from medallion.state import pending_work
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, records, table_specs
 from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
@@ -53,7 +53,7 @@ def write(home: Home, table: str, commits: int) -> Path:
 
 def has_older_table(home: Home, query: str) -> bool:
     """Return whether a query reports an older table; a nightly run must agree."""
-    runs = Runs(home.layout)
+    runs = RunRecords(home.layout)
     checkpoint = home.layout.checkpoint(query)
     checkpoint.local.mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").local.write_text('{"id": "one"}')
@@ -75,13 +75,13 @@ def test_older_table_by_its_readers(home: Home) -> None:
     newest, checkpoint = delta_tables.table_version(silver), home.layout.checkpoint(GOLD)
     write_completed(home.layout, GOLD, 0, newest + 1, of=delta_tables.table_id(silver))
     write(home, GOLD, 1)
-    Runs(home.layout).write([run_record(home, GOLD)])
+    RunRecords(home.layout).write([run_record(home, GOLD)])
     assert not has_older_table(home, GOLD)
     assert not has_older_table(home, SILVER)
     restore(silver.local, copy.local)
     assert has_older_table(home, GOLD)
     assert has_older_table(home, SILVER)  # its next commit would reuse a version that gold has read
-    assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) == (
+    assert pending_work.older_table_reason(home.config, RunRecords(home.layout), GOLD) == (
         "gold.device_totals cannot start: silver.activity is older than its records. Restore "
         "the whole root from one backup, or rebuild gold.device_totals from the existing rows "
         "with medallion refresh gold.device_totals."
@@ -103,29 +103,29 @@ def test_older_table_by_the_record(home: Home) -> None:
     shutil.copytree(gold, copy)
     write(home, GOLD, 3)
     write_completed(home.layout, GOLD, 0, 1, of=delta_tables.table_id(home.layout.table(SILVER)))
-    Runs(home.layout).write([run_record(home, GOLD)])
+    RunRecords(home.layout).write([run_record(home, GOLD)])
     assert not has_older_table(home, GOLD)
     restore(gold, copy.local)
     assert has_older_table(home, GOLD)
     frequent = replace(home.config, maintain=replace(home.config.maintain, compact_from=2))
     for _ in range(3):  # each run would add a commit
-        notes = maintenance.maintain(frequent, Runs(home.layout), ["gold"]).notes
+        notes = maintenance.maintain(frequent, RunRecords(home.layout), ["gold"]).notes
     assert any(f"{GOLD}: left as it is" in note for note in notes)
     assert has_older_table(home, GOLD)
     shutil.rmtree(gold)
-    assert pending_work.older_table_reason(home.config, Runs(home.layout), GOLD) is None
+    assert pending_work.older_table_reason(home.config, RunRecords(home.layout), GOLD) is None
     write(home, GOLD, 1)
-    Runs(home.layout).write([run_record(home, GOLD)])
+    RunRecords(home.layout).write([run_record(home, GOLD)])
     assert not has_older_table(home, GOLD)
     # The next runs count only what they wrote, not all rows since the table was created.
     for rows in (1, 2):
         write(home, GOLD, rows)
-        row = flow_row(Runs(home.layout), flow_of(GOLD, StoragePath(gold)), {})
+        row = flow_row(RunRecords(home.layout), flow_of(GOLD, StoragePath(gold)), {})
         assert (row["rows_out"], row["table_version"]) == (
             rows,
             delta_tables.table_version(StoragePath(gold)),
         )
-        Runs(home.layout).write([row])
+        RunRecords(home.layout).write([row])
 
 
 def flow_of(table: str, path: StoragePath) -> Any:
@@ -142,12 +142,12 @@ def test_older_table_of_bronze(home: Home) -> None:
     bronze, copy = write(home, name, 2), home.layout.root / "copy"
     shutil.copytree(bronze, copy)
     write(home, name, 1)
-    Runs(home.layout).write([run_record(home, name)])
+    RunRecords(home.layout).write([run_record(home, name)])
     write_completed(home.layout, name, 0, 1)
     assert not has_older_table(home, name)
     restore(bronze, copy.local)
     assert has_older_table(home, name)
-    assert pending_work.older_table_reason(home.config, Runs(home.layout), name) == (
+    assert pending_work.older_table_reason(home.config, RunRecords(home.layout), name) == (
         "bronze.activity cannot start: bronze.activity is older than its records. Restore "
         "the whole root from one backup."
     )

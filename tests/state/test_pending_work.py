@@ -12,7 +12,7 @@ from medallion.config.queries import queries, query_names
 from medallion.config.tables import ToFiles
 from medallion.errors import MedallionError
 from medallion.state import pending_work
-from medallion.state.runs import PASSED, Runs
+from medallion.state.runs import PASSED, RunRecords
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.paths import LAYERS, PUBLISH
 from medallion.storage.table_specs import TableSpec
@@ -45,7 +45,7 @@ def test_has_input_after_commits_were_removed(home: Home, rows: int) -> None:
 
 def test_needs_validation_after_commits_were_removed(home: Home) -> None:
     """A stream runs no gate, and ran longer than its commits are kept."""
-    silver, runs = home.config.layout.table("silver.activity"), Runs(home.config.layout)
+    silver, runs = home.config.layout.table("silver.activity"), RunRecords(home.config.layout)
     passed = {"kind": "gate", "query": "silver.activity", "state": PASSED}
     for number in range(4):
         records.append_records(silver, TableSpec({"n": "long"}), [{"n": number}])
@@ -62,7 +62,7 @@ def test_gate_blocks_only_its_downstream(home: Home) -> None:
     config = replace(load({}, PROJECT), layout=home.layout)
     published = replace(config.gold["action_counts"], outputs={"files": ToFiles("json")})
     config = replace(config, gold={**config.gold, "action_counts": published})
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     names = query_names(config, (*LAYERS, PUBLISH))
 
     def blocked() -> dict[str, dict[str, str]]:

@@ -11,10 +11,10 @@ import pytest
 from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.runtime import refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.state import refresh_plan
 from medallion.state.refresh_plan import RefreshPlan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from tests.support import PROJECT
 from tests.support.home import Home
 
@@ -66,7 +66,7 @@ def test_read_plan_damaged(home: Home, text: str) -> None:
 
 def test_is_refreshing_with_a_damaged_plan(home: Home) -> None:
     home.layout.refresh_plan.local.write_text("{")
-    pipeline: Any = SimpleNamespace(config=home.config, runs=Runs(home.layout))
+    pipeline: Any = SimpleNamespace(config=home.config, runs=RunRecords(home.layout))
     bronze: Any = SimpleNamespace(name="bronze.activity", upstream=())
     silver: Any = SimpleNamespace(name="silver.activity", upstream=("bronze.activity",))
     Pipeline._refuse_outdated(pipeline, bronze)

@@ -9,7 +9,14 @@ import pytest
 from deltalake import DeltaTable
 
 from medallion.state import pending_work
-from medallion.state.runs import RUNS, GateRecord, QueryTotals, RescuedField, RescuedSummary, Runs
+from medallion.state.runs import (
+    RUNS,
+    GateRecord,
+    QueryTotals,
+    RescuedField,
+    RescuedSummary,
+    RunRecords,
+)
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -44,9 +51,9 @@ def test_runs_compact(layout: Layout) -> None:
     """Each query of the record opens all files, so a year of runs must not slow down a run."""
     with locks.lock_layers(layout, ["bronze"], "run"):
         for number in range(30):
-            Runs(layout).write([run("bronze.a", rows_in=number)])
+            RunRecords(layout).write([run("bronze.a", rows_in=number)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) <= 25
-    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 29 * 30 // 2
+    assert RunRecords(layout).run_state.sums["bronze.a"].rows_in == 29 * 30 // 2
 
 
 def test_runs_write_without_compaction(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,20 +65,20 @@ def test_runs_write_without_compaction(layout: Layout, monkeypatch: pytest.Monke
     monkeypatch.setattr("deltalake.table.TableOptimizer.compact", fail_compaction)
     with locks.lock_layers(layout, ["bronze"], "run"):
         for number in range(26):
-            Runs(layout).write([run("bronze.a", rows_in=number)])
+            RunRecords(layout).write([run("bronze.a", rows_in=number)])
     monkeypatch.undo()
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 26
     with locks.lock_layers(layout, ["bronze"], "run"):
-        Runs(layout).write([run("bronze.a", rows_in=26)])
+        RunRecords(layout).write([run("bronze.a", rows_in=26)])
     assert len(DeltaTable(layout.table("ops.runs")).file_uris()) == 1
-    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 26 * 27 // 2
+    assert RunRecords(layout).run_state.sums["bronze.a"].rows_in == 26 * 27 // 2
 
 
 def test_runs_write_nothing(layout: Layout) -> None:
-    Runs(layout).write([])
+    RunRecords(layout).write([])
     assert not layout.table("ops.runs").local.exists()
-    assert Runs(layout).run_state.sums == {}
-    assert Runs(layout).last_batch("bronze.a") == -1
+    assert RunRecords(layout).run_state.sums == {}
+    assert RunRecords(layout).last_batch("bronze.a") == -1
 
 
 def test_runs_after_an_interrupted_creation(layout: Layout) -> None:
@@ -79,13 +86,13 @@ def test_runs_after_an_interrupted_creation(layout: Layout) -> None:
     log = layout.table("ops.runs") / "_delta_log"
     log.local.mkdir(parents=True)
     (log / "00000000000000000000.json#1").local.touch()
-    assert Runs(layout).run_state.sums == {}
-    Runs(layout).write([run("bronze.a", rows_in=7)])
-    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
+    assert RunRecords(layout).run_state.sums == {}
+    RunRecords(layout).write([run("bronze.a", rows_in=7)])
+    assert RunRecords(layout).run_state.sums["bronze.a"].rows_in == 7
 
 
 def test_run_state(layout: Layout) -> None:
-    record = Runs(layout)
+    record = RunRecords(layout)
     record.write([run("silver.a", rows_in=5, duplicate_rows=2, last_batch=0, table_version=3)])
     record.write([run("silver.a", rows_in=4, late_rows=1, last_batch=2, quarantine_version=6)])
     record.write([run("silver.a", rows_in=0, state="failed", error="no disk")])
@@ -100,7 +107,7 @@ def test_run_state(layout: Layout) -> None:
 
 
 def test_run_state_is_read_once(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Runs(layout)
+    record = RunRecords(layout)
     record.write([run("bronze.a", rows_in=1)])
     tables_read: list[Path] = []
     select = delta_tables.select_rows
@@ -116,8 +123,8 @@ def test_run_state_is_read_once(layout: Layout, monkeypatch: pytest.MonkeyPatch)
     assert len(tables_read) == 1
     record.write([run("bronze.a", rows_in=2)])
     assert record.run_state.sums["bronze.a"].rows_in == 3
-    Runs(layout).write([run("bronze.a", rows_in=4)])  # another process
-    assert Runs(layout).run_state.sums["bronze.a"].rows_in == 7
+    RunRecords(layout).write([run("bronze.a", rows_in=4)])  # another process
+    assert RunRecords(layout).run_state.sums["bronze.a"].rows_in == 7
     record.write([run("bronze.a"), run("bronze.a")])  # without reading in between
     assert numbers(layout) == [1, 2, 3, 4, 5]
 
@@ -126,7 +133,7 @@ def test_runs_of_an_earlier_release(layout: Layout) -> None:
     table, new = layout.table("ops.runs"), ("rescued_rows", "rescued_fields")
     old = {name: dtype for name, dtype in RUNS.items() if name not in new}
     records.append_records(table, TableSpec(old), [{**run("bronze.a", rows_in=2), "number": 1}])
-    record = Runs(layout, run_id="r2")
+    record = RunRecords(layout, run_id="r2")
     assert record.run_state.last["bronze.a"].rescued_rows is None
     assert record.rescued() == {}
     summary = RescuedSummary(3, {"amount": RescuedField(2, "12.5")})
@@ -134,7 +141,7 @@ def test_runs_of_an_earlier_release(layout: Layout) -> None:
     assert record.run_state.last["bronze.a"].rescued_rows == 3
     assert record.run_state.sums["bronze.a"].rows_in == 7
     assert record.rescued() == {"bronze.a": summary}
-    assert Runs(layout, run_id="r").rescued() == {}
+    assert RunRecords(layout, run_id="r").rescued() == {}
     for _ in range(2):  # now the table has the columns
         record.write([run("bronze.a", rescued_rows=0)])
     assert delta_tables.select_rows(table, "rescued_rows", "order by number") == [
@@ -147,7 +154,7 @@ def test_runs_of_an_earlier_release(layout: Layout) -> None:
 
 def test_run_state_ignores_clocks(layout: Layout) -> None:
     """The row written last counts, even if its time is earlier."""
-    record = Runs(layout)
+    record = RunRecords(layout)
     record.write([gate("silver.a", NOON, "held", 4), run("gold.g", NOON, rows_in=1)])
     earlier = NOON - 3_600_000_000
     record.write([gate("silver.a", earlier, "passed", 5), run("gold.g", earlier, rows_in=2)])
@@ -157,7 +164,7 @@ def test_run_state_ignores_clocks(layout: Layout) -> None:
 
 
 def test_run_state_restarts_with_a_refresh(layout: Layout) -> None:
-    record = Runs(layout)
+    record = RunRecords(layout)
     record.write([run("silver.a", NOON, rows_in=100, last_batch=7)])
     refreshed = run("silver.a", NOON - 5, state="refreshed", rows_in=3, last_batch=0, run_id="x")
     record.write([{**refreshed, "table_version": 9}])
@@ -172,7 +179,7 @@ def test_run_state_gate_of_a_refreshed_table(
     layout: Layout,
 ) -> None:
     """A table that was moved away restarts at version 0."""
-    record = Runs(layout)
+    record = RunRecords(layout)
     record.write([gate("silver.a", NOON, "passed", 40), gate("gold.g", NOON, "passed", 40)])
     assert record.run_state.passed == {"silver.a": 40, "gold.g": 40}
     record.write([{**run("silver.a", NOON, state="refreshed"), "table_version": 1}])
@@ -184,8 +191,8 @@ def test_run_state_gate_of_a_refreshed_table(
 
 def test_validated_version_of_a_recreated_table(layout: Layout) -> None:
     table = layout.table("gold.g")
-    Runs(layout).write([gate("gold.g", NOON, "passed", 2)])
-    run_state = Runs(layout).run_state
+    RunRecords(layout).write([gate("gold.g", NOON, "passed", 2)])
+    run_state = RunRecords(layout).run_state
     assert pending_work.validated_version(run_state, "gold.g", table) == 2  # no table yet
     for version, expected in ((1, -1), (2, 2), (3, 2)):
         records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
@@ -195,7 +202,7 @@ def test_validated_version_of_a_recreated_table(layout: Layout) -> None:
 
 def test_forget_values_of_some_queries(home: Home) -> None:
     """Errors and examples are removed; metrics and other queries stay."""
-    runs = Runs(home.layout, run_id="r", command="test")
+    runs = RunRecords(home.layout, run_id="r", command="test")
     row = {"kind": "query", "state": "failed", "error": "Ada", "rescued_fields": "{}", "rows_in": 3}
     runs.write([row | {"query": "bronze.a"}, row | {"query": "bronze.b"}])
     runs.forget_values(["bronze.a", "silver.a"])

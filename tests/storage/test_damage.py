@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from medallion.errors import MedallionError
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, records
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -90,26 +90,26 @@ def test_missing_commit(gold: Path) -> None:
 
 
 def test_record_table_without_its_truncated_commit(home: Home) -> None:
-    runs = Runs(home.layout)
+    runs = RunRecords(home.layout)
     for batch in range(3):
         runs.write([{"kind": "query", "query": "bronze.a", "last_batch": batch, "rows_in": 5}])
     newest = home.layout.table("ops.runs") / f"_delta_log/{3:020}.json"
     truncate(newest.local, 200)
     with pytest.raises(MedallionError, match=rf"ops\.runs: {newest} .* or move {newest} away"):
-        Runs(home.layout).last_batch("bronze.a")
+        RunRecords(home.layout).last_batch("bronze.a")
     newest.local.unlink()
-    assert Runs(home.layout).last_batch("bronze.a") == 1
+    assert RunRecords(home.layout).last_batch("bronze.a") == 1
     runs.write([{"kind": "query", "query": "bronze.a", "last_batch": 2, "rows_in": 5}])
     assert runs.run_state.sums["bronze.a"].rows_in == 15
 
 
 def test_missing_data_files_of_a_record_table(home: Home) -> None:
-    Runs(home.layout).write([{"kind": "query", "query": "bronze.a", "rows_in": 5}])
+    RunRecords(home.layout).write([{"kind": "query", "query": "bronze.a", "rows_in": 5}])
     (file,) = home.layout.table("ops.runs").local.glob("*.parquet")
     file.unlink()
     message = r"ops\.runs: .* cannot be read .*from a copy, or move .*/ops/runs away: the next run"
     with pytest.raises(MedallionError, match=message):
-        Runs(home.layout).last_batch("bronze.a")
+        RunRecords(home.layout).last_batch("bronze.a")
 
 
 def test_missing_data_files_of_bronze(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""A lakehouse of one source without Spark, and readers of its intake table and ledger."""
+"""A lakehouse of one source without Spark, and readers of its queue and ledger."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Home:
         return [entry for entry in self.discovery().entries() if is_ready(entry)]
 
     def commits(self) -> list[list[tuple[str, int]]]:
-        """Return names and versions of the files of each intake commit, the oldest first."""
-        table = self.layout.intake(self.source.name)
+        """Return names and versions of the files of each commit of the queue, the oldest first."""
+        table = self.layout.queue(self.source.name)
         if not (table / "_delta_log").local.is_dir():
             return []
         commits = []

@@ -19,9 +19,9 @@ from medallion.config.model import Config, GoldTable
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import suite_path
-from medallion.runtime.graph import Pipeline
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import Outcome
+from medallion.runtime.pipeline import Pipeline
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.state import ledger
 from medallion.state.ledger import Entry

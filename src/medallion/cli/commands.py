@@ -109,8 +109,8 @@ def add(config: Config, options: argparse.Namespace) -> int:
 
 
 def run(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime import graph
     from medallion.runtime.check import refuse_invalid_project
+    from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
     from medallion.state import pending_work
@@ -126,7 +126,7 @@ def run(config: Config, options: argparse.Namespace) -> int:
     ends = options.trigger == query.AVAILABLE_NOW
     report = _reporter(False) if ends else print_message
     command = f"run {options.layer}"
-    with graph.open_pipeline(config, command, layers, report, options.debug) as pipeline:
+    with open_pipeline(config, command, layers, report, options.debug) as pipeline:
         if ends:
             pipeline.run(options.layer)
         else:
@@ -151,8 +151,8 @@ def _report_files(config: Config, command: str) -> int:
 
 def stream(config: Config, options: argparse.Namespace) -> int:
     from medallion.ingest.files.listing import unread_file_warnings
-    from medallion.runtime import graph
     from medallion.runtime.check import refuse_invalid_project
+    from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
 
@@ -161,7 +161,7 @@ def stream(config: Config, options: argparse.Namespace) -> int:
     if options.trigger == query.AVAILABLE_NOW:
         raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
     layers = layers_in_use(config)
-    with graph.open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
+    with open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.report(line)
         run_stream(pipeline, layers, options.trigger)
@@ -217,13 +217,14 @@ def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[
         options: the arguments of `nightly`.
         messages: messages that were not printed yet.
     """
-    from medallion.runtime import check, graph, nightly, planner
+    from medallion.runtime import check, nightly, planner
+    from medallion.runtime.pipeline import open_pipeline
 
     check.refuse_invalid_project(config)
     nightly.check_accepted(config, options.accept)
     report, work = _reporter(bool(options.json)), planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
-    with graph.open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
+    with open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
         for line in messages:
             pipeline.report(line)
         return nightly.Nightly(pipeline, options.accept).run()
@@ -295,7 +296,8 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
-    from medallion.runtime import graph, refresh
+    from medallion.runtime import refresh
+    from medallion.runtime.pipeline import open_pipeline
     from medallion.state import pending_work
 
     layers = refresh.layers_to_lock(config, options.table)
@@ -303,7 +305,7 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_if_all_blocked(config, [options.table])
     report = _reporter(False)
-    with graph.open_pipeline(config, "refresh", layers, report, options.debug) as pipeline:
+    with open_pipeline(config, "refresh", layers, report, options.debug) as pipeline:
         refresh.refresh_table(pipeline, options.table)
     return 0
 
@@ -327,7 +329,8 @@ def erase(config: Config, options: argparse.Namespace) -> int:
 
 def replay(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_tables
-    from medallion.runtime import graph, replay
+    from medallion.runtime import replay
+    from medallion.runtime.pipeline import open_pipeline
 
     config.layout.require_root()
     name = replay.source_to_replay(config, options.table)
@@ -336,7 +339,7 @@ def replay(config: Config, options: argparse.Namespace) -> int:
     # For rescued values, bronze is rewritten.
     layers = layers_in_use(config) if options.rescued else ("silver",)
     report = _reporter(bool(options.json))
-    with graph.open_pipeline(config, "replay", layers, report, options.debug) as pipeline:
+    with open_pipeline(config, "replay", layers, report, options.debug) as pipeline:
         if options.rescued:
             counts = replay.replay_rescued(pipeline, name)
         else:

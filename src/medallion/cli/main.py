@@ -271,6 +271,4 @@ def _add_land(land: argparse.ArgumentParser) -> None:
     _flag(land, "--dirty", "add counted defects")
     _flag(land, "--sample", "land the sample files, once, instead of new ones")
     generator_options = ("source", "batches", "files", "rows", "seed", "dirty")
-    land.set_defaults(
-        generator_options={name: land.get_default(name) for name in generator_options}
-    )
+    land.set_defaults(generator_options={n: land.get_default(n) for n in generator_options})

@@ -96,18 +96,9 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
     errors = Errors()
-    known = (
-        "sources",
-        "silver",
-        "gold",
-        "views",
-        "maintain",
-        _QUERIES,
-        "on_failure",
-        "openlineage",
-    )
+    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure", "openlineage")
     attempt = errors.attempt
-    attempt(lambda: document.allow_only(*known))
+    attempt(lambda: document.allow_only(*keys))
     sources = _sources(document, layout, errors)
     silver = _silver(document, sources, errors)
     gold = _gold(document, {**sources, **silver}, file.parent, errors)

@@ -1,5 +1,5 @@
 """`medallion add`: a source's entry for pipeline.yaml from a sample of its files, without Spark.
 
-`files` reads bytes, `formats` finds format and rows, `columns` finds types, times and keys, and
+`files` reads bytes, `detect` finds format and rows, `columns` finds types, times and keys, and
 `entry` writes the result as YAML.
 """

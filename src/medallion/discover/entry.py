@@ -19,8 +19,8 @@ from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
 from medallion.discover import columns as _columns
 from medallion.discover.columns import Column, TimeFormat
+from medallion.discover.detect import describe_file, has_other_fields
 from medallion.discover.files import InputFile
-from medallion.discover.formats import describe_file, has_other_fields
 from medallion.discover.json_rows import MAX_ROWS, Description, same_json_format
 from medallion.errors import UsageError
 from medallion.storage.files import write_atomic

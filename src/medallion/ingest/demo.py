@@ -36,9 +36,7 @@ class DemoSource(SparkSource):
             rows = rate.option("rowsPerSecond", settings.rows_per_second).load()
             return rows.select(F.to_json(F.struct("timestamp", "value")).alias("value"))
         assert isinstance(settings, Socket), f"{self.name} is not rate or socket"
-        self.report(
-            f"  {self.name}: socket is for demonstrations: lines sent between runs are lost"
-        )
+        self.report(f"  {self.name}: socket is for demos: lines sent between runs are lost")
         reader = self.spark.readStream.format("socket")
         return reader.options(host=settings.host, port=settings.port).load()
 

@@ -1,6 +1,6 @@
 """The audit: the balance of every source, and the differences if one is wrong; no JVM.
 
-Only a deep audit starts Spark, for `inspect.verify`.
+Only a deep audit starts Spark, for `inspect.table_checks`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
 from medallion.state import refresh_plan, replay_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import OFFSET, VALID_FROM
@@ -91,7 +91,7 @@ def run_audit(
         *snapshot.unreadable,
         *_interrupted_writes(config),
         *_interrupted_erasure(config),
-        *_unrecorded_findings(Runs(config.layout), running, interrupted),
+        *_unrecorded_findings(RunRecords(config.layout), running, interrupted),
     ]
     files = _find_attention(config, findings)
     notes = [f"{line}: in no balance." for line in unread_file_warnings(config)]
@@ -103,9 +103,9 @@ def run_audit(
         findings += faults if config.root(name) not in unchecked else []
     results = list(checks.values())
     if everything:
-        from medallion.inspect import verify  # imports PySpark
+        from medallion.inspect import table_checks  # imports PySpark
 
-        results.append(verify.verify_tables(config, unchecked, report))
+        results.append(table_checks.verify_tables(config, unchecked, report))
     for result in results:
         findings += result.findings
         notes += result.notes
@@ -126,7 +126,7 @@ def run_audit(
 
 
 def _failed_queries(config: Config) -> tuple[str, ...]:
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     try:
         return tuple(query.name for query in queries(config) if runs.has_failed(query.name))
     except ITEM_ERRORS:  # the balance reports it
@@ -162,7 +162,7 @@ def _split_by_writer(
 
 
 def _unrecorded_findings(
-    runs: Runs, running: Mapping[str, str], interrupted: list[str]
+    runs: RunRecords, running: Mapping[str, str], interrupted: list[str]
 ) -> list[str]:
     return [
         f"{name}: a run was interrupted before its last batches were recorded; the next run "
@@ -227,7 +227,7 @@ def _stable_checks(
             for layer in accounting.BALANCED_LAYERS
             if (holder := locks.lock_holder(config.layout, layer))
         }
-        snapshot = accounting.take_snapshot(config, Runs(config.layout))
+        snapshot = accounting.take_snapshot(config, RunRecords(config.layout))
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
         has_new_writer = any(locks.lock_holder(config.layout, layer_of(q)) for q in interrupted)
         explained = {snapshot.unrecorded[query] for query in interrupted}
@@ -254,7 +254,7 @@ def _changed_sources(
 ) -> set[str]:
     """Return the sources with findings whose balance has changed since a snapshot."""
     wrong = {name for name, result in checks.items() if result.findings}
-    now = accounting.take_snapshot(config, Runs(config.layout)) if wrong else snapshot
+    now = accounting.take_snapshot(config, RunRecords(config.layout)) if wrong else snapshot
     return {name for name in wrong if now.of_source(name) != snapshot.of_source(name)}
 
 

@@ -13,7 +13,7 @@ from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
-from medallion.state.runs import Runs, RunState
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE
@@ -47,7 +47,11 @@ class Balance:
 
     @property
     def faults(self) -> list[str]:
-        """Return a message for each of the README's equations that does not hold."""
+        """Return a message for each equation that does not hold.
+
+        landed lines = bronze + erased
+        bronze = silver + quarantined + duplicates + waiting + superseded + deleted
+        """
         faults = []
         if self.landed_lines != self.bronze_rows + self.erased_rows:
             erased = f", and {self.erased_rows:,} were erased" if self.erased_rows else ""
@@ -98,8 +102,8 @@ class BalanceSnapshot:
     Attributes:
         balances: by source, of those that can be read.
         child_tables: by child table, of those that can be read.
-        unrecorded: queries with unrecorded batches, each with its source: they run now, or were
-            interrupted.
+        unrecorded: the source by query, for queries whose last batches are not in `ops.runs`: they
+            run now, or were interrupted.
         unreadable: messages of what cannot be read.
     """
 
@@ -122,7 +126,7 @@ class BalanceSnapshot:
         return self.balances.get(name), unrecorded
 
 
-def take_snapshot(config: Config, runs: Runs) -> BalanceSnapshot:
+def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
     """Balance each source by itself; report an unreadable one, and continue with the rest."""
     snapshot = BalanceSnapshot()
     try:
@@ -218,8 +222,8 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
         return ChangeCounts(waiting_rows=waiting)
     key = ", ".join(f'"{name}"' for name in source.keys)
     same = f"partition by {key}, {SEQUENCE}"
-    last_first = ", ".join((INGESTED_AT, *source.silver_origin_columns, IS_DELETE, ""))
-    last_first = last_first.replace(",", " desc,").rstrip(", ")
+    order = (INGESTED_AT, *source.silver_origin_columns, IS_DELETE)
+    last_first = ", ".join(f"{column} desc" for column in order)
     numbered = (
         f"select *, row_number() over ({same} order by {last_first}) as copy, "
         f"count(*) over ({same}) as copies from rows"
@@ -254,7 +258,7 @@ def _row_count(table: StoragePath) -> int:
     return delta_tables.opened_row_count(table, delta)
 
 
-def _unrecorded_queries(config: Config, source: str, runs: Runs) -> list[str]:
+def _unrecorded_queries(config: Config, source: str, runs: RunRecords) -> list[str]:
     layout = config.layout
     return [
         query.name

@@ -13,7 +13,7 @@ from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work, refresh_plan
-from medallion.state.runs import FAILED, LastRun, RescuedSummary, Runs, RunState
+from medallion.state.runs import FAILED, LastRun, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
@@ -80,7 +80,7 @@ def query_statuses(config: Config) -> list[QueryStatus]:
 def _read_run_state(config: Config) -> tuple[RunState, str | None]:
     """Return the recorded runs; if they cannot be read, an empty state and the reason."""
     try:
-        return Runs(config.layout).run_state, None
+        return RunRecords(config.layout).run_state, None
     except ITEM_ERRORS as error:
         return RunState(), f"last run unknown: {error_message(error)}"
 

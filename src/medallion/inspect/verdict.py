@@ -21,7 +21,7 @@ from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
 from medallion.state import pending_work, refresh_plan
 from medallion.state.ledger import Entry
-from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, Runs, RunState
+from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage import locks
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 from medallion.storage.text import counted
@@ -35,7 +35,7 @@ _DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or 
 
 
 class ProblemCode(StrEnum):
-    """What is wrong."""
+    """What is wrong, in the order of severity: the most severe is first."""
 
     UNREADABLE = "unreadable"
     FAILED = "failed"
@@ -96,7 +96,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class LakehouseVerdict:
-    """All problems of a lakehouse, the worst first; as a string one line without values of rows."""
+    """All problems of a lakehouse, in the order of `ProblemCode`.
+
+    As a string it is one line without values of rows.
+    """
 
     problems: tuple[Problem, ...] = ()
 
@@ -165,7 +168,7 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
                 errors[name] = error_message(error)
             return default
 
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     run_state = read_or(RunState(), "ops.runs", lambda: runs.run_state)
     last = run_state.nightly
     files = read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
@@ -201,7 +204,7 @@ class _SettledBalances:
     child_faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def _settled_balances(config: Config, runs: Runs) -> _SettledBalances:
+def _settled_balances(config: Config, runs: RunRecords) -> _SettledBalances:
     """Take the balances that no running or interrupted batch can change.
 
     Raises:

@@ -14,8 +14,8 @@ from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
-from medallion.spark import checkpoints, delta_reads, query
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark import checkpoints, delta_reads
+from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
@@ -54,7 +54,7 @@ class Flow(ABC):
         self.target_paths = tuple(map(config.layout.table, query.targets))
         self.sources = [config.sources[name] for name in query.sources]
         self.source = self.sources[0]
-        self.run: Run | None = None
+        self.run: RunningQuery | None = None
 
     @property
     def checkpoint(self) -> StoragePath:
@@ -62,13 +62,13 @@ class Flow(ABC):
         return self.config.layout.checkpoint(self.name)
 
     @property
-    def started_run(self) -> Run:
+    def started_run(self) -> RunningQuery:
         """The run of a flow that was started."""
         assert self.run is not None, f"{self.name} was not started"
         return self.run
 
     @abstractmethod
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query, and set `run`.
 
         Args:
@@ -97,9 +97,9 @@ class Flow(ABC):
 
     def start_query(
         self, writer: DataStreamWriter, trigger: Mapping[str, Any], sink: Sink | StoragePath
-    ) -> Run:
+    ) -> RunningQuery:
         """Start the query, and set `run`; the arguments are those of `spark.query.start_query`."""
-        self.run = query.start_query(writer, self.name, self.checkpoint, trigger, sink)
+        self.run = start_query(writer, self.name, self.checkpoint, trigger, sink)
         return self.run
 
     def create_tables(self, *rows: DataFrame) -> None:

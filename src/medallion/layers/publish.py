@@ -25,7 +25,7 @@ from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import missing_jars
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.state import pending_work
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
@@ -240,7 +240,7 @@ class Publish(Flow):
             key = table.definition.groups if isinstance(table.definition, Aggregate) else ()
             self._output = TopicOutput(self.name, key, to, config.login)
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:

@@ -173,9 +173,7 @@ class RescuedValues:
             rules = rescue_rules(self._spark, source, self._columns, self._conditions)
         except ParseException:  # silver reports it with the column or rule
             return line
-        broken = dict.fromkeys(
-            name for path in self._paths for name in rules_broken_at(path, rules)
-        )
+        broken = dict.fromkeys(r for path in self._paths for r in rules_broken_at(path, rules))
         if not broken:
             return f"{line} Silver does not read these fields; {RESCUED} keeps the values."
         columns = ", ".join(dict.fromkeys(rules[rule][0] for rule in broken))

@@ -21,7 +21,7 @@ from medallion.ingest.files.listing import (
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
-from medallion.runtime.graph import open_pipeline
+from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import combine_errors
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State

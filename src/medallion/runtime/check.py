@@ -39,7 +39,7 @@ from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
 from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import (
@@ -384,7 +384,7 @@ def _check_landing(config: Config, result: CheckResult) -> None:
 def _plan(config: Config, result: CheckResult) -> None:
     from medallion.inspect.definitions import refuse_changed_definition  # here: imports PySpark
 
-    runs = Runs(config.layout)
+    runs = RunRecords(config.layout)
     alerts = config.monitoring.on_failure
     if alerts.variable and not alerts.post:
         result.attention.append(f"on_failure.post: {alerts.variable} is not set: no alert is sent.")

@@ -29,8 +29,8 @@ from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
 from medallion.layers.silver.changes import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
-from medallion.runtime import graph, maintenance, planner, refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime import maintenance, planner, refresh
+from medallion.runtime.pipeline import Pipeline, open_pipeline
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, combine_errors, one_line
 from medallion.spark.session import session_of_command
 from medallion.state import erasures, ledger, pending_work, refresh_plan, topics
@@ -38,7 +38,7 @@ from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
 from medallion.state.ledger import Ledger
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import TABLE as RUNS
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import clock, delta_tables, locks
 from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.table_specs import (
@@ -100,7 +100,7 @@ def run_erase(config: Config, request: Request, report: Reporter, debug: bool = 
         with session_of_command(config, "medallion erase", debug) as spark:
             return erase_rows(Pipeline(spark, config, locks.ERASE, report), request)
     layers = layers_in_use(config)
-    with graph.open_pipeline(config, locks.ERASE, layers, report, debug) as pipeline:
+    with open_pipeline(config, locks.ERASE, layers, report, debug) as pipeline:
         return erase_rows(pipeline, request)
 
 
@@ -165,7 +165,7 @@ def _refuse_unread(config: Config, table: str) -> None:
     first = "Run medallion nightly first"
     if refresh_plan.read_plan(layout):
         raise UsageError(f"No rows can be erased while a refresh is unfinished. {first}.")
-    runs, settings = Runs(layout), pending_work.settings_digest(config)
+    runs, settings = RunRecords(layout), pending_work.settings_digest(config)
     for query in queries(config):
         if source in query.sources:
             reasons = {*planner.plan_query(config, runs, query, settings).reasons}

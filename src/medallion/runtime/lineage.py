@@ -11,7 +11,7 @@ from medallion.config.model import Config, Kafka
 from medallion.config.queries import Query, queries
 from medallion.config.tables import ToKafka
 from medallion.errors import MedallionError
-from medallion.state.runs import FAILED, RecordedRun, Runs
+from medallion.state.runs import FAILED, RecordedRun, RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import PUBLISH
 from medallion.storage.text import Reporter, error_reason
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _PRODUCER = "https://pypi.org/project/medallion"
 
 
-def report_run(config: Config, runs: Runs, report: Reporter) -> None:
+def report_run(config: Config, runs: RunRecords, report: Reporter) -> None:
     """Send the events of a command's queries, if so configured; a failure is only reported.
 
     Args:
@@ -45,7 +45,7 @@ def report_run(config: Config, runs: Runs, report: Reporter) -> None:
         report(f"openlineage: events were not sent: {type(error).__name__}: {error_reason(error)}")
 
 
-def run_events(config: Config, runs: Runs) -> Iterator[RunEvent]:
+def run_events(config: Config, runs: RunRecords) -> Iterator[RunEvent]:
     """Yield the start and the end of each query that this command recorded."""
     from openlineage.client import event_v2, set_producer
 

@@ -21,7 +21,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import pending_work, refresh_plan
-from medallion.state.runs import Runs, RunState
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.table_specs import TableSpec
@@ -84,12 +84,12 @@ def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
                 notes.append(f"{layer}: left to {holder}, which writes and maintains it")
         if "gold" in locked:
             refresh_plan.remove_unfinished(config.layout)
-        done = maintain(config, Runs(config.layout), locked)
+        done = maintain(config, RunRecords(config.layout), locked)
     return MaintenanceResult(done.tables, (*notes, *done.notes))
 
 
 def maintain(
-    config: Config, runs: Runs, layers: Sequence[str], is_streaming: bool = False
+    config: Config, runs: RunRecords, layers: Sequence[str], is_streaming: bool = False
 ) -> MaintenanceResult:
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
@@ -168,7 +168,7 @@ def _unread_by_reader(config: Config, run_state: RunState) -> Iterator[tuple[str
             version = _next_read_version(config, query.name, last, layout.table(name))
             if version is not None:
                 yield name, version
-        if not query.upstream and delta_tables.table_exists(layout.intake(query.source)):
+        if not query.upstream and delta_tables.table_exists(layout.queue(query.source)):
             version = _next_read_version(config, query.name, last)
             yield f"_intake.{query.source}", version or 0
         for target, version in zip(query.targets, recorded.versions, strict=False):
@@ -206,7 +206,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
     layout = config.layout
     for query in queries(config, layers):
         if not query.upstream:
-            yield _Table(f"_intake.{query.source}", layout.intake(query.source), table_specs.INTAKE)
+            yield _Table(f"_intake.{query.source}", layout.queue(query.source), table_specs.INTAKE)
         # If two writers replace the same table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
         is_compacted = not (is_streaming and gold and gold.output_mode != "append")
@@ -218,7 +218,7 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
 
 
 def _maintain(
-    config: Config, runs: Runs, table: _Table, unread: int | None, is_streaming: bool
+    config: Config, runs: RunRecords, table: _Table, unread: int | None, is_streaming: bool
 ) -> tuple[TableChanges, str | None]:
     """Maintain one table.
 

@@ -20,8 +20,8 @@ from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, read_suite, unused_suites
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import Pipeline, levels
 from medallion.runtime.outcome import GateResult, Outcome
+from medallion.runtime.pipeline import Pipeline, levels
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import pending_work

@@ -18,7 +18,7 @@ from medallion.inspect.ledger_files import Attention
 from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode, derive_verdict
 from medallion.quality.suites import Failure, Verdict
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, Runs, RunState
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock, locks
 from medallion.storage.paths import Layout
 from medallion.storage.text import error_reason
@@ -108,7 +108,7 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
     """
     run_state, quarantined = RunState(), dict[str, str]()
     try:
-        run_state = Runs(config.layout).run_state
+        run_state = RunRecords(config.layout).run_state
         quarantined = mostly_quarantined(config, run_state)
         outcome.files = ledger_files.find_attention(config)
         outcome.stale = freshness.stale_tables(config, run_state)
@@ -145,7 +145,7 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
         "seconds": round(seconds, 3),
     }
     try:
-        Runs(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
+        RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
     except Exception as error:
         outcome.add_error(f"the run cannot be recorded in ops.runs: {error_reason(error)}")
 

@@ -19,7 +19,7 @@ from medallion.runtime.outcome import Outcome
 from medallion.spark.settings import Workload
 from medallion.state import pending_work, replay_plan
 from medallion.state.pending_work import WorkReason
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.text import Reporter
 
@@ -76,7 +76,7 @@ class Plan:
         return not (has_work or self.has_unfinished_refresh)
 
 
-def plan_run(config: Config, runs: Runs) -> Plan:
+def plan_run(config: Config, runs: RunRecords) -> Plan:
     """Plan a run of all layers; write nothing."""
     settings, plans = pending_work.settings_digest(config), []
     for query in queries(config):
@@ -88,7 +88,7 @@ def plan_run(config: Config, runs: Runs) -> Plan:
     return Plan(tuple(plans), is_refreshing or bool(replay_plan.interrupted_replays(config)))
 
 
-def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> QueryPlan:
+def plan_query(config: Config, runs: RunRecords, query: Query, settings: str) -> QueryPlan:
     """Plan one query of a run; write nothing.
 
     Args:
@@ -116,7 +116,9 @@ def plan_query(config: Config, runs: Runs, query: Query, settings: str) -> Query
     return QueryPlan(query.name, tuple(reasons), scan)
 
 
-def _check_reasons(config: Config, runs: Runs, query: Query, settings: str) -> Iterator[WorkReason]:
+def _check_reasons(
+    config: Config, runs: RunRecords, query: Query, settings: str
+) -> Iterator[WorkReason]:
     if pending_work.has_changed_settings(config, query.name, settings):
         yield WorkReason.SETTINGS_CHANGED
     # An output has no table, and bronze no SQL that needs the columns of its source.
@@ -129,7 +131,7 @@ def _check_reasons(config: Config, runs: Runs, query: Query, settings: str) -> I
         yield WorkReason.NOT_VALIDATED
 
 
-def finish_idle_source(runs: Runs, plan: QueryPlan, report: Reporter) -> None:
+def finish_idle_source(runs: RunRecords, plan: QueryPlan, report: Reporter) -> None:
     """Record what the scan of an idle source found, and archive or reject the files that are due.
 
     The caller has held bronze's lock since before the scan.
@@ -158,7 +160,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     """
     with locks.lock_layers(config.layout, layers_in_use(config), command):
         try:
-            runs = Runs(config.layout)
+            runs = RunRecords(config.layout)
             plan = plan_run(config, runs)
             if not plan.is_idle:
                 return None

@@ -9,7 +9,7 @@ from typing import Any
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
-from medallion.state.runs import DONE, FAILED, QueryTotals, Runs
+from medallion.state.runs import DONE, FAILED, QueryTotals, RunRecords
 from medallion.storage import clock, delta_tables
 from medallion.storage.text import Reporter
 
@@ -20,7 +20,7 @@ RECORD_BATCHES = 50  # unrecorded batches of one query, at which a stream record
 _COLUMNS = (("rows_out", "table_version"), ("quarantined_rows", "quarantine_version"))
 
 
-def record_flows(runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]:
+def record_flows(runs: RunRecords, flows: Sequence[Flow]) -> dict[str, MedallionError]:
     """Record all batches of flows that are not recorded yet, also those of an interrupted run.
 
     Args:
@@ -57,7 +57,7 @@ def record_flows(runs: Runs, flows: Sequence[Flow]) -> dict[str, MedallionError]
     return failures
 
 
-def _row_if_active(runs: Runs, flow: Flow) -> dict[str, Any] | None:
+def _row_if_active(runs: RunRecords, flow: Flow) -> dict[str, Any] | None:
     """Return the row of `ops.runs` for a flow, or None if it did nothing."""
     run = flow.started_run
     run.collect()
@@ -70,7 +70,7 @@ def _row_if_active(runs: Runs, flow: Flow) -> dict[str, Any] | None:
 
 
 def flow_row(
-    runs: Runs,
+    runs: RunRecords,
     flow: Flow,
     metrics: Mapping[str, Any],
     failure: str | None = None,
@@ -102,7 +102,7 @@ def flow_row(
     return row if failure else {**row, **_written_rows(runs, flow, is_new)}
 
 
-def _written_rows(runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
+def _written_rows(runs: RunRecords, flow: Flow, is_new: bool) -> dict[str, int]:
     """Return the rows written to the flow's tables since its last record, and their versions."""
     recorded = (QueryTotals() if is_new else runs.run_state.totals_of(flow.name)).versions
     columns = {}
@@ -115,7 +115,7 @@ def _written_rows(runs: Runs, flow: Flow, is_new: bool) -> dict[str, int]:
     return columns
 
 
-def record_failed_start(runs: Runs, name: str, error: MedallionError) -> list[MedallionError]:
+def record_failed_start(runs: RunRecords, name: str, error: MedallionError) -> list[MedallionError]:
     """Record that a query could not start.
 
     Args:
@@ -161,7 +161,7 @@ class StreamRecorder:
         unrecorded: the error by query, for queries whose last batches are not recorded.
     """
 
-    def __init__(self, runs: Runs, notices: Notices) -> None:
+    def __init__(self, runs: RunRecords, notices: Notices) -> None:
         self._runs, self._notices = runs, notices
         self._recorded_at = -RECORD_SECONDS
         self.unrecorded: dict[str, str] = {}

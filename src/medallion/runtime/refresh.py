@@ -17,7 +17,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.flow import Flow
 from medallion.layers.publish import Publish
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
 from medallion.runtime.swap import remove_staged, swap_tables
 from medallion.spark import checkpoints

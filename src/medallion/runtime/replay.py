@@ -14,7 +14,7 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import ReplayCounts, complete_replay, stage_rows
 from medallion.layers.silver.rules import LATE_RULE
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.errors import one_line
 from medallion.state import replay_plan
@@ -57,7 +57,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
         flow.checkpoint, flow.target_paths, pipeline.runs.last_batch(flow.name)
     ):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
-    pipeline.start_flow(flow, None)
+    pipeline.check_flow(flow)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
     quarantine = spark.read.format("delta").load(str(path))

@@ -10,7 +10,7 @@ from medallion.config.values import Duration
 from medallion.errors import ITEM_ERRORS, MedallionError, UnreachableError
 from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import Notices, StreamRecorder
 from medallion.spark import query, signals
 from medallion.spark.errors import (
@@ -20,7 +20,7 @@ from medallion.spark.errors import (
     as_medallion_error,
     describe_error,
 )
-from medallion.spark.query import Run
+from medallion.spark.query import RunningQuery
 from medallion.spark.watch import PATIENCE, Watch, stop_after_batches
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
@@ -42,7 +42,7 @@ def run_stream(pipeline: Pipeline, layers: Sequence[str], trigger: str) -> None:
 
     Raises:
         MedallionError: a gate blocks gold.
-        StreamError: queries were not running at the end, which was reported when it happened.
+        StreamError: queries had failed when the stream stopped; each failure was printed before.
     """
     maintenance.apply_properties(pipeline.config, layers)
     with signals.defer_signals():
@@ -178,7 +178,7 @@ class SupervisedQuery:
         self._pause = 0.0  # seconds from the last failure to the next start; 0 if there is none
         self._next_start = self._next_poll = -inf
         self._started_at = time.monotonic()
-        self._has_stopped = False  # by itself, which is reported and recorded
+        self._is_end_handled = False  # it stopped by itself, which is recorded and reported
         self._last_code: FailureCode | None = None  # of its last stop
 
     @property
@@ -220,7 +220,7 @@ class SupervisedQuery:
 
     def start_if_due(self) -> None:
         """Start the query if it is stopped and need not wait."""
-        is_off = self.flow.run is None or self._has_stopped
+        is_off = self.flow.run is None or self._is_end_handled
         if not is_off or time.monotonic() < self._next_start:
             return
         # While it waits for a schema or a table, it is checked less often than at every step.
@@ -234,13 +234,13 @@ class SupervisedQuery:
         self._next_start = max(self._next_start, wait)
 
     def _restart(self) -> None:
-        self.flow, self._has_stopped = self._pipeline.flow(self.name), False
+        self.flow, self._is_end_handled = self._pipeline.flow(self.name), False
         self.start()
 
     def check_run(self) -> None:
         """Handle what happened to the query since the last step."""
         run = self.flow.run
-        if run is None or self._has_stopped:
+        if run is None or self._is_end_handled:
             return
         run.collect()
         if run.is_active:
@@ -248,11 +248,11 @@ class SupervisedQuery:
         else:
             self._handle_end(run)
 
-    def _handle_end(self, run: Run) -> None:
+    def _handle_end(self, run: RunningQuery) -> None:
         """Record a query that stopped by itself, and restart it."""
         failure = run.failure()
         code = failure.code if failure else FailureCode.RULES_CHANGED
-        self._has_stopped = True
+        self._is_end_handled = True
         run.end()
         # The same code twice without a batch in between is a failure.
         is_repeated = code == self._last_code and not run.has_done_batch
@@ -267,7 +267,7 @@ class SupervisedQuery:
         if time.monotonic() >= self._next_start:
             self._restart()
 
-    def _check_recovery(self, run: Run) -> None:
+    def _check_recovery(self, run: RunningQuery) -> None:
         """Report that the query runs again, after a batch, or a minute without one."""
         has_lasted = time.monotonic() - self._started_at > _STABLE_AFTER
         is_well = run.has_done_batch or (has_lasted and not run.is_processing)

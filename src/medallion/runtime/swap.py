@@ -15,14 +15,14 @@ from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.errors import describe_error
 from medallion.state import refresh_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.text import Reporter
 
 
 def resume_swap(
-    spark: SparkSession, config: Config, runs: Runs, layers: Sequence[str], report: Reporter
+    spark: SparkSession, config: Config, runs: RunRecords, layers: Sequence[str], report: Reporter
 ) -> None:
     """Complete the swap of an interrupted refresh, or remove incomplete staged tables.
 
@@ -49,7 +49,7 @@ def resume_swap(
 
 
 def swap_tables(
-    spark: SparkSession, config: Config, runs: Runs, plan: refresh_plan.RefreshPlan
+    spark: SparkSession, config: Config, runs: RunRecords, plan: refresh_plan.RefreshPlan
 ) -> None:
     """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
 

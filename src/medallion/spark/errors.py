@@ -95,9 +95,7 @@ _CONDITIONS = {
 # Conditions that do not name the cause of a failed read or write: the root cause is added.
 _WITHOUT_CAUSE = ("TASK_WRITE_FAILED", "CANNOT_WRITE_STATE_STORE", "CANNOT_LOAD_STATE_STORE")
 _CONDITION_IN_TEXT = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
-_CLASS_IN_TEXT = re.compile(
-    r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))(?::? |$)", re.MULTILINE
-)
+_CLASS_NAME = re.compile(r"((?:\b[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error))(?::? |$)", re.MULTILINE)
 # Causes for which Kafka's source and Hadoop have no condition.
 _LOST_MESSAGES = "Some data may have been lost because they are not available"
 _NO_KAFKA = "data source: kafka"
@@ -259,7 +257,7 @@ def _evidence(error: Exception, throwables: Sequence[Any]) -> _Evidence:
         if isinstance(each, SPARK_ERRORS):
             texts.append(text := str(each))
             conditions += _CONDITION_IN_TEXT.findall(text)
-            classes += _CLASS_IN_TEXT.findall(text)
+            classes += _CLASS_NAME.findall(text)
     return _Evidence(conditions, classes, "\n".join(texts))
 
 

@@ -60,7 +60,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class BatchProgress:
-    """The engine's record of one micro-batch."""
+    """Spark's progress of one micro-batch."""
 
     id: int
     rows: int
@@ -133,7 +133,7 @@ def trigger_options(text: str) -> dict[str, Any]:
 
 
 @dataclass
-class Run:
+class RunningQuery:
     """A streaming query, with the records of its batches that are not in `ops.runs` yet.
 
     Attributes:
@@ -237,8 +237,8 @@ class Run:
     def unrecorded_batches(self, since: int) -> range:
         """Return the completed batches after `since`, also those of an interrupted run.
 
-        The record of the last batch of a running query may come later. (Spark keeps the offsets of
-        100 batches only.)
+        While it runs, only batches whose progress has arrived count; after it has ended, those of
+        the checkpoint. Spark keeps the offsets of 100 batches only.
         """
         last = (
             self.last_batch if self.ended is None else checkpoints.last_committed(self.checkpoint)
@@ -287,7 +287,7 @@ def start_query(
     checkpoint: StoragePath,
     trigger: Mapping[str, Any],
     sink: Sink | StoragePath,
-) -> Run:
+) -> RunningQuery:
     """Start a query whose batches are written by a function, or by Spark to a Delta table.
 
     Args:
@@ -300,11 +300,11 @@ def start_query(
     before = checkpoints.last_committed(checkpoint)
     writer = writer.queryName(name).option("checkpointLocation", str(checkpoint)).trigger(**trigger)
     if isinstance(sink, StoragePath):
-        return Run(name, writer.format("delta").start(str(sink)), checkpoint, before)
-    return Run(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
+        return RunningQuery(name, writer.format("delta").start(str(sink)), checkpoint, before)
+    return RunningQuery(name, writer.foreachBatch(sink).start(), checkpoint, before, sink)
 
 
-def stop_all(runs: Iterable[Run]) -> None:
+def stop_all(runs: Iterable[RunningQuery]) -> None:
     """Stop queries at once: an interrupted batch runs again at the next start."""
     for run in runs:
         with suppress(*SPARK_ERRORS):  # stop the others in any case

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
 from medallion.spark.plans import items
-from medallion.spark.query import Run, stop_all
+from medallion.spark.query import RunningQuery, stop_all
 from medallion.storage import clock
 from medallion.storage.text import Reporter, counted
 
@@ -38,7 +38,7 @@ class Watch:
         self._checked_at = -_PAUSE
         self._seen: dict[int, tuple[Any, float]] = {}
 
-    def check_progress(self, runs: Iterable[Run]) -> bool:
+    def check_progress(self, runs: Iterable[RunningQuery]) -> bool:
         """Report queries without progress, and again after each further `patience`.
 
         A completed task is progress, also if Spark runs it for another query.
@@ -66,7 +66,7 @@ class Watch:
             self._seen[id(run)] = (activity, since)
         return True
 
-    def await_all(self, runs: Iterable[Run], at_once: float = inf) -> None:
+    def await_all(self, runs: Iterable[RunningQuery], at_once: float = inf) -> None:
         """Wait until queries have ended; one that fails does not stop the others.
 
         Args:
@@ -77,7 +77,7 @@ class Watch:
             StreamError: at least one failed; the message names each with its cause.
             KeyboardInterrupt: a signal has come, and the queries have been stopped.
         """
-        upcoming, started, active = iter(runs), list[Run](), list[Run]()
+        upcoming, started, active = iter(runs), list[RunningQuery](), list[RunningQuery]()
         while True:
             while len(active) < at_once and (run := next(upcoming, None)):
                 active.append(run)
@@ -102,7 +102,7 @@ class Watch:
             raise StreamError("; ".join(failures))
 
 
-def stop_after_batches(runs: Iterable[Run]) -> None:
+def stop_after_batches(runs: Iterable[RunningQuery]) -> None:
     """Stop queries one after the other, each after its current batch.
 
     The rows of an interrupted batch are not recorded until the next start, and until then the

@@ -17,7 +17,7 @@ from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
-from medallion.state.runs import BLOCKED, Runs, RunState
+from medallion.state.runs import BLOCKED, RunRecords, RunState
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH, StoragePath, layer_of
 
@@ -39,7 +39,8 @@ class WorkReason(StrEnum):
 
 
 _SETTINGS = "settings"
-_GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}  # an output of unchanged gold has nothing new
+# An output is blocked only by the gate of its gold table: other gates leave that table as it is.
+_GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
 
 def settings_digest(config: Config) -> str:
@@ -63,7 +64,7 @@ def has_changed_settings(config: Config, query: str, settings: str) -> bool:
     return checkpoints.read_document(config.layout.checkpoint(query), _SETTINGS) != {"of": settings}
 
 
-def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkReason]:
+def unfinished_reasons(config: Config, runs: RunRecords, query: str) -> Iterator[WorkReason]:
     """Yield the reasons to start a query that do not depend on new input."""
     checkpoint = config.layout.checkpoint(query)
     committed = checkpoints.last_committed(checkpoint)
@@ -85,7 +86,7 @@ def unfinished_reasons(config: Config, runs: Runs, query: str) -> Iterator[WorkR
         yield WorkReason.OUTDATED_TABLE
 
 
-def older_table_reason(config: Config, runs: Runs, query: str) -> str | None:
+def older_table_reason(config: Config, runs: RunRecords, query: str) -> str | None:
     """Return why a query must not start if one of its tables is older than was recorded.
 
     Such a table was restored without the others. Its next commits reuse versions that were read
@@ -147,7 +148,10 @@ def _last_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int:
 
 
 def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
-    """Return whether a table has unread rows, or a change that the query has to report.
+    """Return whether a query must start for one of the tables that it reads.
+
+    It must if the table has unread rows, was recreated, or lost unread commits. The query reports
+    the last two.
 
     Args:
         config: the configuration.
@@ -155,10 +159,10 @@ def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
         upstream: the path of the table; for bronze, of its queue.
     """
     if _was_recreated(config, query, upstream):
-        return True  # the query reports it
+        return True
     read = read_up_to(config, query, upstream)
     if 0 < read.version < delta_tables.earliest_version(upstream):
-        return True  # the unread commits are gone, which the query reports
+        return True  # unread commits are gone
     if _is_changing(config, upstream):  # deleted rows are changes too
         return not read.is_between_versions or delta_log.has_changes(upstream, read.version)
     return not read.is_between_versions or unread_rows_in(read, upstream) > 0
@@ -169,15 +173,14 @@ def _was_recreated(config: Config, query: str, upstream: StoragePath) -> bool:
     checkpoint = config.layout.checkpoint(query)
     if query.startswith("bronze.") or not delta_tables.table_exists(upstream):
         return False
-    return checkpoints.reads_other_table(
-        checkpoint, checkpoints.last_committed(checkpoint), upstream
-    )
+    committed = checkpoints.last_committed(checkpoint)
+    return checkpoints.reads_other_table(checkpoint, committed, upstream)
 
 
 def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset:
     """Return how far a query has read a table with its last batch.
 
-    The offset of a change stream stays at the last file of a version until the next version.
+    After the last file of a change feed's version V, Spark leaves the offset at V: count V as read.
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
@@ -265,7 +268,7 @@ def refuse_if_blocked(query: str, gates: Mapping[str, str]) -> None:
 
 def refuse_if_all_blocked(config: Config, names: Iterable[str]) -> None:
     """Raise MedallionError if gates block all queries of these names."""
-    run_state = Runs(config.layout).run_state
+    run_state = RunRecords(config.layout).run_state
     blocked = {name: blocking_gates(config, run_state, name) for name in names}
     if all(blocked.values()):
         for name, gates in blocked.items():

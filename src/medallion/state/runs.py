@@ -61,6 +61,7 @@ class RescuedSummary:
 
 
 TABLE = "ops.runs"
+# BLOCKED is stored as `held`, because existing records have that word.
 FAILED, PASSED, BLOCKED = "failed", "passed", "held"
 REFRESHED, REPLAYED = "refreshed", "replayed"
 DONE, IDLE = "done", "idle"
@@ -203,7 +204,7 @@ class RecordedRun:
     quarantined_rows: int | None
 
 
-class Runs:
+class RunRecords:
     """The run record, read when it is first needed and again after a write.
 
     A layer's rows are written by the process that holds its lock, so no other one changes them.

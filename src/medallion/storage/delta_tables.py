@@ -354,7 +354,8 @@ def require_data_files(table: StoragePath, delta: DeltaTable) -> None:
 def _has_empty_commit(table: StoragePath) -> bool:
     """Return True if the newest commit is empty: no writer leaves one, and readers ignore it."""
     commits = delta_log.commit_files(table)
-    return bool(commits) and not getattr(commits[max(commits)].info(), "size", 0)
+    newest = commits[max(commits)].info() if commits else None
+    return bool(commits) and (newest is None or newest.size == 0)
 
 
 def _unreadable_table_error(table: StoragePath, error: Exception | None = None) -> MedallionError:

@@ -36,9 +36,10 @@ _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 @dataclass(frozen=True, order=True, init=False)
 class StoragePath(os.PathLike[str]):
-    """A file or directory below the root, with the operations that an object store also offers.
+    """A file or directory below the root, with few operations.
 
-    It is not a `Path`, so that no other operation can be used by mistake.
+    It is not a `Path`, so that no other operation can be used by mistake. An object store offers
+    most of these too; renaming or deleting only an unchanged file, and `sync`, need a local disk.
 
     Attributes:
         address: the path as Spark and delta-rs take it.
@@ -263,8 +264,8 @@ class Layout:
             self.rejected("").local
         )
 
-    def intake(self, source: str) -> StoragePath:
-        """Return the table of paths that bronze's stream of a source reads."""
+    def queue(self, source: str) -> StoragePath:
+        """Return the queue of a source: the table of files that bronze's stream reads."""
         return self.root / "_intake" / source
 
     def requests(self, source: str) -> StoragePath:

@@ -42,8 +42,8 @@ class TableSpec:
 
         Args:
             retention: how long commits stay.
-            tombstone_days: how long the log lists a removed file: longer than the file stays,
-                because maintenance deletes only files that the log lists.
+            tombstone_days: how long the log lists a removed file; it must exceed the age at which
+                vacuum deletes it, because vacuum finds files only through these entries.
         """
         properties = {
             "delta.checkpointInterval": "10",  # Spark's default, but not that of delta-rs

@@ -186,10 +186,10 @@ def test_poll_enqueues_a_lost_commit_again(home: Home) -> None:
     home.poll()
     home.land("b.json")
     assert home.poll() == 1
-    (home.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
+    (home.layout.queue("activity") / f"_delta_log/{2:020}.json").local.unlink()
     assert home.queued() == [("a.json", 1)]
     assert home.poll() == 0
-    table = home.layout.intake("activity")
+    table = home.layout.queue("activity")
     checkpoints.write_completed(
         home.layout, "bronze.activity", 0, version=2, of=delta_tables.table_id(table)
     )
@@ -202,7 +202,7 @@ def test_scan_while_the_queue_is_behind(home: Home) -> None:
     """Bronze has read more commits than the queue has: corrupt commits were moved away."""
     home.land("a.json")
     home.poll()
-    table = home.layout.intake("activity")
+    table = home.layout.queue("activity")
     identity = delta_tables.table_id(table)
     checkpoints.write_completed(home.layout, "bronze.activity", 0, version=2, of=identity)
     home.ingest("a.json")

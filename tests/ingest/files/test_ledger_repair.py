@@ -16,7 +16,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.runtime import maintenance
 from medallion.state.ledger import State
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_log
 from tests.support.home import set_age
 from tests.support.lakehouse import Lakehouse, indexes, ledger_counts, only_activity
@@ -47,9 +47,9 @@ def lakehouse_after_runs(
         if number in (RUNS - 2, RUNS):  # the first maintenance keeps the files it replaces
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(maintenance, "_HOUR", 0.0)  # replaced files may be removed at once
-                done = maintenance.maintain(home.config, Runs(layout), ["bronze"])
+                done = maintenance.maintain(home.config, RunRecords(layout), ["bronze"])
             assert done.notes == ()
-    for table in (layout.table("bronze.activity"), layout.intake("activity")):
+    for table in (layout.table("bronze.activity"), layout.queue("activity")):
         assert 0 in delta_log.commit_files(table)
         assert delta_log.first_readable_version(table) > 3
     return home

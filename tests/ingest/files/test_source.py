@@ -103,7 +103,7 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
     # The new checkpoint reads the queue from its start, and batches 2 and 3 find nothing new;
     # without a commit of the queue there is only batch 2.
     shutil.rmtree(home.config.layout.checkpoint("bronze.activity"))
-    (other.config.layout.intake("activity") / f"_delta_log/{2:020}.json").local.unlink()
+    (other.config.layout.queue("activity") / f"_delta_log/{2:020}.json").local.unlink()
     for each, last in ((home, 4), (other, 3)):
         each.land("activity", "c.json", row(5))
         each.fill("bronze")

@@ -14,7 +14,7 @@ from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
 from medallion.layers.silver.keys import with_time_digits
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables

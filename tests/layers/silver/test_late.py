@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver.writer import append_rows
-from medallion.runtime.graph import Pipeline
+from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import record_flows
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch

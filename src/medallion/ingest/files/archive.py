@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import current_info, path_below_source
-from medallion.state import ledger
-from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
+from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State, newest_archived
 from medallion.storage import clock, files
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import REASON_SUFFIX, Layout, StoragePath
@@ -144,7 +143,7 @@ def find_changed_archived_files(config: Config) -> tuple[list[Entry], int]:
     Returns:
         The files, and the number of older archived files that were not compared.
     """
-    entries, total = ledger.newest_archived(config.layout, MAX_COMPARED)
+    entries, total = newest_archived(config.layout, MAX_COMPARED)
     changed = []
     for entry in entries:
         info = current_info(config.layout, str(entry.moved_to))

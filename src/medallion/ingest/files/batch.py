@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
-from medallion.ingest.files import archive, content, decode, reader, typed
+from medallion.ingest.files import archive, content, decode, reader, typed_files
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.files.verify import Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
@@ -24,6 +24,7 @@ from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import delta_log, delta_tables
+from medallion.storage.files import FileInfo
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, printable
@@ -64,7 +65,7 @@ class BatchContext(SourceContext):
         return None
 
     def raise_if_engine_fails(self, error: Exception) -> None:
-        """Raise `error` if parsing a line that is in none of the files fails too."""
+        """Raise `error` if Spark cannot parse a good line either: then no file is the cause."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
         try:
             has_started = metadata.is_stored()
@@ -151,7 +152,8 @@ class FileBatch:
 
     def read(self, work: Callable[[DataFrame], None], description: str) -> None:
         if not self._is_checked:
-            # A batch of a deleted checkpoint has ingested the files with rows in the ledger.
+            # Skip files that have rows in the ledger: before the checkpoint was lost, another batch
+            # of this number ingested them.
             new = [e for e in self._entries if not e.rows and self.context.check_unchanged(e)]
             self._entries = self._without_invalid(new)
             self._is_checked = True
@@ -179,7 +181,7 @@ class FileBatch:
         source = self.context.source
         if source.format in TYPED_FORMATS:
             return self.context.reject_invalid(
-                entries, lambda path: typed.unreadable_typed_reason(path, source.format)
+                entries, lambda path: typed_files.unreadable_typed_reason(path, source.format)
             )
 
         def invalid_reason(path: Path) -> str | None:
@@ -227,7 +229,7 @@ class FileBatch:
         if len(entries) > 1:
             half = len(entries) // 2
             return {**self._spark_errors(entries[:half]), **self._spark_errors(entries[half:])}
-        # A cancelled job fails once, whatever it reads.
+        # Read it a second time: the first failure may have been a cancelled job.
         error = context.parse_error(entries)
         if error is None:
             return {}
@@ -237,7 +239,7 @@ class FileBatch:
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             text = f".{path.name}.crc is of another file: remove it, and put this file back"
         has_no_type = failure.code is FailureCode.COLUMN_TYPE_UNREADABLE
-        if has_no_type and (columns := typed.unsupported_columns(path)):
+        if has_no_type and (columns := typed_files.unsupported_columns(path)):
             text = f"Spark has no type for its {columns}: write that as text ({text})"
         return {path: f"cannot be read: {text}"}
 
@@ -262,7 +264,8 @@ class FileBatch:
             read = counts.get(entry.path)
             return read is not None and read[0] == entry.modified_at, entry.version
 
-        # A path may be queued several times: prefer the time of the rows, then the newest version.
+        # A path may be queued several times: prefer the entry whose modification time is that of
+        # the rows in bronze, then the highest version.
         queued = {entry.path: entry for entry in sorted(self._queued, key=preference)}
         ingested = []
         for path, (modified_at, rows) in counts.items():
@@ -274,9 +277,6 @@ class FileBatch:
     def _entry_for_rows(self, path: str, queued: Entry | None, read_at: int) -> Entry | None:
         """Return the ledger's entry of a file that bronze has rows of.
 
-        The file may have been replaced after it was queued and before Spark opened it, and a poll
-        may have added its new version to the ledger since.
-
         Args:
             path: the path of the file.
             queued: the file as it was queued; None if that commit of the queue is corrupt.
@@ -286,23 +286,28 @@ class FileBatch:
             None if another batch has ingested the file.
         """
         ledger, newest = self.context.ledger, self.context.ledger.newest(path)
-        if queued is None:
+        if queued is None:  # only the ledger can have it
             is_same = newest and newest.state == State.PENDING and newest.modified_at == read_at
             return newest if is_same else None
-        info = queued.info
-        if info.modified_at != read_at:
-            now = current_info(self.context.config.layout, path)
-            is_there = now is not None and now.modified_at == read_at
-            info = now if now and is_there else info._replace(modified_at=read_at)
+        info = self._info_when_read(queued, read_at)
+        # The queued version, or the one that replaced it before Spark read it, if a poll saw it.
         if newest and newest.info == info and _may_ingest(newest, self._number):
             return newest
-        known = ledger.version(path, queued.version)
-        if known and known.is_ingested:
-            return known if _may_ingest(known, self._number) else None
-        first_seen = known.first_seen_at if known else read_at
-        return replace(
-            queued, size=info.size, modified_at=info.modified_at, first_seen_at=first_seen
-        )
+        recorded = ledger.version(path, queued.version)
+        if recorded and recorded.is_ingested:
+            return recorded if _may_ingest(recorded, self._number) else None
+        # The file that was read is not in the ledger yet: it gets the queued version.
+        seen_at = recorded.first_seen_at if recorded else read_at
+        return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=seen_at)
+
+    def _info_when_read(self, queued: Entry, read_at: int) -> FileInfo:
+        """Return size and time of a queued file when Spark read it; it may have been replaced."""
+        if queued.modified_at == read_at:
+            return queued.info
+        now = current_info(self.context.config.layout, queued.path)
+        # If it was replaced once more since, its size is unknown.
+        is_same = now and now.modified_at == read_at
+        return now if now and is_same else queued.info._replace(modified_at=read_at)
 
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
@@ -329,30 +334,30 @@ def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
 
 
 def read_queued_batch(
-    spark: SparkSession, source: str, intake: StoragePath, checkpoint: StoragePath, batch: int
+    spark: SparkSession, source: str, queue: StoragePath, checkpoint: StoragePath, batch: int
 ) -> list[Entry]:
     """Return the files queued for a batch; none if maintenance has removed that part of the queue.
 
     Args:
         spark: the session.
         source: the name of the source.
-        intake: the queue.
+        queue: the table of queued files.
         checkpoint: the checkpoint of bronze's query.
         batch: the number of the batch.
     """
     start = checkpoints.delta_offset(checkpoint, batch - 1)
     end = checkpoints.delta_offset(checkpoint, batch)
-    if not delta_log.are_readable(intake, range(start.version, end.version)):
+    if not delta_log.are_readable(queue, range(start.version, end.version)):
         return []
-    added = delta_reads.added_rows(spark, intake, start.version, end.version - 1)
+    added = delta_reads.added_rows(spark, queue, start.version, end.version - 1)
     return queued_entries(source, added.collect())
 
 
 def rows_of_version(bronze: StoragePath, version: int | None) -> dict[str, tuple[int, Counts]]:
     """Return the rows that one version of bronze added by the paths of their files.
 
-    Each file has its modification time when Spark read it. The rows are read without Spark, which
-    takes ten times as long.
+    Each file has its modification time when Spark read it. Delta-rs reads the rows; Spark takes ten
+    times as long.
     """
     read_at = f"max(arrow_cast({SOURCE_MODIFIED_AT}, 'Int64'))"
     what = f"{SOURCE_FILE}, {read_at}, {ROW_COUNTS}"

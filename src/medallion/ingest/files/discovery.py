@@ -91,7 +91,7 @@ class FileClassifier:
         known = self._ledger.newest(path)
         if known is not None and known.state == State.PENDING:
             return known.with_state(State.PENDING, reason)  # keep the size of its file
-        # The entry still applies, unless its file was moved away: then this is another one.
+        # Keep the old entry. If its file was moved to archive/ or rejected/, this is another file.
         if known and not known.moved_to and (known.is_refused or known.state == State.INGESTED):
             return known
         return self._pending_entry(path, FileInfo(0, self._now), reason)
@@ -115,7 +115,7 @@ class FileClassifier:
     def _should_reclassify(self, known: Entry) -> bool:
         """Return whether an unchanged file has to be classified again."""
         if known.is_refused:
-            # The user has put it back, or has done what its reason said.
+            # If it was moved away and is back, allow_overwrites is set now, or a backfill names it.
             is_allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
             path = (self._layout.root / known.path).local
             is_requested = any(path.is_relative_to(each) for each in self._requested)
@@ -200,7 +200,9 @@ def is_ready(entry: Entry) -> bool:
 _SHOWN = 20  # entries with the same reason that are reported one by one
 # Entries with one of these reasons are never ingested under their path.
 _NEVER_READ = (
-    *(ReasonCode.LINK, ReasonCode.FOLDER_MISSING, ReasonCode.NOT_A_FILE),
+    ReasonCode.LINK,
+    ReasonCode.FOLDER_MISSING,
+    ReasonCode.NOT_A_FILE,
     ReasonCode.UNSUPPORTED_NAME,
 )
 _GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
@@ -279,7 +281,7 @@ class Discovery:
         """
         layout, name = self._config.layout, self._source.name
         ready = {(e.path, e.version) for e in self.ledger.newest_entries() if is_ready(e)}
-        if ready and pending_work.has_input(self._config, f"bronze.{name}", layout.intake(name)):
+        if ready and pending_work.has_input(self._config, f"bronze.{name}", layout.queue(name)):
             return set()  # they may be in the unread part of the queue
         return ready
 
@@ -329,7 +331,7 @@ class Discovery:
     def _is_not_input(self, entry: Entry) -> bool:
         """Return whether the path of an entry is no input: ignored, a directory or never read."""
         is_directory = files.is_directory(self._config.layout.root / entry.path)
-        # An entry that replaced a pending file keeps its size: then that file is lost.
+        # size > 0: a pending file was here before, and it is lost.
         is_never_read = entry.reason_code in _NEVER_READ and not entry.size
         return is_never_read or is_directory or self._is_ignored(entry.path)
 
@@ -357,7 +359,7 @@ def is_queue_behind(layout: Layout, source: str) -> bool:
     Raises:
         MedallionError: the checkpoint is corrupt.
     """
-    checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.intake(source)
+    checkpoint, table = layout.checkpoint(f"bronze.{source}"), layout.queue(source)
     planned = checkpoints.last_planned(checkpoint)
     if not delta_tables.table_exists(table):
         return planned >= 0
@@ -366,15 +368,15 @@ def is_queue_behind(layout: Layout, source: str) -> bool:
     )
 
 
-def enqueue_files(layout: Layout, source: SourceConfig, files: Iterable[Entry]) -> None:
+def enqueue_files(layout: Layout, source: SourceConfig, entries: Iterable[Entry]) -> None:
     """Append files to the queue, the oldest first, one commit for each micro-batch."""
     for batch in bounded_batches(
-        sorted(files, key=lambda file: (file.modified_at, file.path)),
-        lambda file: estimate_unpacked_size(file.path, file.size),
+        sorted(entries, key=lambda entry: (entry.modified_at, entry.path)),
+        lambda entry: estimate_unpacked_size(entry.path, entry.size),
         source.max_bytes_per_trigger,
         source.max_files_per_trigger,
     ):
-        records.append_records(layout.intake(source.name), INTAKE, map(asdict, batch))
+        records.append_records(layout.queue(source.name), INTAKE, map(asdict, batch))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
-from medallion.ingest.files import typed
+from medallion.ingest.files import typed_files
 from medallion.ingest.files.decode import BOM, decode_file, is_decoded
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
 from medallion.ingest.parsing.parse import NOT_JSON
@@ -209,7 +209,7 @@ def _typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> D
     # spelling of Parquet's names, and the positions of ORC's columns without names.
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
-        groups.setdefault(typed.column_signature(Path(file), file_format), []).append(path)
+        groups.setdefault(typed_files.column_signature(Path(file), file_format), []).append(path)
     names: dict[tuple[str, str], str] = {}
     return _union_all([_load(spark, file_format, *group, names) for group in groups.items()])
 
@@ -226,7 +226,7 @@ def _load(
     Args:
         spark: the session.
         file_format: the format of the source.
-        signature: the files' `typed.column_signature`; for ORC it starts with the writer.
+        signature: the files' `typed_files.column_signature`; for ORC it starts with the writer.
         files: the paths.
         names: the new name of each column by its name and type; new ones are added.
     """

@@ -34,9 +34,9 @@ class FileSource(SparkSource):
         self.context = BatchContext(
             self.spark, self.config, self.source, self.schema, self.report, self.ledger
         )
-        self._intake = layout.intake(self.source.name)
+        self._queue = layout.queue(self.source.name)
         self._create_landing(layout.landing(self.source.name))
-        discovery.create_queue(self._intake)
+        discovery.create_queue(self._queue)
 
     def _create_landing(self, landing: StoragePath) -> None:
         try:
@@ -56,9 +56,9 @@ class FileSource(SparkSource):
         return (
             self.spark.readStream.format("delta")
             # Commits before that version are removed: batches in the ledger have read them.
-            .option("startingVersion", str(delta_log.first_readable_version(self._intake)))
+            .option("startingVersion", str(delta_log.first_readable_version(self._queue)))
             .option("maxFilesPerTrigger", "1")  # one commit is one batch
-            .load(str(self._intake))
+            .load(str(self._queue))
         )
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
@@ -80,9 +80,9 @@ class FileSource(SparkSource):
         queued: list[Entry] = []
         with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
             if checkpoints.last_planned(checkpoint) >= number:
-                queued = batches.read_queued_batch(spark, source, self._intake, checkpoint, number)
+                queued = batches.read_queued_batch(spark, source, self._queue, checkpoint, number)
         if not queued:
-            rows = spark.read.format("delta").load(str(self._intake)).collect()
+            rows = spark.read.format("delta").load(str(self._queue)).collect()
             queued = batches.queued_entries(source, rows)
         return FileBatch(self.context, number, queued, [])
 
@@ -100,8 +100,8 @@ class FileSource(SparkSource):
 
     def recreate_checkpoint(self, checkpoint: StoragePath, last: int) -> None:
         """Restart at the start of the queue: the ledger knows which files are ingested."""
-        first = delta_log.first_readable_version(self._intake)
-        start_offset = checkpoints.delta_start_offset(delta_tables.table_id(self._intake), first)
+        first = delta_log.first_readable_version(self._queue)
+        start_offset = checkpoints.delta_start_offset(delta_tables.table_id(self._queue), first)
         number = max(self.last_in_ledger, last, 0)
         checkpoints.write_start(self.spark, checkpoint, number, start_offset)
 

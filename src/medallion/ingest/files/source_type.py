@@ -46,8 +46,8 @@ def scan_files(config: Config, source: SourceConfig) -> SourceScan:
     ):
         return SourceScan(has_work=True)  # bronze repairs them, or raises, before it enqueues
     result = discovery.scan()
-    intake = config.layout.intake(source.name)
-    is_behind = pending_work.has_input(config, f"bronze.{source.name}", intake)
+    queue = config.layout.queue(source.name)
+    is_behind = pending_work.has_input(config, f"bronze.{source.name}", queue)
 
     def enqueue(recorded: int, report: Reporter) -> None:
         discovery.enqueue(result, report)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
-from medallion.ingest.files import decode, typed
+from medallion.ingest.files import decode, typed_files
 from medallion.ingest.files.content import READ_ERRORS, ContentError, open_unpacked, strip_member
 from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.record_path import DECODER, bracket_levels
@@ -141,7 +141,7 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
         OSError, EOFError, zlib.error: the file is missing, truncated or corrupt.
     """
     if source.format in TYPED_FORMATS:
-        return typed.count_typed_rows(path, source.format)
+        return typed_files.count_typed_rows(path, source.format)
     if decode.is_decoded(path, source):
         batches = decode.decode_file(path, source)
         return sum(

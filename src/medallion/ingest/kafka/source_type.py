@@ -89,9 +89,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
         )
     state = TopicState.load(config, source)
     if topic not in state.lost_topics():
-        raise UsageError(
-            f"topic {topic} has lost no messages: bronze reads it from where it stopped."
-        )
+        raise UsageError(f"topic {topic} has lost no messages: bronze resumes where it stopped.")
     last = max(each.batch for each in state.progress.values())
     known = [each for each in state.expected_progress().values() if each.topic == topic]
     moved = [_move_to_available(each, state.partitions.get(each.partition_key)) for each in known]

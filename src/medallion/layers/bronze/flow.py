@@ -27,7 +27,7 @@ from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import SOURCE_FILE
 from medallion.storage.text import Reporter, counted
@@ -42,7 +42,7 @@ class Bronze(Flow):
         (self._table,) = self.target_paths
         self._writer: BronzeWriter | None = None
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Poll the source, and start the query that ingests its input.
 
         Raises:

@@ -55,7 +55,7 @@ class BronzeWriter:
     def prepare(self) -> None:
         """Poll the source, infer an unknown schema, and create the table or add columns to it."""
         self.source.poll()
-        # A failure recurs in the first batch, where it stops only this query.
+        # Ignore errors here: the first batch meets them again, and there they stop only this query.
         with suppress(MedallionError, *SPARK_ERRORS):
             self._infer(self.source.sample_batch())
         self._add_configured_fields()
@@ -138,7 +138,8 @@ class BronzeWriter:
             try:
                 self._append(rows, batch.first_lines() or _first_lines(rows), number)
             except SPARK_ERRORS:
-                if self._stopping.is_set():  # else the source would search for a bad file
+                # Without this, a stopped job looks like an unreadable file, which the source seeks.
+                if self._stopping.is_set():
                     raise MedallionError("the query was stopped within this batch") from None
                 raise
 
@@ -172,7 +173,7 @@ class BronzeWriter:
 
     def _parsed(self, rows: DataFrame, first_lines: Sequence[str]) -> DataFrame:
         types = self.schema.partition_types
-        # A row's own field with a partition column's name is parsed, then replaced by the path's.
+        # If a row has a field with the name of a partition column, the value from the path wins.
         strings = dict.fromkeys(types, "string")
         columns = {**self.schema.columns, **strings}
         fields = {**self.schema.fields, **strings}

@@ -18,7 +18,7 @@ from medallion.layers.gold.definition import definition_parts, gold_definition, 
 from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath, layer_of
 from medallion.storage.text import Reporter, counted
@@ -36,7 +36,7 @@ class Gold(Flow):
         # Each batch reads all rows of the tables, and not only the new ones.
         self._is_recomputed = self.table.follows_changes and self.table.output_mode == "complete"
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:
@@ -187,9 +187,7 @@ class Gold(Flow):
             if late:
                 self.say(f"  {self.name}: {counted(late, 'late row')}; {LATE_ROWS_ADVICE}")
             if dropped := sum(map(_rows_before_1970, ended.values())):
-                self.say(
-                    f"  {self.name}: {counted(dropped, 'row')} from before 1970 cannot be joined"
-                )
+                self.say(f"  {self.name}: {counted(dropped, 'row')} before 1970 cannot be joined")
         return {**super().batch_metrics(batches), "late_rows": late}
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:

@@ -30,8 +30,8 @@ from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, rules, transform
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import Rule, load_rules
-from medallion.spark import checkpoints, query
-from medallion.spark.query import Run, Sink
+from medallion.spark import checkpoints
+from medallion.spark.query import AVAILABLE_NOW, RunningQuery, Sink, trigger_options
 from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
@@ -50,7 +50,7 @@ class Child(Flow):
         self.table = config.silver[query.table]
         self._rules: dict[str, str] = {}
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:
@@ -78,7 +78,7 @@ class Child(Flow):
             refuse_unstreamable(parent, "append")
             return None
         if self._rules != now:  # complete the interrupted batch, and stop
-            trigger = query.trigger_options(query.AVAILABLE_NOW)
+            trigger = trigger_options(AVAILABLE_NOW)
         if self.table.change_keys:  # the first batch reads the complete table
             reader = self.spark.readStream.option("maxFilesPerTrigger", 2**31 - 1)
             parent = self._read_parent(reader.option("readChangeFeed", "true"))
@@ -221,23 +221,23 @@ def elements(parent: DataFrame, table: ChildTable) -> DataFrame:
 
 
 def child_rows(
-    rows: DataFrame, table: ChildTable, rules: Mapping[str, str], origin: Sequence[str]
+    rows: DataFrame, table: ChildTable, conditions: Mapping[str, str], origin: Sequence[str]
 ) -> DataFrame:
     """Return a child table's columns, and the rules that each row breaks.
 
     Args:
         rows: the rows of `elements`.
         table: the child table.
-        rules: its rules, with Spark SQL over its columns.
+        conditions: its rules by name: Spark SQL over its columns.
         origin: columns that say where a row came from.
 
     Returns:
         The columns of `transform.apply_rules`. The row for quarantine lacks an exploded column,
         which would repeat all elements of the parent in each.
     """
-    conditions = [Rule(name, broken) for name, broken in rules.items()]
+    row_rules = [Rule(name, broken) for name, broken in conditions.items()]
     return transform.apply_rules(
-        rows, table.columns, "", (), conditions, origin, left_out=table.explode or ""
+        rows, table.columns, "", (), row_rules, origin, left_out=table.explode or ""
     )
 
 
@@ -255,10 +255,10 @@ def replace_rows(table: StoragePath, rows: DataFrame, changed: DataFrame) -> Non
         rows: the new rows.
         changed: the keys, each once, named as the columns of the table.
     """
-    is_old, keys = "_is_old", changed.columns
+    is_old, key_columns = "_is_old", changed.columns
     old = changed.withColumn(is_old, F.lit(True))
     new = rows.withColumn(is_old, F.lit(False)).unionByName(old, allowMissingColumns=True)
-    same = " and ".join(f"old.`{key}` = new.`{key}`" for key in keys)
+    same = " and ".join(f"old.`{key}` = new.`{key}`" for key in key_columns)
     (
         DeltaTable.forPath(rows.sparkSession, str(table))
         .alias("old")

@@ -27,8 +27,8 @@ from medallion.layers.silver.changes import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter
-from medallion.spark import checkpoints, query
-from medallion.spark.query import BatchProgress, Run, Sink
+from medallion.spark import checkpoints
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TIME_DIGITS
@@ -48,7 +48,7 @@ class Silver(Flow):
         self._backpressure: Backpressure | None = None  # for a query that runs continuously
         self._counts: dict[int, RowCounts] = {}  # of the writer, by batch
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:
@@ -157,12 +157,14 @@ class Silver(Flow):
         refuse_nondeterministic(where, rows, self.source.silver)
         refuse_changed_row_count(where, rows)
 
-    def _start_writer(self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int) -> Run:
+    def _start_writer(
+        self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int
+    ) -> RunningQuery:
         stopping = Event()
         # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._uses_old_rules:
-            trigger = query.trigger_options(query.AVAILABLE_NOW)
+            trigger = trigger_options(AVAILABLE_NOW)
         write = SilverWriter(self, self._rules, self._lookup, self._backpressure)
         self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
@@ -219,14 +221,14 @@ class Silver(Flow):
         if self._backpressure:
             self._backpressure.mark_recorded(batch)
 
-    def _count_unmatched(self, batches: range, late: int) -> int | None:
+    def _count_unmatched(self, batches: range, late_unmatched: int) -> int | None:
         """Count the unmatched rows; None if an interrupted process counted some of them."""
         for number in list(self._counts):  # a batch may be adding to it
             if number < batches.start:
                 del self._counts[number]  # it is recorded
         if not self._lookup or not all(number in self._counts for number in batches):
             return None
-        return late + sum(self._counts[number].unmatched for number in batches)
+        return late_unmatched + sum(self._counts[number].unmatched for number in batches)
 
     def _unmatched_message(self, unmatched: int) -> str:
         assert self._lookup, f"{self.name} has no lookup table"

@@ -104,13 +104,18 @@ class RereadBatch:
         """
         self._spark, self._source, self._number = flow.spark, source, number
         self._apply_rules, self._lookup = bind_rules(source, rules), lookup
-        # The rules whose quarantined rows had passed deduplication.
-        self._later_rules = lookup.rule_names if lookup else ()
+        # Rules applied after deduplication; a row that they quarantine still owns its key.
+        self._rules_after_dedup = lookup.rule_names if lookup else ()
+        if source.compares_with_silver and source.late == "quarantine":  # silver has no late row
+            self._rules_after_dedup += (LATE_RULE,)
         self._tables = SilverTables.of_source(flow.config, source.name)
         rows = self._apply_rules(self._tables.batch_rows(flow.spark, number))
-        if not self._later_rules and source.late != "quarantine":  # no late row is quarantined
+        # No late row will be quarantined, so bronze's columns are not needed.
+        if not self._rules_after_dedup and source.late != "quarantine":
             rows = rows.drop(transform.BRONZE)
         self._rows = transform.split_by_identity(rows, source.keys)[0]
+        # Spark's deduplication in batch N drops rows by the watermark of batch N-1; the writer
+        # compares with that of batch N.
         late_since = number if source.compares_with_silver else number - 1
         self._watermark = checkpoints.watermark(self._tables.checkpoint, late_since) or 0
 
@@ -149,13 +154,13 @@ class RereadBatch:
             return RowCounts(0, count - self._quarantine_late(new))
         unmatched = self._insert_new(new)
         inserted = self._count_rows_in(late, self._silver_within(has_keys))
-        quarantined = self._count_rows_in(late, self._quarantined()) if self._later_rules else 0
-        return RowCounts(inserted, count - inserted - quarantined, unmatched)
+        if self._rules_after_dedup:
+            count -= self._count_rows_in(late, self._quarantined())
+        return RowCounts(inserted, count - inserted, unmatched)
 
     def count_rows(self) -> RowCounts:
-        """Count the late rows and duplicates of a batch that has written its late rows itself."""
+        """Count the rows, for sources whose writer inserts late rows: `compares_with_silver`."""
         if self._source.late == "quarantine":  # silver has none
-            self._later_rules = (*self._later_rules, LATE_RULE)
             return RowCounts(0, self._count_duplicates(self._rows))
         late = self._rows.where(self._is_late()) if self._watermark else self._rows.limit(0)
         silver = self._silver_within(key_range(late, self._source.keys))
@@ -183,7 +188,7 @@ class RereadBatch:
     def _existing(self, has_keys: Column) -> DataFrame:
         """Return the `_row_key` of silver's rows in a range of keys and of `_quarantined` rows."""
         silver = self._silver_within(has_keys).select(self._row_key)
-        return silver.unionByName(self._quarantined()) if self._later_rules else silver
+        return silver.unionByName(self._quarantined()) if self._rules_after_dedup else silver
 
     def _quarantined(self) -> DataFrame:
         """Return the `_row_key` of rows that were quarantined after they passed deduplication.
@@ -194,7 +199,7 @@ class RereadBatch:
             self._spark.read.format("delta").load(str(table))
             for table in (self._tables.quarantine, self._tables.bronze)
         )
-        names = F.array(*map(F.lit, self._later_rules))
+        names = F.array(*map(F.lit, self._rules_after_dedup))
         rows = quarantine.where(F.arrays_overlap(FAILED_RULES, names)).drop(FAILED_RULES)
         complete = transform.with_bronze_columns(rows, bronze)
         return self._apply_rules(complete).select(self._row_key)
@@ -217,7 +222,7 @@ class RereadBatch:
         rows = rows.localCheckpoint()
         # Quarantine first: after a crash in between, its rows are not new any more, even if they
         # break no rule with the next run's lookup table.
-        if self._later_rules and not (broken := transform.quarantine_rows(rows)).isEmpty():
+        if self._rules_after_dedup and not (broken := transform.quarantine_rows(rows)).isEmpty():
             append_rows(broken, self._tables.quarantine, MERGE_SCHEMA)
         good = transform.silver_rows(rows, self._source.silver_columns)
         if not good.isEmpty():

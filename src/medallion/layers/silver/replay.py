@@ -21,7 +21,7 @@ from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.writer import SilverTables, append_rows, note_replayed, row_order
 from medallion.spark import checkpoints
 from medallion.state import replay_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 
@@ -88,7 +88,7 @@ def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Rep
     return counts, until or 0
 
 
-def complete_replay(spark: SparkSession, config: Config, runs: Runs, name: str) -> None:
+def complete_replay(spark: SparkSession, config: Config, runs: RunRecords, name: str) -> None:
     """Write the staged rows to both tables, and record the replay; every step may be repeated.
 
     Args:

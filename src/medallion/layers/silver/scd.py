@@ -18,7 +18,7 @@ from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import changes
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import is_comparable
-from medallion.spark.query import Run, Sink
+from medallion.spark.query import RunningQuery, Sink
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
 from medallion.storage.text import Reporter, counted
@@ -34,7 +34,7 @@ _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 class Scd(Flow):
     """The query of one source of change records: it merges them by key."""
 
-    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> Run | None:
+    def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
 
         Raises:

@@ -144,8 +144,8 @@ class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once.
 
     Attributes:
-        counts: the counts of its own rows by batch; duplicates and late rows that Spark's state
-            dropped before are not among them.
+        counts: by batch, the counts of the rows that reached this writer, without the duplicates
+            and late rows that Spark's state dropped before.
     """
 
     def __init__(
@@ -184,11 +184,12 @@ class SilverWriter:
         # A row that breaks a rule about lookup columns goes to quarantine, and keeps no key.
         joined = self._lookup.join_batch(batch, batch_id) if self._lookup else batch
         rows = self._mark_dropped(joined, batch_id, written)
-        has_bronze = transform.BRONZE in batch.columns  # else quarantined rows are read again
+        # If the batch lacks bronze's rows, those to quarantine are read from bronze again.
+        has_bronze = transform.BRONZE in batch.columns
         if has_bronze:  # on disk, because state and sorting need the memory
             rows.persist(StorageLevel.DISK_ONLY)
         try:
-            # None counts as input: bronze's log no longer reaches back to the batch.
+            # None means that bronze's log no longer reaches back to the batch: treat it as input.
             has_input = delta_log.rows_added(tables.bronze, *tables.versions_read(batch_id)) != 0
             if written is not None or not has_input:
                 # The batch is computed nevertheless, for its state.

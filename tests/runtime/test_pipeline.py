@@ -19,12 +19,13 @@ from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
 from medallion.layers.definition import refuse_changed
-from medallion.runtime import graph, refresh
-from medallion.runtime.graph import Pipeline
+from medallion.runtime import pipeline as pipeline_module
+from medallion.runtime import refresh
+from medallion.runtime.pipeline import Pipeline, open_pipeline
 from medallion.spark import session, signals
 from medallion.spark.errors import StreamError
 from medallion.state import pending_work
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse, redefined
@@ -250,9 +251,9 @@ def test_failed_start_stops_no_other_query(
     notes = lakehouse.config.layout.checkpoint("silver.activity")
     notes.local.mkdir(parents=True)
     (notes / "medallion.json").local.write_text("{")
-    write_runs = Runs.write
+    write_runs = RunRecords.write
 
-    def write(runs: Runs, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write(runs: RunRecords, rows: Iterable[Mapping[str, Any]]) -> None:
         row_list = list(rows)
         if any(row["state"] == "failed" for row in row_list):
             raise OSError(28, "No space left on device")
@@ -264,7 +265,7 @@ def test_failed_start_stops_no_other_query(
     with monkeypatch.context() as patch:
         # A query that runs is awaited and recorded, although its settings cannot be written.
         patch.setattr(pending_work, "record_settings", no_space)
-        patch.setattr(Runs, "write", write)  # the failure cannot be recorded either
+        patch.setattr(RunRecords, "write", write)  # the failure cannot be recorded either
         expected = r"medallion\.json is damaged\. .*its query continues.*; .*recorded: OSError"
         with pytest.raises(MedallionError, match=expected):
             lakehouse.fill("silver")
@@ -301,7 +302,7 @@ def test_new_lakehouse_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: MagicMock(version="4"))
     expected: list[str] = []
     for _ in range(2):
-        with graph.open_pipeline(home.config, "test", ["bronze"], expected.append):
+        with open_pipeline(home.config, "test", ["bronze"], expected.append):
             record(home.config, "bronze.activity")
     first, _, second, _ = expected
     assert first == f"medallion test on {home.layout.root} (a new lakehouse)"
@@ -319,10 +320,10 @@ def test_queries_are_stopped_before_spark(
     active = [Stopped("query", order, error), Stopped("another", order)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
-    monkeypatch.setattr(graph, "report_lost_workers", lambda *_: None)
+    monkeypatch.setattr(pipeline_module, "report_lost_workers", lambda *_: None)
     with (
         pytest.raises(KeyboardInterrupt),
-        graph.open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
+        open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),
     ):
         raise KeyboardInterrupt
     assert order == ["query", "another", "spark"]

@@ -13,7 +13,7 @@ import duckdb
 import pyarrow.parquet
 import pytest
 
-from medallion.ingest.files.typed import unreadable_typed_reason
+from medallion.ingest.files.typed_files import unreadable_typed_reason
 from medallion.ingest.schema import registry
 from medallion.state.ledger import State
 from tests.support.byte_files import SCHEMA, audit_findings, land, rows_by_file

@@ -33,7 +33,7 @@ from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
 from medallion.state import pending_work, refresh_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
 from medallion.storage.text import Reporter, counted
@@ -120,7 +120,7 @@ def _session(config: Config, report: Reporter) -> Iterator[SparkSession]:
 
 def _verifiable(config: Config, layer: str, result: Verification) -> list[VerifiableQuery]:
     """Return the queries of a layer that can be verified; add a note for each of the others."""
-    runs, verifiable = Runs(config.layout), list[VerifiableQuery]()
+    runs, verifiable = RunRecords(config.layout), list[VerifiableQuery]()
     for query in queries(config, [layer]):
         name = query.name
         try:
@@ -142,7 +142,7 @@ def _verifiable(config: Config, layer: str, result: Verification) -> list[Verifi
     return verifiable
 
 
-def _unverifiable_reason(config: Config, runs: Runs, query: Query, done: int) -> str | None:
+def _unverifiable_reason(config: Config, runs: RunRecords, query: Query, done: int) -> str | None:
     """Return why a table may differ from its input; None if it may not.
 
     Args:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from medallion.config.document import Node
 from medallion.config.sources import parse_source
-from medallion.discover.formats import describe_file
+from medallion.discover.detect import describe_file
 from medallion.errors import UsageError
 from medallion.ingest.files.decode import decode_file
 from medallion.storage.paths import Layout

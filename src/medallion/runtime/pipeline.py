@@ -28,12 +28,12 @@ from medallion.layers.silver.scd import Scd
 from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
-from medallion.spark.query import AVAILABLE_NOW, BatchProgress, Run, trigger_options
+from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
 from medallion.spark.watch import Watch, report_lost_workers
 from medallion.state import pending_work, refresh_plan, replay_plan
-from medallion.state.runs import Runs
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
 from medallion.storage.text import Reporter
@@ -57,12 +57,12 @@ class Pipeline:
     command: str
     report: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    runs: Runs = field(init=False)
+    runs: RunRecords = field(init=False)
     _settings: str = field(init=False)
     lost_workers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.runs = Runs(self.config.layout, run_id=self.run_id, command=self.command)
+        self.runs = RunRecords(self.config.layout, run_id=self.run_id, command=self.command)
         self._settings = pending_work.settings_digest(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
@@ -80,23 +80,31 @@ class Pipeline:
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
-    def start_flow(
-        self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool = False
-    ) -> bool:
+    def start_flow(self, flow: Flow, trigger: Mapping[str, Any], is_new: bool = False) -> bool:
         """Start one query.
 
         Args:
             flow: the flow of the query, not started yet.
-            trigger: the trigger from `spark.query.trigger_options`; None to check the settings and
-                create the tables only.
+            trigger: the trigger from `spark.query.trigger_options`.
             is_new: whether its tables replace the recorded ones.
 
         Returns:
-            True if it is running; False if it waits for a schema, or has no trigger.
+            True if it is running; False if it waits for a schema.
 
         Raises:
             MedallionError: it cannot start, for any reason.
         """
+        return self._start(flow, trigger, is_new)
+
+    def check_flow(self, flow: Flow) -> None:
+        """Check the settings of a query without input, and create its tables; do not start it.
+
+        Raises:
+            MedallionError: it could not start, for any reason.
+        """
+        self._start(flow, None, is_new=False)
+
+    def _start(self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool) -> bool:
         with self._named_errors(flow):
             if reason := flow.unknown_schema_reason():
                 self.report(f"  {flow.name} waits: {reason}")
@@ -115,7 +123,7 @@ class Pipeline:
     def _record_settings(self, flow: Flow) -> None:
         """Record the settings of a query that they let start; report a failure.
 
-        The query is running, and must be supervised. Without the record it is checked once more.
+        If the query runs, it must be supervised. Without the record it is checked once more.
         """
         try:
             pending_work.record_settings(self.config, flow.name, self._settings)
@@ -152,9 +160,8 @@ class Pipeline:
         except AnalysisException as error:
             if not flow.targets:  # an output, which has no SQL
                 raise as_medallion_error(error, f"{flow.name} cannot be started") from error
-            raise invalid_sql_error(
-                flow.name, flow.sql_parts(flow.upstream_rows()), error
-            ) from None
+            parts = flow.sql_parts(flow.upstream_rows())
+            raise invalid_sql_error(flow.name, parts, error) from None
         except Exception as error:
             signals.raise_if_requested()
             raise as_medallion_error(error, f"{flow.name} cannot be started") from error
@@ -182,20 +189,22 @@ class Pipeline:
                 self.refuse_if_blocked(flow)
             except MedallionError as error:
                 failures.append((flow, error))
-        lacking = {flow.name for flow, _ in failures}
+        # Flows and tables by name; a flow is left out if it, or a table that it reads, is in here.
+        skipped = {flow.name for flow, _ in failures}  # a gate blocks it
         for level in levels(flows):
-            runnable = [flow for flow in level if not lacking & {flow.name, *flow.upstream}]
+            runnable = [flow for flow in level if not skipped & {flow.name, *flow.upstream}]
             failures += self._run_level(runnable)
             stopped = [flow for flow, _ in failures] + [f for f in level if f not in runnable]
             targets, path = {t for flow in stopped for t in flow.targets}, self.config.layout.table
-            lacking |= {name for name in targets if not delta_tables.table_exists(path(name))}
+            # Tables that do not exist: their flow failed now, or was left out.
+            skipped |= {name for name in targets if not delta_tables.table_exists(path(name))}
         return failures
 
     def _run_level(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
         """Run flows side by side on all available input, and record them; see `run_flows`."""
         started, failures = list[Flow](), list[tuple[Flow, MedallionError]]()
 
-        def start_due() -> Iterator[Run]:
+        def start_due() -> Iterator[RunningQuery]:
             for flow in flows:
                 try:
                     if self._start_if_due(flow):
@@ -225,7 +234,8 @@ class Pipeline:
         if plan.should_run:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
         if plan.should_check:
-            return self.start_flow(flow, None)
+            self.check_flow(flow)
+            return False
         with self._named_errors(flow):
             planner.finish_idle_source(self.runs, plan, self.report)
         self.report(f"  {flow.name}: nothing is new")
@@ -274,7 +284,7 @@ def levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:
     while left:
         unwritten = {name for flow in left for name in flow.targets}
         level = [flow for flow in left if not unwritten & {*flow.upstream}]
-        assert level, "configured tables read no circle of tables"
+        assert level, "the configuration has a cycle of tables"
         yield level
         left = [flow for flow in left if flow not in level]
 

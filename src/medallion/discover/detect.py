@@ -25,7 +25,7 @@ from medallion.discover.json_rows import (
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
 from medallion.ingest.files.decode import csv_reader, header_names
-from medallion.ingest.files.typed import unreadable_typed_reason
+from medallion.ingest.files.typed_files import unreadable_typed_reason
 from medallion.storage.text import counted
 
 _TYPED = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro"}
