@@ -86,14 +86,19 @@ def seed(config: pytest.Config) -> str | None:
 
 # These take minutes each, so they start first: two workers then finish at about the same time.
 SLOW_FILES = (
-    "processes",
+    "changing_tables",
     "refresh",
+    "erase",
+    "kafka",
+    "evolution",
+    "checkpoints",
+    "changing_types",
+    "processes",
+    "scd",
+    "changes",
     "recovery",
-    "recount",
+    "blocked_gold",
     "nights",
-    "late",
-    "gold_kinds",
-    "held_gold",
 )
 
 
