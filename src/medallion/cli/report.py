@@ -37,6 +37,8 @@ from medallion.storage.paths import layer_of, resolved_path
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, error_reason, printable
 
+REFRESH_SECONDS = 5
+_ADDRESS = "127.0.0.1"
 _SECTIONS = {
     "freshness": "Freshness",
     "flow": "Rows",
@@ -348,10 +350,6 @@ def _sizes(overview: Overview) -> dict[str, Any]:
         for name, size in overview.sizes.items()
     ]
     return {"columns": ("table", "rows", "files", "bytes", "changed"), "rows": rows}
-
-
-REFRESH_SECONDS = 5
-_ADDRESS = "127.0.0.1"
 
 
 class ReportServer(ThreadingHTTPServer):

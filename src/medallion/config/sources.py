@@ -23,6 +23,8 @@ from medallion.config.values import fold_case, may_overlap
 from medallion.storage.paths import Layout, resolved_path
 from medallion.storage.table_specs import SPAN
 
+SilverTables = Mapping[str, SilverTable]
+
 _columns = values.distinct(values.matching(r"[A-Za-z][A-Za-z0-9_]{0,99}"))
 _paths = values.distinct(values.field_path)
 
@@ -205,9 +207,6 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
             advice = "give each its own folders, or patterns with different starts or ends"
             problem = f"may read the same files as {one.name}, and move them away: {advice}"
             document.fail(f"sources.{other.name}", problem)
-
-
-SilverTables = Mapping[str, SilverTable]
 
 
 def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable:

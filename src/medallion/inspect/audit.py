@@ -222,11 +222,7 @@ def _stable_checks(
     deadline, is_waiting = time.monotonic() + patience, False
     while True:
         # Before the snapshot: a writer that ends during it has recorded all batches.
-        writers = {
-            layer: holder
-            for layer in accounting.BALANCED_LAYERS
-            if (holder := locks.lock_holder(config.layout, layer))
-        }
+        writers = accounting.layer_writers(config)
         snapshot = accounting.take_snapshot(config, RunRecords(config.layout))
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
         has_new_writer = any(locks.lock_holder(config.layout, layer_of(q)) for q in interrupted)

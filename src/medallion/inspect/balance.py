@@ -14,7 +14,7 @@ from medallion.inspect import ledger_files
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
-from medallion.storage import delta_tables
+from medallion.storage import delta_tables, locks
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE
 from medallion.storage.text import counted
@@ -124,6 +124,12 @@ class BalanceSnapshot:
         """Return the balance of a source, and its queries with unrecorded batches."""
         unrecorded = [query for query, source in self.unrecorded.items() if source == name]
         return self.balances.get(name), unrecorded
+
+
+def layer_writers(config: Config) -> dict[str, str]:
+    """Return the process that writes each balanced layer, of those that one writes now."""
+    holders = {layer: locks.lock_holder(config.layout, layer) for layer in BALANCED_LAYERS}
+    return {layer: holder for layer, holder in holders.items() if holder}
 
 
 def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:

@@ -14,7 +14,7 @@ from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.schema import registry
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
-from medallion.inspect.balance import Balance
+from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.inspect.catalog import mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
@@ -22,7 +22,6 @@ from medallion.quality.suites import suite_path
 from medallion.state import pending_work, refresh_plan
 from medallion.state.ledger import Entry
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
-from medallion.storage import locks
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 from medallion.storage.text import counted
 
@@ -175,14 +174,14 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
     stale: Sequence[StaleTable] = read_or(
         (), "ops.files", lambda: freshness.stale_tables(config, run_state)
     )
-    settled = _SettledBalances()
+    settled = BalanceSnapshot()
     if not errors:  # they would be in its figures, too
         settled = read_or(settled, "tables", lambda: _settled_balances(config, runs))
     return Observations(
         run_state=run_state,
         files=files,
         stale=stale,
-        balances=settled.sources,
+        balances=settled.balances,
         child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
         unread=read_or([], "landing", lambda: unread_file_warnings(config)),
@@ -191,39 +190,21 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
     )
 
 
-@dataclass(frozen=True)
-class _SettledBalances:
-    """Balances of sources that no process writes, and whose batches are recorded.
-
-    Attributes:
-        sources: the balances by source.
-        child_faults: messages by child table of these sources whose figures do not add up.
-    """
-
-    sources: Mapping[str, Balance] = field(default_factory=dict)
-    child_faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-def _settled_balances(config: Config, runs: RunRecords) -> _SettledBalances:
-    """Take the balances that no running or interrupted batch can change.
+def _settled_balances(config: Config, runs: RunRecords) -> BalanceSnapshot:
+    """Return the balances of sources that no process writes, and whose batches are recorded.
 
     Raises:
         MedallionError: a table cannot be read.
     """
-
-    def is_written() -> bool:
-        layers = accounting.BALANCED_LAYERS
-        return any(locks.lock_holder(config.layout, layer) for layer in layers)
-
-    was_written = is_written()  # the writer may end during the snapshot
+    writers = accounting.layer_writers(config)  # one may end during the snapshot
     snapshot = accounting.take_snapshot(config, runs)
     if snapshot.unreadable:
         raise MedallionError("; ".join(snapshot.unreadable))
-    if was_written or is_written():
-        return _SettledBalances()
+    if writers or accounting.layer_writers(config):
+        return BalanceSnapshot()
     settled = {n: each for n, each in snapshot.balances.items() if not snapshot.of_source(n)[1]}
-    faults = snapshot.child_faults.items()
-    return _SettledBalances(settled, {n: each for n, each in faults if config.root(n) in settled})
+    children = snapshot.child_tables.items()
+    return BalanceSnapshot(settled, {n: each for n, each in children if config.root(n) in settled})
 
 
 def derive_verdict(config: Config, observations: Observations) -> LakehouseVerdict:

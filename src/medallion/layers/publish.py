@@ -49,6 +49,8 @@ _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
 }
 _NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them
 _BATCH_NAME = re.compile(r"\d{8,}")
+_PUBLISHED, _DEFINITION = "published", "definition"
+_CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 _NO_SUCCESS_FILE = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -218,10 +220,6 @@ class TopicOutput:
 
 
 Output = FilesOutput | TopicOutput
-
-
-_PUBLISHED, _DEFINITION = "published", "definition"
-_CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 class Publish(Flow):

@@ -102,8 +102,8 @@ def replacing(file: Path) -> Iterator[Path]:
 
     Readers see the complete new content or the old one, even after a crash.
     """
-    end = os.fsencode(file.name)[-(_LONGEST_NAME - len(".tmp.")) :]
-    unfinished = file.with_name(f".{os.fsdecode(end)}.tmp")  # Spark and file listing ignore it
+    end = _end_of_name(file, len(".tmp."))
+    unfinished = file.with_name(f".{end}.tmp")  # Spark and file listing ignore it
     try:
         yield unfinished
         # Without this, a power failure could leave the new name with an empty file.
@@ -113,6 +113,11 @@ def replacing(file: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
         raise
     sync(file.parent)
+
+
+def _end_of_name(path: Path, room: int) -> str:
+    """Return the name of a file; of a long one the end, so that `room` more bytes are allowed."""
+    return os.fsdecode(os.fsencode(path.name)[-(_LONGEST_NAME - room) :])
 
 
 def replace_content(file: Path, write: Callable[[Path], None]) -> None:
@@ -228,8 +233,7 @@ def deletion_path(path: Path, expected: FileInfo) -> Path:
     So a file that replaces it at the last moment is not deleted.
     """
     mark = f"._deleted.{expected.size}.{expected.modified_at}."
-    end = os.fsencode(path.name)[-(_LONGEST_NAME - len(mark)) :]
-    return path.with_name(mark + os.fsdecode(end))
+    return path.with_name(mark + _end_of_name(path, len(mark)))
 
 
 def complete_deletions(directory: Path) -> None:

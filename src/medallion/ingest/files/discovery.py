@@ -52,6 +52,19 @@ _SAME_FILE = Reason(
 )
 # allow_overwrites ingests the files that were rejected for one of these.
 _OVERWRITES = (ReasonCode.NAME_TAKEN, ReasonCode.GREW)
+_SHOWN = 20  # entries with the same reason that are reported one by one
+# Entries with one of these reasons are never ingested under their path.
+_NEVER_READ = (
+    ReasonCode.LINK,
+    ReasonCode.FOLDER_MISSING,
+    ReasonCode.NOT_A_FILE,
+    ReasonCode.UNSUPPORTED_NAME,
+)
+_GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
+_NOT_INPUT = Reason(
+    ReasonCode.NOT_INPUT,
+    "not an input file any more: it was renamed, is ignored, or is a folder that can be read now",
+)
 
 
 class FileClassifier:
@@ -195,21 +208,6 @@ def is_deferred(entry: Entry) -> bool:
 def is_ready(entry: Entry) -> bool:
     """Return whether a file is to be ingested now."""
     return entry.state == State.PENDING and entry.reason_code is None
-
-
-_SHOWN = 20  # entries with the same reason that are reported one by one
-# Entries with one of these reasons are never ingested under their path.
-_NEVER_READ = (
-    ReasonCode.LINK,
-    ReasonCode.FOLDER_MISSING,
-    ReasonCode.NOT_A_FILE,
-    ReasonCode.UNSUPPORTED_NAME,
-)
-_GONE = Reason(ReasonCode.GONE, "gone before it was ingested")
-_NOT_INPUT = Reason(
-    ReasonCode.NOT_INPUT,
-    "not an input file any more: it was renamed, is ignored, or is a folder that can be read now",
-)
 
 
 @dataclass(frozen=True)

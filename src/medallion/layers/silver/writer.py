@@ -223,14 +223,14 @@ class SilverWriter:
         reader = batch.sparkSession.read.format("delta").option("versionAsOf", before)
         has_keys = key_range(batch.where(transform.is_good()), source.keys)
         silver = reader.load(str(path)).where(has_keys)
-        order: list[str | Column] = [*row_order(batch, source)]
-        if not source.compares_with_silver:
-            rows = transform.mark_duplicates(batch, silver, source.keys, order)
-            return rows.withColumn(transform.LATE, none)
-        watermark = checkpoints.watermark(self._tables.checkpoint, batch_id)
-        is_late = transform.is_late(source.event_time, watermark) if watermark else none
-        if self._quarantines_late:  # a row on time, which silver gets, is first
-            order.insert(0, is_late)
+        is_late, order = none, list[str | Column](row_order(batch, source))
+        # In other sources the query's state has dropped late rows.
+        if source.compares_with_silver and (
+            watermark := checkpoints.watermark(self._tables.checkpoint, batch_id)
+        ):
+            is_late = transform.is_late(source.event_time, watermark)
+            if self._quarantines_late:  # a row on time, which silver gets, is first
+                order.insert(0, is_late)
         rows = transform.mark_duplicates(batch, silver, source.keys, order)
         is_new = transform.is_good() & transform.has_identity(source.keys)
         rows = rows.withColumn(transform.LATE, is_new & is_late & ~F.col(transform.DUPLICATE))
