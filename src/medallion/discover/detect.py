@@ -175,6 +175,9 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if dialect and dialect.escapechar:
         options["escape"] = dialect.escapechar
     rows, width = _split_csv(text, options, is_complete)
+    if "comment" in options and not log_fields and _has_marked_header(text, options, width):
+        del options["comment"]
+        rows, width = _split_csv(text, options, is_complete)
     if any(row is None for _, row in rows) and dialect and not dialect.quotechar:
         plain, plain_width = _split_csv(text, {**options, "quote": ""}, is_complete)
         if all(row and len(row) == plain_width for _, row in plain):
@@ -195,6 +198,15 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
         options["skipRows"] = valid[0][0]
         reason += f"; {counted(valid[0][0], 'line')} before them"
     return _describe_csv_rows([row for _, row in valid], options, reason, log_fields)
+
+
+def _has_marked_header(text: str, options: dict[str, Any], width: int) -> bool:
+    """Return whether the comment before the rows is their header, such as `#id,name`."""
+    split, _ = _split_csv(text, {**options, "comment": "\0"}, is_complete=True)
+    rows = [row for _, row in split if row and len(row) == width]
+    if width < 2 or len(rows) < 2 or not rows[0][0].startswith("#"):
+        return False
+    return not any(map(is_value, rows[0])) and any(map(is_value, rows[1]))
 
 
 def _split_csv(
@@ -269,8 +281,13 @@ def _describe_csv_rows(
         options["header"] = False
         settings = {"options": options, "schema": dict.fromkeys(names, "string")}
     words = Counter(value for row in data for value in row if value in _NULLS)
-    if words:
-        options["nullValue"] = words.most_common(1)[0][0]
+    for word, _ in words.most_common(1):
+        columns = [set(column) - {"", word} for column in zip(*data, strict=True) if word in column]
+        # These two may be values, such as a region, unless the others are numbers or times.
+        if word in ("NA", "None") and not all(map(is_value, set().union(*columns))):
+            choices.append(f"{word} as a value, or as null by options.nullValue: {word}")
+            continue
+        options["nullValue"] = word
         settings["options"] = options
     null = ("", options.get("nullValue"))
     records = [{n: None if v in null else v for n, v in zip(names, r, strict=True)} for r in data]

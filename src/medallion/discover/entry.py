@@ -115,8 +115,11 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     times = _columns.time_candidates(columns, len(rows))
     settings |= _type_settings(first.format, settings, columns, times)
     choices = list(first.choices)
-    if times and (other := times[0][1].other):
-        choices.append(f"the format of {times[0][0].name}: {times[0][1].hint} or {other}")
+    choices += [
+        f"the format of {column.name}: {time.hint} or {time.other}"
+        for column, time in times
+        if time.other
+    ]
     choices += filter(None, [_different_fields(descriptions)])
     keys = _columns.key_candidates(columns, len(rows))
     description = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)

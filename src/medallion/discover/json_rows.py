@@ -159,6 +159,8 @@ def _shared_array(rows: Sequence[Row]) -> str | None:
 def _object_arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:
     """Yield the arrays of objects in an object, with their dotted paths."""
     for name, item in value.items():
+        if "." in name:  # no record path can name it
+            continue
         if isinstance(item, dict):
             yield from _object_arrays(item, f"{path}{name}.")
         elif isinstance(item, list) and item and all(isinstance(each, dict) for each in item):

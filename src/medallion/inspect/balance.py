@@ -236,7 +236,7 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     )
     deleted_at = (
         f"max(case when {IS_DELETE} then {INGESTED_AT} end) over (partition by {key} "
-        f"order by {SEQUENCE} desc rows between unbounded preceding and current row)"
+        f"order by {SEQUENCE} desc nulls last rows between unbounded preceding and current row)"
     )
     ordered = f"select *, {deleted_at} as deleted_at from ({numbered}) where copy = 1"
     forgotten_at = f"deleted_at + interval '{source.cdc.tombstone_retention.seconds} seconds'"

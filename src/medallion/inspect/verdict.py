@@ -241,9 +241,11 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
     yield from _disk_problems(config)
     for table, message in seen.quarantined.items():
+        name = table.partition(".")[2]
+        command = f"refresh silver.{name}" if name in config.silver else f"replay {table}"
         remedy = (
             "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, "
-            f"and run medallion replay {table}"
+            f"and run medallion {command}"
         )
         yield Problem(ProblemCode.QUARANTINED, table, message, remedy)
     yield from _rescued_problems(config, seen.run_state)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, layers_in_use, queries, readers
+from medallion.config.tables import ToKafka
 from medallion.errors import UsageError
 from medallion.ingest.files import content, erase
 from medallion.ingest.files.batch import BatchContext
@@ -37,8 +38,8 @@ from medallion.state import erasures, ledger, pending_work, refresh_plan, topics
 from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
 from medallion.state.ledger import Ledger
 from medallion.state.pending_work import WorkReason
+from medallion.state.runs import NIGHTLY, RunRecords
 from medallion.state.runs import TABLE as RUNS
-from medallion.state.runs import RunRecords
 from medallion.storage import clock, delta_tables, locks
 from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.table_specs import (
@@ -421,7 +422,7 @@ def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
         elif any(layer_of(table) == "gold" for table in query.upstream):  # and so does its
             recovery.drop_checkpoint(config.layout, query.name)
     config.layout.report.delete()
-    names = [f"bronze.{plan.source}", *(query.name for query in following)]
+    names = [f"bronze.{plan.source}", NIGHTLY, *(query.name for query in following)]
     pipeline.runs.forget_values(names)
     maintenance.purge(config.layout.table(RUNS))
 
@@ -457,12 +458,16 @@ def _notes(config: Config, plan: ErasurePlan) -> tuple[str, ...]:
         for other in config.sources.values()
         if other.lookup and layout.root / other.lookup.file == layout.table(plan.table)
     ]
-    notes += [
-        f"{query.name} keeps what it has published: medallion refresh {query.name} publishes the "
-        "whole table again."
-        for query in _following(config, plan.source)
-        if not query.targets and not plan.purge
-    ]
+    for query in (query for query in _following(config, plan.source) if not query.targets):
+        _, table, output = query.name.split(".")
+        to = config.gold[table].outputs[output]
+        if isinstance(to, ToKafka):
+            notes.append(f"{query.name}: older messages stay in the topic {to.topic}.")
+        elif not plan.purge:
+            notes.append(
+                f"{query.name} keeps what it has published: medallion refresh {query.name} "
+                "publishes the whole table again."
+            )
     if not plan.purge:
         notes.append(
             f"Older versions of the tables stay for {config.maintain.retention.text}: --purge "

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from medallion.config.model import Config
 from medallion.config.operations import Maintenance
-from medallion.config.queries import queries
+from medallion.config.queries import QueryType, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
@@ -209,7 +209,8 @@ def _tables(config: Config, layers: Sequence[str], is_streaming: bool) -> Iterat
             yield _Table(f"_intake.{query.source}", layout.queue(query.source), table_specs.INTAKE)
         # If two writers replace the same table, one fails.
         gold = config.gold.get(query.name.removeprefix("gold."))
-        is_compacted = not (is_streaming and gold and gold.output_mode != "append")
+        is_replaced = gold.output_mode != "append" if gold else query.type is QueryType.CHANGES
+        is_compacted = not (is_streaming and is_replaced)
         for name in query.targets:
             yield _Table(name, layout.table(name), config.spec(name), query.name, is_compacted)
     if "bronze" in layers:  # the records are compacted as they are written

@@ -70,7 +70,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         table = source.rows_table
     pipeline.refuse_if_blocked(pipeline.flow(table))
     # Outputs are left out: they read the changes of a refresh like any others.
-    _rebuild(pipeline, table, [q.name for q in readers(pipeline.config, [table]) if q.targets])
+    _rebuild(pipeline, table, _existing_readers(pipeline.config, table))
     _rebuild_all_pending(pipeline, (first, *later))
 
 
@@ -110,11 +110,14 @@ def plan_readers(pipeline: Pipeline, table: str) -> None:
 
     Call it before the table is rewritten: the checkpoints of its readers refer to the old rows.
     """
-    layout = pipeline.config.layout
-    names = [query.name for query in readers(pipeline.config, [table]) if query.targets]
-    existing = [name for name in names if delta_tables.table_exists(layout.table(name))]
+    layout, existing = pipeline.config.layout, _existing_readers(pipeline.config, table)
     left = tuple(dict.fromkeys((*existing, *refresh_plan.resume_plan(layout))))
     refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=left))
+
+
+def _existing_readers(config: Config, table: str) -> list[str]:
+    names = (query.name for query in readers(config, [table]) if query.targets)
+    return [name for name in names if delta_tables.table_exists(config.layout.table(name))]
 
 
 def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:

@@ -79,6 +79,7 @@ def swap_tables(
         writer.options(**options).save(str(layout.table(name)))
     if staged.checkpoint(table).is_stored():
         checkpoints.start_generation(layout, table)
+    checkpoints.remove_old_generations(layout, table)  # if the process died after the start
     checkpoint = layout.checkpoint(table)
     if not (checkpoint / "metadata").is_stored() or checkpoints.query_id(checkpoint) != plan.query:
         raise MedallionError(f"{staged.checkpoint(table)} is missing, which the refresh had built")

@@ -205,8 +205,14 @@ def start_generation(layout: Layout, query: str) -> None:
     new = layout.checkpoint(query, ahead=1)
     pointer = json.dumps({"generation": int(new.name)})
     layout.checkpoint_pointer(query).write_atomic(pointer)
-    for other in new.parent.children():
-        if other.name != new.name:
+    remove_old_generations(layout, query)
+
+
+def remove_old_generations(layout: Layout, query: str) -> None:
+    """Remove all generations of a query's checkpoint but the current one; safe to repeat."""
+    current, next_one = layout.checkpoint(query), layout.checkpoint(query, ahead=1)
+    for other in next_one.parent.children() if current.parent == next_one.parent else ():
+        if other.name != current.name:
             other.delete_prefix()
 
 
@@ -279,7 +285,7 @@ def _is_complete(part: StoragePath) -> bool:
         lines = part.read().decode().splitlines()
         bodies = (line for line in lines if not _VERSION.fullmatch(line))
         documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return False
     minimum = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
     return len(documents) >= minimum

@@ -132,8 +132,11 @@ def _writing_words(words: list[str], at: int) -> str | None:
         return first
     if first in _DESCRIBES and {*words[1:2]} & {*_OPTIONS, *_WRITES}:
         return " ".join(words[:2])  # an EXPLAIN, which may run the statement
-    for before, word in pairwise(words[at:]):  # WITH ... INSERT, a CTE that deletes, SELECT INTO
-        if (word in _WRITES and before in {"(", ")"}) or (word == "INTO" and before != "."):
+    following = [*words[at + 2 :], ""]  # `max(update)` reads a column
+    # WITH ... INSERT, a CTE that deletes, SELECT INTO
+    for (before, word), after in zip(pairwise(words[at:]), following, strict=True):
+        is_column = before == "." or after in {")", ","}
+        if not is_column and (word == "INTO" or (word in _WRITES and before in {"(", ")"})):
             return word
     return None
 

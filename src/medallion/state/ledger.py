@@ -131,8 +131,9 @@ class Entry:
         """
         code, text = reason or (None, None)
         changed = replace(self, state=state, why=text, reason_code=code)
-        is_same_reason = code is not None and code == self.reason_code
-        return changed if is_same_reason else replace(changed, reported_at=None, dismissed_at=None)
+        if code == self.reason_code:
+            return changed
+        return replace(changed, reported_at=None, dismissed_at=None)
 
 
 _COLUMNS = records.record_columns(Entry)

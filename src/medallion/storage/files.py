@@ -153,13 +153,19 @@ def sync_all() -> None:
 
 
 def path_exists(path: str | os.PathLike[str]) -> bool:
-    """Return True if something is stored at a path, even a broken link."""
-    return os.path.lexists(path)
+    """Return True if something is stored at a path, or may be: even a broken link."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # such as a disk that does not answer
+        return True
+    return True
 
 
 def is_directory(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path is a directory, or a link to one."""
-    return Path(path).is_dir()
+    """Return True if a path is a directory, or a link to one; False if it cannot be inspected."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises errors of closed folders
 
 
 def check_readable(path: str | os.PathLike[str]) -> None:

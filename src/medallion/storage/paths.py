@@ -160,11 +160,13 @@ class StoragePath(os.PathLike[str]):
             False if another file had replaced it, which stays.
         """
         path = self.local
-        if if_unchanged is not None:
-            path = files.deletion_path(path, if_unchanged)
-            if not files.move_file(self.local, path, if_unchanged):
-                return False
         with suppress(FileNotFoundError, NotADirectoryError):
+            if if_unchanged is not None:
+                path = files.deletion_path(path, if_unchanged)
+                if files.path_exists(path):
+                    self.parent.complete_deletions()
+                if not files.move_file(self.local, path, if_unchanged):
+                    return False
             path.unlink()
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -33,6 +34,7 @@ _MAX_RATIO = {".gz": 1032, ".deflate": 1032}
 _USUAL_RATIO = 8  # of JSON
 _GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
+_START_BYTES = 1 << 12  # by which other formats are detected
 _PACKED_BYTES = 1 << 16  # read at once; what follows the end of a stream is copied
 # Zip archives that exceed both this unpacked size and this ratio to their own size are rejected.
 _BOMB_BYTES, _BOMB_RATIO = 1 << 30, 200
@@ -346,7 +348,7 @@ def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
     try:
         for member, file in open_members(path):
             with file:
-                if found_format := other_format(file.read(512), encoding):
+                if found_format := other_format(file.read(_START_BYTES), encoding):
                     name = f" ({member})" if member else ""
                     is_unpacked = suffix in (*CODECS, ZIP)
                     return f"not text{', once it is unpacked' * is_unpacked}: {found_format}{name}"
@@ -362,7 +364,9 @@ def not_text_reason(path: Path, encoding: str = "utf-8") -> str | None:
 def other_format(start: bytes, encoding: str) -> str | None:
     """Return the format of a file that starts with these bytes; None if it may be text."""
     if encoding.startswith(("utf-16", "utf-32")):
-        return None
+        # Commas, quotes and ends of lines have zero bytes; an empty file may have its mark alone.
+        is_wide = b"\0" in start or len(start) <= len(codecs.BOM_UTF32)
+        return None if is_wide else f"no {encoding}, as it has no zero byte: set options.encoding"
     is_binary = bool(_NOT_TEXT.search(start))
     if is_binary and start.startswith(_TAR_MAGIC, _TAR_MAGIC_AT):
         return f"a tar archive: {_UNPACK}"

@@ -74,16 +74,16 @@ def decode_file(
     for member, data in content.open_members(path):
         with data:
             lines = _Lines(data, source)
-            lines.skip_rows()
             try:
+                lines.skip_rows()
                 for values, corrupt in decode(lines, columns or {}):
                     yield Batch(member, values, corrupt)
-            except (ContentError, UnicodeDecodeError) as error:
+            except (ContentError, UnicodeError) as error:
                 position = f"{member}: line" if member else "line"
                 problem: object = error
-                if isinstance(error, UnicodeDecodeError):
-                    name = source.options.encoding
-                    problem = f"not {name} text ({error.reason}): set options.encoding"
+                if isinstance(error, UnicodeError):
+                    name, why = source.options.encoding, getattr(error, "reason", error)
+                    problem = f"not {name} text ({why}): set options.encoding"
                 raise ContentError(f"{position} {lines.first:,}: {problem}") from None
 
 
@@ -199,9 +199,16 @@ class _Lines:
         self.is_at_end = True
 
     def skip_rows(self) -> str:
-        """Skip the lines before the header, and return their text."""
+        """Skip the lines before the header, and return their text.
+
+        Raises:
+            ContentError: a file that is not empty has fewer lines.
+        """
         self.number = self._skipped
-        return "".join(self._text.readline() for _ in range(self._skipped))
+        skipped = [self._text.readline() for _ in range(self._skipped)]
+        if skipped and skipped[0] and not skipped[-1]:
+            raise ContentError(f"it has fewer lines than options.skipRows, {self._skipped}")
+        return "".join(skipped)
 
     def next_record(self) -> str:
         """Return the raw text of the record, and start the next one."""
@@ -258,7 +265,11 @@ def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
                 # Concatenated files repeat their header.
                 if raw[0] != BOM or row != header:
                     rows.append(row)
-            elif len(row) == len(names) + 1 and raw.rstrip("\r\n").endswith(options.delimiter):
+            elif (
+                len(row) == len(names) + 1
+                and raw.rstrip("\r\n").endswith(options.delimiter)
+                and not row[-1]
+            ):
                 rows.append(row[:-1])  # each row ends with a delimiter
             else:
                 corrupt.append(raw.rstrip("\r\n"))

@@ -238,7 +238,8 @@ class Discovery:
         layout, source = self._config.layout, self._source
         requests = pending_backfills(layout, source.name)
         paths = [request.path for request in requests]
-        listing = list_files(layout, source, [*source.folders_in(layout), *paths])
+        starts = [*source.folders_in(layout), *paths, *self._unread_backfill_folders()]
+        listing = list_files(layout, source, starts)
         self._add_pending_backfills(listing)
         classifier = FileClassifier(
             layout, source, self.ledger, clock.now_micros(), paths, self._unread_entries()
@@ -270,6 +271,17 @@ class Discovery:
         known = self.ledger.newest_entries()
         entries = {e.path: e for e in (*known, *result.new, *result.changed)}
         return list(entries.values())
+
+    def _unread_backfill_folders(self) -> list[Path]:
+        """Return the folders of earlier backfills that could not be listed."""
+        layout = self._config.layout
+        return [
+            (layout.root / entry.path).local
+            for entry in self.ledger.newest_entries()
+            if is_deferred(entry)
+            and entry.reason_code == ReasonCode.FOLDER_UNREADABLE
+            and path_below_source(layout, self._source, entry.path) is None
+        ]
 
     def _unread_entries(self) -> set[tuple[str, int]]:
         """Return path and version of the pending files that are not in the queue any more.

@@ -71,8 +71,10 @@ def erased_origins(
         entry = max(versions, key=lambda each: each.version)
         newest = ledger.newest(path)
         location, action = entry.moved_to or path, Action.REWRITTEN
-        is_overwritten = not entry.moved_to and newest is not None and newest != entry
-        if is_overwritten or (layout.root / location).info() is None:
+        info = (layout.root / location).info()
+        # A file that no scan has seen is not the ingested one, which it has overwritten.
+        is_overwritten = not entry.moved_to and (newest != entry or info != entry.info)
+        if is_overwritten or info is None:
             action = Action.GONE
         elif path_below_source(layout, context.source, path) is None:
             action = Action.KEPT
@@ -129,7 +131,8 @@ def erase_from_files(
         entry = ledger.version(origin.path, origin.version)
         assert entry is not None, "the plan has files of the ledger"
         if origin.action is Action.DELETED:
-            (layout.root / origin.location).delete()
+            # A file in landing may be overwritten meanwhile; nobody else writes to archive/.
+            (layout.root / origin.location).delete(None if entry.moved_to else entry.info)
             gone = replace(entry, moved_to=None)
             is_replaced = entry.state == State.REPLACED
             entries.append(gone if is_replaced else gone.with_state(State.ARCHIVED, _DELETED))

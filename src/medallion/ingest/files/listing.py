@@ -22,7 +22,8 @@ from medallion.storage.text import counted, error_reason
 _UNSUPPORTED = re.compile(r"[:\r\n\udc80-\udcff]|\.zip#", re.IGNORECASE)
 _UNSUPPORTED_NAME = Reason(
     ReasonCode.UNSUPPORTED_NAME,
-    "its path has a colon, a line break, .zip# or bytes that are not UTF-8: rename it",
+    "its path has a colon, a line break, .zip# or bytes that are not UTF-8: rename it, and "
+    "repeat the backfill that named it, if one did",
 )
 _LINK = Reason(
     ReasonCode.LINK,

@@ -47,7 +47,9 @@ class Gold(Flow):
         table, (target,) = self.table, self.target_paths
         definition = gold_definition(table)
         self._refuse_changed(definition)
-        if table.output_mode == "append":  # a new checkpoint would append all rows again
+        # A new checkpoint would append all rows again, or keep groups whose rows are gone.
+        is_needed = table.output_mode == "append" or table.follows_changes
+        if is_needed and not self._is_recomputed:
             recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         elif reason := recovery.find_mismatch(self.checkpoint, self.target_paths):
             recovery.drop_checkpoint(self.config.layout, self.name)

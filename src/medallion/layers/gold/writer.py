@@ -65,10 +65,10 @@ class GroupMerge:
             if self._aggregate.where:
                 silver = silver.where(F.expr(self._aggregate.where))
             if self._aggregate.window:
-                silver = _within_windows(silver, touched, self._event_time)
+                silver = self._within_windows(silver, touched)
             rows = windowed(silver, self._event_time, self._aggregate)
             if keys:
-                rows = _join_groups(rows, F.broadcast(touched), keys, "left_semi")
+                rows = _join_groups(rows, touched, keys, "left_semi")
             groups = per_group(rows, keys, self._aggregate.measure)
             if self._can_lose_groups and keys:
                 gone = _join_groups(touched, groups, keys, "left_anti")
@@ -79,16 +79,16 @@ class GroupMerge:
         finally:
             touched.unpersist()
 
-
-def _within_windows(silver: DataFrame, touched: DataFrame, event_time: str) -> DataFrame:
-    """Return rows between the first and the last window, so that Delta skips other files."""
-    first, last = touched.agg(
-        F.min("window_start").cast("string"), F.max("window_end").cast("string")
-    ).collect()[0]
-    time = F.col(event_time)
-    return silver.where(
-        (time >= F.lit(first).cast("timestamp")) & (time < F.lit(last).cast("timestamp"))
-    )
+    def _within_windows(self, silver: DataFrame, touched: DataFrame) -> DataFrame:
+        """Return rows about the first to the last window, so that Delta skips other files."""
+        # A clock change in the first hour of a local day puts some of its rows outside its bounds.
+        days = 1 if self._aggregate.calendar_unit else 0
+        bounds = touched.agg(
+            (F.min("window_start") - F.make_dt_interval(F.lit(days))).cast("string"),
+            (F.max("window_end") + F.make_dt_interval(F.lit(days))).cast("string"),
+        )
+        first, last = (F.lit(time).cast("timestamp") for time in bounds.collect()[0])
+        return silver.where(F.col(self._event_time).between(first, last))
 
 
 def _join_groups(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
