@@ -55,6 +55,18 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         "# made by x\nid,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
         {"comment": "#"},
     ),
+    "a header that starts with a hash": (
+        "#id,at,n\n" + "".join(f"{n},{at},c{n}\n" for n, at in enumerate(NUMBERED)),
+        {},
+    ),
+    "comments before a header that starts with a hash": (
+        "##source=x\n#id\tat\tn\n" + "".join(f"{n}\t{at}\tc{n}\n" for n, at in enumerate(NUMBERED)),
+        {"delimiter": "\t", "skipRows": 1},
+    ),
+    "numbers that are not available": (
+        "id,at,n\n" + "".join(f"{n},{at},{n or 'NA'}\n" for n, at in enumerate(NUMBERED)),
+        {"nullValue": "NA"},
+    ),
     "names of a log": (
         "#Version: 1.0\n#Fields: c-ip at cs(Agent)\n"
         + "".join(f"10.0.0.{n}\t{at}\tx y\n" for n, at in enumerate(NUMBERED)),

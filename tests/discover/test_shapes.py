@@ -183,3 +183,25 @@ def test_event_time(tmp_path: Path, others: dict[str, Any], expected: str) -> No
 def test_values_in_other_notations(values: list[str], expected: str | None) -> None:
     (column,), _ = infer_columns([{"v": value} for value in values], False)
     assert (column.type, conversion_sql(column)) == ("string", expected)
+
+
+def test_words_that_may_be_null_are_a_choice(tmp_path: Path) -> None:
+    """NA is a region here, such as North America."""
+    regions = "".join(f"{n},2026-05-01T10:00:{n:02}Z,{'NA' if n % 3 else 'EU'}\n" for n in range(9))
+    description = inspect(tmp_path, a__csv=f"id,at,region\n{regions}").description
+    assert "options" not in description.settings
+    assert description.rows[1]["region"] == "NA"
+    assert description.choices == ["NA as a value, or as null by options.nullValue: NA"]
+
+
+def test_each_ambiguous_date_is_a_choice(tmp_path: Path) -> None:
+    rows = "".join(f"{n},2026-05-01T10:00:{n:02}Z,0{n}/02/2026\n" for n in range(1, 9))
+    source = inspect(tmp_path, a__csv=f"id,at,due\n{rows}")
+    assert source.event_time == "at"
+    assert [choice for choice in source.description.choices if "format of due" in choice]
+
+
+def test_arrays_that_no_record_path_can_name(tmp_path: Path) -> None:
+    document = {"a.b": [{"id": n} for n in range(9)], "items": ROWS}
+    source = inspect(tmp_path, a__json=json.dumps(document))
+    assert source.description.settings == {"record_path": "items"}

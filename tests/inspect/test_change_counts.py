@@ -67,6 +67,12 @@ def test_count_changes_by_a_struct(tmp_path: Path) -> None:
     assert counts(tmp_path, rows) == ChangeCounts(4, 3, 2, 0)
 
 
+def test_count_changes_by_a_struct_with_a_null_field(tmp_path: Path) -> None:
+    """As for Spark, a null is less than any number: the delete is the newer change."""
+    rows = [(1, {"ts": 1, "lsn": None}, 0, False), (1, {"ts": 1, "lsn": 5}, 1, True)]
+    assert counts(tmp_path, rows) == ChangeCounts(1, 1, 0, 0)
+
+
 def test_count_changes_before_the_first_batch(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(pending_work, "read_up_to", lambda *_: DeltaOffset(0, -1))
     assert counts(tmp_path, CHANGES) == ChangeCounts(waiting_rows=11)

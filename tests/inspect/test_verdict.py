@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -156,6 +157,17 @@ def test_verdict_warns_of_mostly_quarantined_rows(
     assert verdict.problems[0].remedy.endswith("medallion replay quarantine.event")
     runs.record(config, "silver.event", rows_in=4, quarantined_rows=2)
     assert str(take_verdict(config)) == "healthy"
+
+
+def test_verdict_names_the_remedy_of_a_child_table(config: Config) -> None:
+    """Its rows cannot be replayed."""
+    child: Any = SimpleNamespace(name="item", parent="event")
+    seen = Observations(RunState(), quarantined={"quarantine.item": "", "quarantine.event": ""})
+    verdict = derive_verdict(replace(config, silver={"item": child}), seen)
+    assert [problem.remedy.rpartition("medallion ")[2] for problem in verdict.problems] == [
+        "refresh silver.item",
+        "replay quarantine.event",
+    ]
 
 
 def test_verdict_of_last_nightly_run(config: Config) -> None:

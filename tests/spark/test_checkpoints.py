@@ -103,6 +103,32 @@ def test_start_generation_killed_before_the_removal(
     with pytest.raises(OSError, match="full"):
         checkpoints.start_generation(layout, QUERY)
     assert checkpoints.last_committed(layout.checkpoint(QUERY)) == -1
+    monkeypatch.undo()
+    checkpoints.remove_old_generations(layout, QUERY)
+    assert layout.checkpoint_pointer(QUERY).parent.children() == [
+        layout.checkpoint_pointer(QUERY).parent / QUERY,
+        layout.checkpoint_pointer(QUERY),
+    ]
+    assert (layout.checkpoint_pointer(QUERY).parent / QUERY).children() == []
+
+
+def test_remove_old_generations_of_the_first_one(layout: Layout) -> None:
+    """Beside it are the checkpoints of other queries."""
+    for query in (QUERY, "silver.other"):
+        write_completed(layout, query, 0, version=1)
+    checkpoints.remove_old_generations(layout, QUERY)
+    for query in (QUERY, "silver.other"):
+        assert checkpoints.last_committed(layout.checkpoint(query)) == 0
+
+
+def test_corrupt_part_of_a_disk_that_does_not_answer(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known to be corrupt, so nothing may be repaired."""
+    write_completed(layout, QUERY, 0, version=1)
+    monkeypatch.setattr(StoragePath, "read", raise_full)
+    with pytest.raises(OSError, match="full"):
+        checkpoints.corrupt_part(layout.checkpoint(QUERY))
 
 
 def raise_full(_: StoragePath) -> None:

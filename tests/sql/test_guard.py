@@ -82,3 +82,8 @@ def test_parse_read_only_finds_tables() -> None:
     assert "gold.x" not in parsed.tables
     assert not parsed.lists_tables
     assert parse_read_only("show tables").lists_tables
+
+
+def test_parse_read_only_columns_named_like_commands() -> None:
+    columns = "max(update), sum(copy), coalesce(set, delete), t.into"
+    assert parse_read_only(f"SELECT {columns} FROM t")

@@ -273,4 +273,7 @@ def test_with_state_resets_acknowledgement() -> None:
     assert (same.why, same.reported_at, same.dismissed_at) == ("still", 1, 2)
     other = known.with_state(State.REJECTED, Reason(ReasonCode.GREW, "more"))
     assert (other.reported_at, other.dismissed_at) == (None, None)
-    assert known.as_ingested(0, 1, 0, 0).dismissed_at is None
+    ingested = known.as_ingested(0, 1, 0, 0)
+    assert ingested.dismissed_at is None
+    malformed = replace(ingested, dismissed_at=3)
+    assert malformed.with_state(State.ARCHIVED, None).dismissed_at == 3

@@ -83,3 +83,33 @@ def test_complete_deletions_after_a_kill(tmp_path: Path, monkeypatch: pytest.Mon
         "b": "newer",
         "2~b": "not ingested",
     }
+
+
+def test_delete_completes_an_interrupted_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process was killed between the rename and the deletion."""
+    file = StoragePath(tmp_path / "a")
+    file.write_atomic("ingested")
+    info = file.info()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            file.delete(info)
+    assert [*tmp_path.iterdir()] != []
+    assert file.delete(info)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_path_that_cannot_be_inspected_may_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the answer that there is nothing is one; a disk may not answer."""
+    assert not files.path_exists(tmp_path / "a")
+    assert not files.path_exists(Path("/dev/null/a"))
+
+    def fail(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "lstat", fail)
+    assert files.path_exists(tmp_path / "a")

@@ -225,7 +225,11 @@ class Pipeline:
             if (reason := flow.started_run.error())
         ]
         unrecorded = recorder.record_flows(self.runs, started)
-        return failures + [(f, unrecorded[f.name]) for f in started if f.name in unrecorded]
+        failures += [(flow, unrecorded[flow.name]) for flow in started if flow.name in unrecorded]
+        # Their interrupted batches are complete, and the current rules apply to the others.
+        restarted = [flow for flow in started if flow.started_run.needs_restart]
+        again = [self.flow(flow.name) for flow in restarted if flow.name not in unrecorded]
+        return failures + (self._run_level(again) if again else [])
 
     def _start_if_due(self, flow: Flow) -> bool:
         """Start a query on all available input; return False if it has nothing to do."""

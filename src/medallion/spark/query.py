@@ -30,15 +30,20 @@ class Sink:
     """
 
     def __init__(
-        self, write: Callable[[DataFrame, int], None], stopping: Event | None = None
+        self,
+        write: Callable[[DataFrame, int], None],
+        stopping: Event | None = None,
+        last: int | None = None,
     ) -> None:
         """Wrap a function.
 
         Args:
             write: writes one batch, given its rows and its number.
             stopping: set before the query is stopped; the function may fail from then on.
+            last: the last batch to write: the query ends before the next, and is started again.
         """
         self._write, self.stopping = write, stopping or Event()
+        self._last, self.is_complete = last, False
         self.failure: MedallionError | None = None
         self.error: Exception | None = None  # the original error of `failure`
 
@@ -49,6 +54,9 @@ class Sink:
             MedallionError: the function failed. The message has no Java stack trace: Spark
                 searches it with a regular expression whose stack grows with the text.
         """
+        if self._last is not None and batch > self._last:
+            self.is_complete = True
+            raise MedallionError(f"batch {batch} waits until its query is started again")
         try:
             self._write(rows, batch)
         except Exception as error:
@@ -251,6 +259,7 @@ class RunningQuery:
 
     def failure(self) -> Failure | None:
         """Return what stopped the query; None if it runs, ended well, or only has to restart."""
+        self.needs_restart |= self.sink is not None and self.sink.is_complete
         if self.needs_restart:
             return None
         if self._is_stopped:

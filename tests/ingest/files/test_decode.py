@@ -187,8 +187,24 @@ def test_csv_bytes_outside_the_encoding(tmp_path: Path) -> None:
     options = ReaderOptions(encoding="cp1252")
     rows, corrupt = decoded(tmp_path / "a.csv", data, options=options)
     assert (index_and_device(rows), corrupt) == ([(2, "€")], ["1,\x81"])
-    with pytest.raises(ContentError, match="not utf-16 text"):
-        decoded(tmp_path / "a.csv", b"\xff\xfea\0\n", options=ReaderOptions(encoding="utf-16"))
+    for text in (b"\xff\xfea\0\n", "a,b\n1,2\n".encode("utf-16-le")):  # the second has no mark
+        with pytest.raises(ContentError, match="not utf-16 text"):
+            decoded(tmp_path / "a.csv", text, options=ReaderOptions(encoding="utf-16"))
+
+
+def test_csv_with_fewer_lines_than_are_skipped(tmp_path: Path) -> None:
+    options = ReaderOptions(skip_rows=3)
+    with pytest.raises(ContentError, match=r"fewer lines than options\.skipRows, 3"):
+        decoded(tmp_path / "a.csv", b"Index,Device\n1,a\n", options=options)
+    for empty in (b"", b"Report\nof\nnothing\n"):
+        assert decoded(tmp_path / "a.csv", empty, options=options) == ([], [])
+
+
+def test_csv_whose_last_value_ends_with_an_escaped_delimiter(tmp_path: Path) -> None:
+    """Such a row has one value more than the header, and not an empty one."""
+    data = b"Index,Device\n1,a,b\\,\n2,c,\n"
+    rows, corrupt = decoded(tmp_path / "a.csv", data, options=ReaderOptions(escape="\\"))
+    assert (index_and_device(rows), corrupt) == ([(2, "c")], ["1,a,b\\,"])
 
 
 INVALID = {
@@ -299,11 +315,15 @@ def test_text_and_json_in_an_encoding(tmp_path: Path) -> None:
         ("json", b'{"a":"\xe9"}\n\n{"b":1}\n', [{"a": "é"}, {"b": 1}]),
     ):
         assert decoded(tmp_path / "a", data, format=file_format, options=latin) == (expected, [])
-    wide = ReaderOptions(encoding="utf-16")
+    wide, wide_le = ReaderOptions(encoding="utf-16"), "utf-16-le"
     data = '[{"a":1},\n{"a":"é"}]'.encode("utf-16")
     documents = decoded(tmp_path / "a", data, format="json", multi_line=True, options=wide)
     assert documents == ([[{"a": 1}, {"a": "é"}]], [])
     assert not_text_reason(tmp_path / "a", "utf-16") is None
+    (tmp_path / "b").write_bytes(b"a,b\n1,2\n3,4\n")
+    assert "no utf-16-le, as it has no zero byte" in str(not_text_reason(tmp_path / "b", wide_le))
+    (tmp_path / "b").write_bytes(b"\xff\xfe")
+    assert not_text_reason(tmp_path / "b", wide_le) is None
     assert "set options.encoding to utf-16" in str(not_text_reason(tmp_path / "a"))
 
 

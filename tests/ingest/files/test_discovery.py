@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from medallion.errors import MedallionError
 from medallion.ingest.files import discovery
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import Ledger, State
-from medallion.storage import delta_tables
+from medallion.storage import delta_tables, files
 from medallion.storage.paths import Layout
 from tests.support import checkpoints
 from tests.support.home import Home, set_age
@@ -317,3 +318,52 @@ def test_backfill_request_invalid(home: Home, text: str) -> None:
     file.local.write_text(text)
     with pytest.raises(MedallionError, match=r"a\.json is not a backfill request"):
         home.poll()
+
+
+def test_backfill_folder_is_listed_once_it_can_be(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request is gone by then."""
+    old = tmp_path / "old"
+    (old / "deep").mkdir(parents=True)
+    for file in (old / "a.json", old / "deep/b.json"):
+        file.write_text("{}")
+    listed = files.list_directory
+
+    def fail(directory: str) -> list[os.DirEntry[str]]:
+        if directory == str(old / "deep"):
+            raise OSError(5, "Input/output error")
+        return listed(directory)
+
+    discovery.request_backfill(home.layout, "activity", old)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "list_directory", fail)
+        assert [home.poll(), home.poll()] == [1, 0]
+    assert home.poll() == 1
+    states = {Path(path).name: state for (path, _), state in home.states().items()}
+    assert states == {"a.json": "pending", "b.json": "pending", "deep": "vanished"}
+
+
+def test_backfill_request_of_a_path_that_cannot_be_inspected(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is reported, and the request does not count as one of a missing path."""
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "a.json").write_text("{}")
+    discovery.request_backfill(home.layout, "activity", old)
+
+    def failing(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def fail(path: object) -> Any:
+            if Path(str(path)) == old:
+                raise OSError(5, "Input/output error")
+            return function(path)
+
+        return fail
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", failing(os.lstat))
+        patch.setattr(files, "list_directory", failing(files.list_directory))
+        assert home.poll() == 0
+    assert "no longer exists" not in "".join(home.messages)
+    assert home.poll() == 1

@@ -14,7 +14,7 @@ import pytest
 from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
-from medallion.ingest.files.erase import erased_origins, unsupported_reason
+from medallion.ingest.files.erase import erase_from_files, erased_origins, unsupported_reason
 from medallion.state.erasures import Action
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import StoragePath
@@ -89,15 +89,37 @@ def test_create_packed_is_readable_by_gzip(tmp_path: Path) -> None:
     assert gzip.decompress((tmp_path / ".a.tmp").read_bytes()) == b"x\n"
 
 
+def context_of(home: Home, *entries: Entry) -> Any:
+    Ledger(home.layout, "activity").write(entries)
+    return SimpleNamespace(
+        config=home.config, source=home.source, ledger=Ledger(home.layout, "activity")
+    )
+
+
+def test_erasure_deletes_only_the_ingested_file(home: Home) -> None:
+    """A file was overwritten after it was ingested, and no scan has seen that yet."""
+    kept, overwritten = home.land("a.json", "{}"), home.land("b.json", "{}")
+    entries = [
+        Entry("activity", f"landing/activity/{name}.json", 1, *info, 5, State.INGESTED)
+        for name in "ab"
+        if (info := (home.layout.root / f"landing/activity/{name}.json").info())
+    ]
+    overwritten.write_text("not ingested")
+    context = context_of(home, *entries)
+    rows = {(entry.path, entry.modified_at): 1 for entry in entries}
+    origins = erased_origins(context, rows, is_deleted=True)
+    assert [origin.action for origin in origins] == [Action.DELETED, Action.GONE]
+    kept.write_text("overwritten after the plan was written")
+    erase_from_files(context, origins, lambda frame: frame)
+    assert (kept.exists(), overwritten.read_text()) == (True, "not ingested")
+
+
 def test_erased_origins_of_a_file_that_cannot_be_inspected(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may still have the rows: it does not count as gone."""
     entry = Entry("activity", "landing/activity/a.json", 1, 3, 5, 5, State.INGESTED)
-    Ledger(home.layout, "activity").write([entry])
-    context: Any = SimpleNamespace(
-        config=home.config, source=home.source, ledger=Ledger(home.layout, "activity")
-    )
+    context = context_of(home, entry)
     (gone,) = erased_origins(context, {(entry.path, 5): 2}, is_deleted=False)
     assert gone.action is Action.GONE
 

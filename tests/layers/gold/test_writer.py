@@ -12,10 +12,13 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from medallion.config.document import Node
+from medallion.config.gold import parse_gold_table
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.gold.writer import GroupMerge
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables, table_specs
+from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, redefined
 from tests.support.updates import BY_WINDOWS, WINDOWS
 
@@ -94,3 +97,26 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     assert lakehouse.rows("gold.action_counts", *WINDOWS) == BY_WINDOWS
     counted = delta_reads.rows_at(spark, config.layout.table("gold.actions")).collect()
     assert dict(counted) == ACTIONS[-1]
+
+
+def test_group_merge_at_a_clock_change(spark: SparkSession, tmp_path: Path) -> None:
+    """A local day from 02:30 on starts twice when daylight saving time ends in Berlin.
+
+    Of both times between 02:00 and 03:00, the later minutes belong to the new day.
+    """
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    keys = {"window": "1 day", "start": "150 minutes", "time_zone": "Europe/Berlin"}
+    entry = {"source": "silver.event", "measure": {"n": "count(*)"}, "output_mode": "update"}
+    node = Node(entry | keys, PROJECT / "conf/pipeline.yaml", "gold.days")
+    table = parse_gold_table("days", node, lakehouse.config.sources, PROJECT / "conf")
+    times = ("2026-10-25 00:45", "2026-10-25 01:15", "2026-10-25 01:45")
+    rows = spark.createDataFrame([(time,) for time in times], "event_at string")
+    rows = rows.select(F.col("event_at").cast("timestamp"))
+    rows.write.format("delta").save(str(lakehouse.config.layout.table("silver.event")))
+    path = lakehouse.config.layout.table("gold.days")
+    schema = gold_rows(spark, lakehouse.config, table, {"event": rows}).schema.json()
+    delta_tables.create_table(path, schema, {})
+    merge = GroupMerge(spark, lakehouse.config, table)
+    for number in range(len(times)):  # each row is a batch of its own, and silver has all
+        merge(merge.touched(rows.where(F.col("event_at") == times[number])), number)
+    assert [n for _, _, n in lakehouse.rows("gold.days")] == [1, 2]

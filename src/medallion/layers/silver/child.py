@@ -60,7 +60,7 @@ class Child(Flow):
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         now = rule_conditions(self.config, self.table)
-        document = rules.effective_rules(self, {"silver": now}, recorded)
+        document, last = rules.effective_rules(self, {"silver": now}, recorded)
         self._rules = document["silver"]
         parent = self._read_parent(self.spark.readStream)
         rows = self._child_rows(parent)
@@ -77,14 +77,14 @@ class Child(Flow):
         if trigger is None:
             refuse_unstreamable(parent, "append")
             return None
-        if self._rules != now:  # complete the interrupted batch, and stop
+        if last is not None:
             trigger = trigger_options(AVAILABLE_NOW)
         if self.table.change_keys:  # the first batch reads the complete table
             reader = self.spark.readStream.option("maxFilesPerTrigger", 2**31 - 1)
             parent = self._read_parent(reader.option("readChangeFeed", "true"))
         writer = parent.writeStream.outputMode("append")
-        sink = Sink(self._replace_batch if self.table.change_keys else self._append_batch)
-        return self.start_query(writer, trigger, sink)
+        write = self._replace_batch if self.table.change_keys else self._append_batch
+        return self.start_query(writer, trigger, Sink(write, last=last))
 
     @property
     def _columns(self) -> tuple[str, ...]:

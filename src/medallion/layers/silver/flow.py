@@ -44,7 +44,7 @@ class Silver(Flow):
         self._rules: dict[str, Any] = {}
         self._started_source = self.source
         self._lookup: LookupJoin | None = None
-        self._uses_old_rules = False  # to complete an interrupted run's batches, and then stop
+        self._last_batch: int | None = None  # with the rules of an interrupted run
         self._backpressure: Backpressure | None = None  # for a query that runs continuously
         self._counts: dict[int, RowCounts] = {}  # of the writer, by batch
 
@@ -141,8 +141,7 @@ class Silver(Flow):
         document["bronze"] |= digits_rule
         names = newest_version(self.config.layout.schemas(source.name)).names
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
-        started = rules.effective_rules(self, now, recorded)
-        self._uses_old_rules = started != now
+        started, self._last_batch = rules.effective_rules(self, now, recorded)
         self._started_source = replace(source, late=started["late"])
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
@@ -163,12 +162,12 @@ class Silver(Flow):
         stopping = Event()
         # A nightly run reads all its input in one batch, and is recorded afterwards.
         self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
-        if self._uses_old_rules:
+        if self._last_batch is not None:
             trigger = trigger_options(AVAILABLE_NOW)
         write = SilverWriter(self, self._rules, self._lookup, self._backpressure)
         self._counts = write.counts
         writer = rows.writeStream.outputMode("append")
-        return self.start_query(writer, trigger, Sink(write, stopping))
+        return self.start_query(writer, trigger, Sink(write, stopping, self._last_batch))
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
         """Insert the late rows of the batches, and return the batches' metrics.

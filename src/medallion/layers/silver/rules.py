@@ -175,7 +175,9 @@ def split_lookup_rules(
     return own, about_lookup
 
 
-def effective_rules(flow: Flow, now: dict[str, Any], recorded: int) -> dict[str, Any]:
+def effective_rules(
+    flow: Flow, now: dict[str, Any], recorded: int
+) -> tuple[dict[str, Any], int | None]:
     """Return the rules for the next batches: the old rules while an old batch is unrecorded.
 
     Some rows of such a batch may be in quarantine already, and its late rows are not in silver
@@ -186,17 +188,19 @@ def effective_rules(flow: Flow, now: dict[str, Any], recorded: int) -> dict[str,
         flow: the flow of the query.
         now: the document of the rules as they are configured.
         recorded: the last recorded batch.
+
+    Returns:
+        The rules, and the last batch that they are for, if they are the old ones.
     """
     then = checkpoints.read_document(flow.checkpoint, "rules")
     if then in (None, now) or not recovery.has_unrecorded(
         flow.checkpoint, flow.target_paths, recorded
     ):
-        return now
-    flow.say(
-        f"  {flow.name} completes an interrupted batch with its old rules; the new rules apply "
-        "from the next run"
-    )
-    return then
+        return now, None
+    flow.say(f"  {flow.name} completes an interrupted batch with its old rules")
+    is_begun = recovery.has_started_writing(flow.checkpoint, flow.target_paths)
+    last = checkpoints.last_planned if is_begun else checkpoints.last_committed
+    return then, last(flow.checkpoint)
 
 
 def sql_parts(
