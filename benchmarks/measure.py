@@ -209,8 +209,8 @@ def configured(root: Path, **environment: str) -> Config:
 
 
 def only(config: Config, source: str) -> Config:
-    """A configuration with one source."""
-    return replace(config, sources={source: config.sources[source]})
+    """A configuration with one source, and nothing that reads several."""
+    return replace(config, sources={source: config.sources[source]}, gold={}, views={})
 
 
 def expect(root: Path, source: str, rows: int) -> None:
