@@ -253,6 +253,7 @@ def test_gate_refuses_unknown_expectations(spark: SparkSession, tmp_path: Path) 
 
 ABOVE = "SELECT * FROM {batch} WHERE id > 2"
 OTHERS = "SELECT * FROM {batch} EXCEPT SELECT id FROM range(3)"
+LARGEST = "SELECT id, id FROM {batch} WHERE id = (SELECT max(id) FROM {batch})"
 # A query over single rows, which is counted without Great Expectations.
 ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
 
@@ -266,6 +267,8 @@ ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
         ("expect_table_columns_to_match_set", {"column_set": ["id"]}, True),
         ("expect_table_columns_to_match_ordered_list", {"column_list": ["id"]}, True),
         ("unexpected_rows_expectation", {"unexpected_rows_query": OTHERS}, True),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": LARGEST}, False),
+        ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT no FROM {batch}"}, False),
     ],
 )
 def test_gate_of_table_expectations(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +29,6 @@ from medallion.quality.suites import (
     suite_path,
 )
 from medallion.spark.errors import SPARK_ERRORS
-from medallion.storage.table_specs import quote_identifier
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
@@ -170,8 +170,9 @@ def count_broken(
 ) -> tuple[int, dict[str, int]]:
     """Count the rows of a batch, and those that break each expectation, in one Spark job.
 
-    Great Expectations would run four. These are left to it: expectations that are not about single
-    rows, those with "mostly" that some rows break, and all of them if Spark fails at a condition.
+    A query of an expectation is one more job. Great Expectations would run several, and takes
+    seconds to import. These are left to it: other expectations that are not about single rows,
+    those with "mostly" that some rows break, and all at whose condition or query Spark fails.
 
     Args:
         batch: the rows.
@@ -188,6 +189,11 @@ def count_broken(
         ((rows, *counts),) = batch.select(F.count(F.lit(1)), *broken).collect()
     except SPARK_ERRORS:
         return batch.count(), implied
+    for each in expectations:
+        is_query = each.type == BY_QUERY and {*each.kwargs} == {"unexpected_rows_query"}
+        if is_query and each.name not in conditions:
+            with suppress(LookupError, ValueError, *SPARK_ERRORS):
+                implied[each.name] = _queried_rows(batch, each).count()
     with_mostly = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
     by_name = zip(conditions, counts, strict=True)
     return rows, implied | {n: count for n, count in by_name if not (count and n in with_mostly)}
@@ -199,14 +205,27 @@ def counted_failures(
     """Return the failure of an expectation that `broken` of `rows` rows break, if any do."""
     if not broken:
         return []
+    condition = _broken_condition(expectation)
+    found = batch.where(condition) if condition else _queried_rows(batch, expectation)
     # As strings: Python cannot represent a time whose year is 0 or above 9999.
-    columns = [F.col(quote_identifier(c)).cast("string").alias(c) for c in batch.columns]
-    found = batch.where(str(_broken_condition(expectation))).select(columns).limit(EXAMPLES)
-    examples = [row.asDict() for row in found.collect()]
+    numbered = found.toDF(*map(str, range(len(found.columns)))).limit(EXAMPLES)
+    strings = numbered.select([F.col(number).cast("string") for number in numbered.columns])
+    examples = [dict(zip(found.columns, row, strict=True)) for row in strings.collect()]
     is_query = expectation.type == BY_QUERY
     what = f"{broken} of {rows} rows do not meet {expectation.type}"
     detail = f"its query found {broken} rows" if is_query else what
     return [_failure(table, rows, expectation, broken, examples, detail)]
+
+
+def _queried_rows(batch: DataFrame, expectation: Expectation) -> DataFrame:
+    """Return what the query of an expectation finds in a batch, as Great Expectations runs it.
+
+    Raises:
+        LookupError, ValueError: its braces are invalid.
+    """
+    batch.createOrReplaceTempView(_QUERY_VIEW)
+    query = str(expectation.kwargs["unexpected_rows_query"]).rstrip("; \t\r\n\v\f")
+    return batch.sparkSession.sql(query.format(batch=_QUERY_VIEW))
 
 
 def _is_implied_by_key(
