@@ -86,11 +86,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         report: reports that Spark is started.
     """
     result = Verification()
-    silver = [
-        target
-        for target in _verifiable(config, "silver", result)
-        if target.query.source not in unchecked
-    ]
+    silver = _verifiable(config, "silver", result)
+    silver = [target for target in silver if target.query.source not in unchecked]
     gold = [] if unchecked else _verifiable(config, "gold", result)
     if unchecked:
         sources = ", ".join(sorted(unchecked))
@@ -209,15 +206,11 @@ def verify_silver(spark: SparkSession, target: VerifiableQuery, result: Verifica
     for origin, difference, count in rows.collect():
         where, some = "/".join(origin) or "the source", counted(count, "row")
         if difference == _EXTRA:
-            message = (
-                f"{where} has {some} in silver or quarantine that bronze does not have as often."
-            )
+            problem = "silver or quarantine that bronze does not have as often."
         else:
-            message = (
-                f"{where} has {some} in bronze that neither silver nor quarantine has; "
-                f"`medallion refresh silver.{source}` rebuilds both."
-            )
-        result.findings.append(f"{source}: {message}")
+            remedy = f"`medallion refresh silver.{source}` rebuilds both."
+            problem = f"bronze that neither silver nor quarantine has; {remedy}"
+        result.findings.append(f"{source}: {where} has {some} in {problem}")
 
 
 def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
@@ -457,9 +450,8 @@ def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
 
 def _order_dependent(expressions: Iterable[Any]) -> str:
     """Return the names of the order-dependent aggregates among expressions, in one string."""
-    return ", ".join(
-        sorted({e.prettyName() for e in expressions if _ORDER_DEPENDENT.fullmatch(node_type(e))})
-    )
+    dependent = (each for each in expressions if _ORDER_DEPENDENT.fullmatch(node_type(each)))
+    return ", ".join(sorted({each.prettyName() for each in dependent}))
 
 
 _FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {

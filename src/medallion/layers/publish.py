@@ -137,9 +137,8 @@ class FilesOutput:
         observed = changes.observe(observation, F.count(F.lit(1)).alias("rows"))
         options = {**_WRITER_OPTIONS[self._format], **_NO_SUCCESS_FILE}
         # Overwriting removes the files of an interrupted attempt.
-        observed.write.format(self._format).mode("overwrite").options(**options).save(
-            str(directory)
-        )
+        writer = observed.write.format(self._format).mode("overwrite").options(**options)
+        writer.save(str(directory))
         rows = int(observation.get["rows"])
         if not rows:
             directory.delete_prefix()
@@ -323,11 +322,10 @@ class Publish(Flow):
 
         Then the table was replaced or restored, and readers would skip new messages as old ones.
         """
-        then = checkpoints.read_document(self.checkpoint, _DEFINITION) or {}
+        checkpoint = self.checkpoint
+        then = checkpoints.read_document(checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_other_table() or pending_work.has_read_more(
-            self.checkpoint, self._gold
-        )
+        is_lower = self._reads_other_table() or pending_work.has_read_more(checkpoint, self._gold)
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
                 f"{self.name}: {self.upstream[0]} was replaced, and its _commit_version restarts "

@@ -156,9 +156,8 @@ class RescuedValues:
                 for row in by_field
             }
             self._paths = tuple(by_path)
-            self.summary = RescuedSummary(
-                total.rows, {".".join(path): value for path, value in by_path.items()}
-            )
+            fields_by_name = {".".join(path): value for path, value in by_path.items()}
+            self.summary = RescuedSummary(total.rows, fields_by_name)
 
     def report(self) -> str | None:
         """Return a message for the user: what happens to the rows, and what to do.

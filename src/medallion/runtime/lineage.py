@@ -134,8 +134,6 @@ def _schema(config: Config, table: str) -> dict[str, Any]:
         columns = delta_tables.open_table(path).schema().fields
     except MedallionError:
         return {}
-    fields = [
-        schema_dataset.SchemaDatasetFacetFields(name=each.name, type=str(each.type))
-        for each in columns
-    ]
+    facet = schema_dataset.SchemaDatasetFacetFields
+    fields = [facet(name=each.name, type=str(each.type)) for each in columns]
     return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)} if fields else {}

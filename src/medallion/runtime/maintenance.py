@@ -129,10 +129,9 @@ def apply_properties(config: Config, layers: Sequence[str]) -> None:
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
             if delta_tables.table_exists(table.path):
+                properties = config.maintain.properties(table.spec)
                 with table.lock():
-                    delta_tables.set_missing_properties(
-                        table.path, config.maintain.properties(table.spec)
-                    )
+                    delta_tables.set_missing_properties(table.path, properties)
 
 
 def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
@@ -293,9 +292,8 @@ def purge(table: StoragePath) -> None:
     _vacuum(table, 0, orphans=True)
     delta = delta_tables.open_for_write(table)
     # The newest commit may have values of removed rows, as statistics of their files.
-    delta.alter.set_table_properties(
-        {_PURGED_AT: clock.format_time(clock.now_micros())}, raise_if_not_exists=False
-    )
+    properties = {_PURGED_AT: clock.format_time(clock.now_micros())}
+    delta.alter.set_table_properties(properties, raise_if_not_exists=False)
     delta.create_checkpoint()
     delta_log.remove_older_commits(table, delta.version())
 

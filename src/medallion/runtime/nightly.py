@@ -60,10 +60,8 @@ class Nightly:
             self.outcome.child_tables = snapshot.child_tables
             faults = chain(snapshot.unreadable, *snapshot.child_faults.values())
             self._report_errors("balance", map(MedallionError, faults))
-            rescued = self.pipeline.runs.rescued()
-            self.outcome.rescued = {
-                name.partition(".")[2]: summary for name, summary in rescued.items()
-            }
+            rescued = self.pipeline.runs.rescued().items()
+            self.outcome.rescued = {name.partition(".")[2]: summary for name, summary in rescued}
         return self.outcome
 
     def _run_layers(self) -> None:
@@ -139,9 +137,7 @@ class Nightly:
         verdict = self.gates.validate(table, *flow.validation_input(files))
         if verdict is None:
             return None
-        accepted = tuple(
-            failure.expectation for failure in verdict.failures if self._is_accepted(failure)
-        )
+        accepted = tuple(each.expectation for each in verdict.failures if self._is_accepted(each))
         return GateResult(verdict, version, accepted, time.monotonic() - started)
 
     def _await_gates(self, waiting: Sequence[PendingGate]) -> None:

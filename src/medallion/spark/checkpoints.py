@@ -104,10 +104,9 @@ def delta_offset(
         offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
     if not offsets:
         return DeltaOffset(0, -1)
-    is_initial_snapshot = bool(offsets[0].get("isStartingVersion"))
-    return DeltaOffset(
-        int(offsets[0]["reservoirVersion"]), int(offsets[0]["index"]), is_initial_snapshot
-    )
+    offset = offsets[0]
+    is_initial_snapshot = bool(offset.get("isStartingVersion"))
+    return DeltaOffset(int(offset["reservoirVersion"]), int(offset["index"]), is_initial_snapshot)
 
 
 def reads_other_table(checkpoint: StoragePath, batch: int, table: StoragePath) -> bool:

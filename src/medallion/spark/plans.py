@@ -67,9 +67,8 @@ def fields_in(
         ParseException: one of them is not an expression.
     """
     parser = spark._jsparkSession.sessionState().sqlParser()
-    return {
-        name for sql in expressions for name in _names_in(parser.parseExpression(sql), excluded)
-    }
+    parsed = map(parser.parseExpression, expressions)
+    return {name for expression in parsed for name in _names_in(expression, excluded)}
 
 
 def _names_in(

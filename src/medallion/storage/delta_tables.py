@@ -273,11 +273,9 @@ def opened_row_count(table: StoragePath, delta: DeltaTable) -> int:
     """
     counts = delta.get_add_actions().column("num_records").to_pylist()
     has_deletion_vectors = "deletionVectors" in (delta.protocol().reader_features or ())
-    return int(
-        select_rows(table, "count(*)")[0][0]
-        if has_deletion_vectors or None in counts
-        else sum(counts)
-    )
+    if has_deletion_vectors or None in counts:
+        return int(select_rows(table, "count(*)")[0][0])
+    return int(sum(counts))
 
 
 @dataclass(frozen=True)

@@ -68,11 +68,10 @@ class BatchContext(SourceContext):
         """Raise `error` if Spark cannot parse a good line either: then no file is the cause."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
         try:
-            has_started = metadata.is_stored()
-            spark = self.spark
-            self._parse_all(
-                spark.read.text(escape_path(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
-            )
+            if metadata.is_stored():
+                self._parse_all(self.spark.read.text(escape_path(metadata)))
+            else:
+                self._parse_all(self.spark.sql(_SAMPLE_LINE))
         except Exception:
             raise error from None
 

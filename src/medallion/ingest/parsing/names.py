@@ -151,11 +151,10 @@ class ColumnNamer:
     ) -> T.StructType:
         before = {f.name: f.dataType for f in known} if isinstance(known, T.StructType) else {}
         columns = self._columns_of(fields.names, list(before), path)
-        types = {each.name: each.dataType for each in fields}
         renamed_fields = []
-        for name in fields.names:
-            if column := columns.get(name):
-                inner = self._rename_in_type(types[name], before.get(column), f"{path}{column}")
+        for each in fields:
+            if column := columns.get(each.name):
+                inner = self._rename_in_type(each.dataType, before.get(column), f"{path}{column}")
                 renamed_fields.append(T.StructField(column, inner))
         return T.StructType(renamed_fields)
 

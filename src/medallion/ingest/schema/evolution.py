@@ -127,14 +127,16 @@ class Schema:
         if _without(new, {} if last.version else self._hints):
             registry.add_version(self._directory, new, "as bronze's table has it")
 
-    def table_json(self) -> str:
-        """Return the schema of bronze's table as Delta's and Spark's JSON.
+    def table_type(self) -> T.StructType:
+        """Return the type of the rows of bronze's table.
 
         Fields with other names have the original ones as comments.
         """
         columns = bronze_columns(self.columns, self._source.origin_columns)
         ddl = ", ".join(f"{quote_identifier(name)} {dtype}" for name, dtype in columns.items())
-        return with_comments(T.DataType.fromDDL(ddl), self.names).json()
+        table_type = with_comments(T.DataType.fromDDL(ddl), self.names)
+        assert isinstance(table_type, T.StructType), "columns are those of a struct"
+        return table_type
 
     @property
     def fields(self) -> dict[str, str]:
@@ -156,9 +158,7 @@ class Schema:
             Notes for the user on values that do not fit, and fields that cannot become columns.
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
-        inferred = (
-            InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
-        )
+        inferred = InferredSchema(file_types(rows)) if self._is_typed else infer_schema(lines)
         namer = ColumnNamer(dict(self.names), self._hints)
         fields = namer.columns(inferred.columns, self._hints)
         columns = {**self._hints, **self._select_columns(fields, self._hints)}
@@ -231,9 +231,7 @@ class Schema:
             for part in reversed(path[1:]):
                 wanted = T.StructType([T.StructField(part, wanted)])
             before = columns.get(name)
-            after = (
-                wanted if before is None else grow_type(T.DataType.fromDDL(before), wanted, False)
-            )
+            after = grow_type(T.DataType.fromDDL(before), wanted, False) if before else wanted
             if type_ddl(after) != before:
                 columns[name] = type_ddl(after)
                 added.append(".".join(path))

@@ -72,13 +72,10 @@ def maps_to_columns_sql(columns: Iterable[str], refused: Iterable[str]) -> str:
         refused: fields that cannot become columns.
     """
     name = rf"lower(regexp_replace(k, r'{SQL_REPLACED}', '_'))"
-    is_like = (
-        f"{name} <> lower(k) and array_contains({string_array(map(fold_case, columns))}, {name})"
-    )
+    is_known = f"array_contains({string_array(map(fold_case, columns))}, {name})"
     is_refused = f"array_contains({string_array(refused)}, k)"
-    return (
-        f"coalesce(exists(json_object_keys({RESCUED}), k -> {is_like} and not {is_refused}), false)"
-    )
+    is_like = f"{name} <> lower(k) and {is_known} and not {is_refused}"
+    return f"coalesce(exists(json_object_keys({RESCUED}), k -> {is_like}), false)"
 
 
 # JSON values with a type, unlike null, [] and {}.
@@ -93,10 +90,8 @@ def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
     if isinstance(dtype, T.StructType):
         known = string_array(sorted({name.lower() for name in dtype.names}))
         entries = f"map_entries(from_json({json}, 'map<string,string>'))"
-        is_new = (
-            f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
-        )
-        tests = [f"exists({entries}, e -> {is_new})"]
+        is_unknown = f"not array_contains({known}, lower(e.key))"
+        tests = [f"exists({entries}, e -> {is_unknown} and e.value is not null and {_HAS_TYPE})"]
         for field in dtype.fields:
             inner = json_field(json, field.name)
             if test := _has_new_field(inner, field.dataType, depth):

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -60,8 +60,8 @@ class InferredSchema:
     """
 
     columns: dict[str, str]
-    odd_values: dict[str, list[OddValues]]
-    invalid: dict[str, str]
+    odd_values: dict[str, list[OddValues]] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)
 
 
 def infer_schema(lines: Iterable[str]) -> InferredSchema:
@@ -76,9 +76,10 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
     Names that differ only in case are one column, in the most frequent spelling.
     """
     fields = _Fields()
-    for number, row in _rows(lines):
-        fields.add(row, 1, number)
-    inferred = InferredSchema({}, {}, {})
+    for number, line in enumerate(lines, 1):
+        if (row := json_object(line)) is not None:
+            fields.add(row, 1, number)
+    inferred = InferredSchema({})
     for name, values in fields.by_name():
         odd: list[OddValues] = []
         dtype = values.type_of(name, odd)
@@ -90,14 +91,6 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
             inferred.columns[name] = type_ddl(dtype)
             inferred.odd_values[name] = odd
     return inferred
-
-
-def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line that is a JSON object, with its number."""
-    for number, line in enumerate(lines, 1):
-        row = json_object(line)
-        if row is not None:
-            yield number, row
 
 
 def _is_few(rows: int, total: int) -> bool:

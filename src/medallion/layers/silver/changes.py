@@ -114,9 +114,8 @@ def without_deleted(
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the keys and sequences that several changes have with different values."""
     values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))
-    groups = changes.groupBy(*keys, SEQUENCE).agg(
-        F.min(values).alias("a"), F.max(values).alias("z")
-    )
+    ends = (F.min(values).alias("a"), F.max(values).alias("z"))
+    groups = changes.groupBy(*keys, SEQUENCE).agg(*ends)
     return groups.where("a <> z").select(*keys, SEQUENCE)
 
 

@@ -158,9 +158,8 @@ class Child(Flow):
         if self.table.change_keys:
             return super().batch_metrics(batches)
         application = checkpoints.query_id(self.checkpoint) if batches else ""
-        counts = [
-            delta_log.user_metadata(self.target_paths[0], application, number) for number in batches
-        ]
+        table = self.target_paths[0]
+        counts = [delta_log.user_metadata(table, application, number) for number in batches]
         return {
             "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
             "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
