@@ -22,9 +22,7 @@ _MOST_SERIES, _MOST_BARS = 8, 20
 
 def all_charts(overview: Overview) -> dict[str, Chart]:
     """Return the data of each chart by the name that the page has for it."""
-    charts: dict[str, Chart] = {}
-    for source, balance in overview.audit.balances.items():
-        charts[f"flow:{source}"] = flow(balance)
+    charts = {f"flow:{name}": flow(balance) for name, balance in overview.audit.balances.items()}
     for source in dict.fromkeys(period.source for period in overview.periods):
         periods = [period for period in overview.periods if period.source == source]
         charts[f"periods:{source}"] = source_periods(periods)

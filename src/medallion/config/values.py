@@ -291,11 +291,10 @@ def csv_character(value: Any) -> str:
 
 def _sign(value: Any, refused: str) -> str:
     """Return a single ASCII character that is no letter, no digit and not refused."""
-    if not isinstance(value, str) or len(value) != 1 or not value.isascii():
+    is_sign = isinstance(value, str) and len(value) == 1 and value.isascii() and not value.isalnum()
+    if not is_sign or value in refused:
         raise ValueError
-    if value.isalnum() or value in refused:
-        raise ValueError
-    return value
+    return str(value)
 
 
 def quote(value: Any) -> str:

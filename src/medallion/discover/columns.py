@@ -168,10 +168,8 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "boolean"
     if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
-    # A double holds 15 digits.
-    if all(type(value) in (int, float) for value in values) or all_match(
-        r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"
-    ):
+    exact = r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"  # a double holds 15 digits
+    if all(type(value) in (int, float) for value in values) or all_match(exact):
         return "double"
     nested = {"struct": dict, "array": list, "decimal": Decimal}
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
@@ -193,9 +191,8 @@ def detect_time_format(column: Column) -> TimeFormat | None:
     values = column.values
     times = [time for value in values if (time := _parse_iso(str(value)))]
     not_iso = len(values) - len(times)
-    if not_iso * 20 <= len(values) or (
-        not_iso == 1 and len(values) >= 5
-    ):  # bronze infers a timestamp
+    is_iso = not_iso * 20 <= len(values) or (not_iso == 1 and len(values) >= 5)
+    if is_iso:  # bronze infers a timestamp
         return TimeFormat("", f"ISO 8601{f', except {not_iso}' if not_iso else ''}", times)
     texts = [str(value) for value in values]
     if not _TIME_NAME.search(column.words):  # 1.5.26 may be a version

@@ -202,8 +202,7 @@ def verify_silver(spark: SparkSession, target: VerifiableQuery, result: Verifica
             and for rows of bronze that are in neither table and do not duplicate one that is.
     """
     source = target.query.source
-    rows = _differing_rows(spark, target).limit(_MAX_FINDINGS)
-    for origin, difference, count in rows.collect():
+    for origin, difference, count in _differing_rows(spark, target).limit(_MAX_FINDINGS).collect():
         where, some = "/".join(origin) or "the source", counted(count, "row")
         if difference == _EXTRA:
             problem = "silver or quarantine that bronze does not have as often."
@@ -333,12 +332,13 @@ def verify_changes(spark: SparkSession, target: VerifiableQuery, result: Verific
     count = _count_differing(_comparable(table), recomputed, merge_keys(source))
     ties = tie_message(tied_changes(log, source.keys), source)
     if count:
-        result.findings.append(
-            f"{name}: it differs from its changes in {counted(count, 'row')}; `medallion refresh "
-            f"{name}` rebuilds it."
-        )
+        result.findings.append(_difference(name, f"its changes in {counted(count, 'row')}"))
     if ties:
         result.notes.append(f"{source.rows_table}: {ties}.")
+
+
+def _difference(name: str, where: str) -> str:
+    return f"{name}: it differs from {where}; `medallion refresh {name}` rebuilds it."
 
 
 def _comparable(rows: DataFrame) -> DataFrame:
@@ -358,10 +358,7 @@ def verify_gold(spark: SparkSession, target: VerifiableQuery, result: Verificati
     name = target.query.name
     groups, skipped = _differing_groups(spark, target)
     if groups:
-        result.findings.append(
-            f"{name}: it differs from its input in {counted(groups, 'group')}; `medallion refresh "
-            f"{name}` rebuilds it."
-        )
+        result.findings.append(_difference(name, f"its input in {counted(groups, 'group')}"))
     if skipped:
         columns = "; ".join(f"{column} ({reason})" for column, reason in skipped.items())
         result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")

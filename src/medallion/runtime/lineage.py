@@ -101,10 +101,9 @@ def _outputs(config: Config, query: Query, run: RecordedRun) -> list[OutputDatas
     from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
     facet = statistics.OutputStatisticsOutputDatasetFacet
-    counts = (run.rows_out, run.quarantined_rows)
     outputs = [
         (_table_name(config, table), rows, _schema(config, table))
-        for table, rows in zip(query.targets, counts, strict=False)
+        for table, rows in zip(query.targets, (run.rows_out, run.quarantined_rows), strict=False)
     ]
     if query.layer == PUBLISH:
         _, table, output = query.name.split(".")

@@ -66,8 +66,7 @@ class _Table:
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep other threads from a record table; the caller holds the layers' locks."""
-        is_record = self.name in table_specs.RECORD_TABLES
-        return records.PROCESS_LOCK if is_record else nullcontext()
+        return records.PROCESS_LOCK if self.name in table_specs.RECORD_TABLES else nullcontext()
 
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
@@ -141,8 +140,7 @@ def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
     delta = delta_tables.open_for_write(table)
-    metrics = delta.optimize.compact(target_size=policy.target_file_size)
-    return int(metrics["numFilesRemoved"])
+    return int(delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"])
 
 
 def unread_versions(config: Config, run_state: RunState) -> dict[str, int]:

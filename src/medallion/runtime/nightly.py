@@ -66,8 +66,7 @@ class Nightly:
 
     def _run_layers(self) -> None:
         """Run one layer after the other, each table of gold only if no gate blocks it."""
-        gates = [*self._run_layer("bronze"), *self._run_layer("silver")]
-        self._await_gates(gates)
+        self._await_gates([*self._run_layer("bronze"), *self._run_layer("silver")])
         # A gold table may read others, if their gates pass.
         for level in [*levels(self.pipeline.flows("gold"))] or [[]]:
             self._await_gates(self._run_layer("gold", level))
@@ -75,8 +74,7 @@ class Nightly:
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
     def _maintain(self) -> None:
-        done = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
-        for note in done.notes:
+        for note in maintenance.maintain(self.config, self.pipeline.runs, LAYERS).notes:
             self._report(f"  {note}")
 
     def _run_layer(self, layer: str, level: Sequence[Flow] | None = None) -> list[PendingGate]:

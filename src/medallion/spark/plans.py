@@ -66,8 +66,7 @@ def fields_in(
     Raises:
         ParseException: one of them is not an expression.
     """
-    parser = spark._jsparkSession.sessionState().sqlParser()
-    parsed = map(parser.parseExpression, expressions)
+    parsed = map(spark._jsparkSession.sessionState().sqlParser().parseExpression, expressions)
     return {name for expression in parsed for name in _names_in(expression, excluded)}
 
 
@@ -145,5 +144,4 @@ def type_ddl(data_type: DataType) -> str:
 
 
 def _quoted(name: str) -> str:
-    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-    return name if is_plain else quote_identifier(name)
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote_identifier(name)

@@ -159,8 +159,7 @@ class GateRecord:
     def describe(self, names: str) -> str:
         """Return what is recorded of the failures with these names."""
         recorded = {each.expectation: str(each) for each in parse_failures(self.failures)}
-        listed = names.split(", ")
-        return "; ".join(recorded.get(name, f"{name} failed") for name in listed)
+        return "; ".join(recorded.get(name, f"{name} failed") for name in names.split(", "))
 
 
 def parse_failures(record: str | None) -> list[Failure]:

@@ -107,15 +107,12 @@ def first_readable_version(table: StoragePath) -> int:
 def commit_time(table: StoragePath, version: int) -> float:
     """Return when a version was committed, in seconds since 1970."""
     file = commit_file(table, version)
-    infos = _actions_named("commitInfo", _parse_actions(file.read().decode()))
+    commits = _actions_named("commitInfo", _parse_actions(file.read().decode()))
+    times = [float(commit["timestamp"]) / 1000 for commit in commits]
     # A copied log has newer file times.
-    info = file.info()
-    return min(
-        (
-            info.modified_at / 1_000_000 if info else inf,
-            *(float(info["timestamp"]) / 1000 for info in infos),
-        )
-    )
+    if info := file.info():
+        times.append(info.modified_at / 1_000_000)
+    return min(times, default=inf)
 
 
 def has_changes(table: StoragePath, first: int) -> bool:

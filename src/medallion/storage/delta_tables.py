@@ -377,9 +377,8 @@ def _unreadable_table_error(table: StoragePath, error: Exception | None = None) 
         remedy += f", or move {table} away and run medallion refresh {rebuilt}.{table.name}"
     elif layer in ("ops", "_intake"):
         remedy += f", or move {file or table} away: the next run writes its rows again"
-    return MedallionError(
-        f"{name}: {f'{file} is corrupt or truncated' if file else problem}: {remedy}."
-    )
+    problem = f"{file} is corrupt or truncated" if file else problem
+    return MedallionError(f"{name}: {problem}: {remedy}.")
 
 
 def _corrupt_log_files(table: StoragePath) -> Iterator[StoragePath]:

@@ -127,8 +127,7 @@ def _write_reason_file(entry: Entry, path: Path) -> None:
     name = path.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
         reason = files.free_path(path.with_name(name + REASON_SUFFIX))
-        text = f"{entry.path}: {entry.why}\n"
-        StoragePath(reason).write_atomic(text.encode(errors="replace"))
+        StoragePath(reason).write_atomic(f"{entry.path}: {entry.why}\n".encode(errors="replace"))
 
 
 MAX_COMPARED = 10_000

@@ -77,8 +77,7 @@ class BatchContext(SourceContext):
 
     def _parse_all(self, rows: DataFrame) -> None:
         # A count would not do: it reads no values of Parquet.
-        parsed = parse_lines(rows, self.schema.columns)
-        parsed.write.format("noop").mode("overwrite").save()
+        parse_lines(rows, self.schema.columns).write.format("noop").mode("overwrite").save()
 
     def check_unchanged(self, entry: Entry) -> bool:
         """Return whether a file is as it was listed; record one that is gone as vanished.
@@ -131,11 +130,7 @@ class FileBatch:
     """
 
     def __init__(
-        self,
-        context: BatchContext,
-        number: int,
-        queued: Sequence[Entry],
-        entries: list[Entry],
+        self, context: BatchContext, number: int, queued: Sequence[Entry], entries: list[Entry]
     ) -> None:
         self.context, self._number, self._queued = context, number, queued
         self._entries = entries

@@ -26,14 +26,12 @@ def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[st
     """
     if not names:
         return dict(columns)
-    return {
-        names.get(column, column): type_ddl(
-            with_field_names(T.DataType.fromDDL(dtype), names, column)
-        )
-        if "struct<" in dtype
-        else dtype
-        for column, dtype in columns.items()
-    }
+    fields = {}
+    for column, dtype in columns.items():
+        if "struct<" in dtype:
+            dtype = type_ddl(with_field_names(T.DataType.fromDDL(dtype), names, column))
+        fields[names.get(column, column)] = dtype
+    return fields
 
 
 def _with_fields(

@@ -91,8 +91,7 @@ def rescued_rule_names(
 
 def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether one path of names is the start of the other, ignoring case."""
-    pairs = zip(path, other, strict=False)
-    return all(one.lower() == two.lower() for one, two in pairs)
+    return all(one.lower() == two.lower() for one, two in zip(path, other, strict=False))
 
 
 def _overlap_sql(path: str, other: Sequence[str]) -> str:

@@ -28,6 +28,9 @@ EPOCH_DIGITS = {
     "timestamp_micros": 6,
     "timestamp_nanos": 9,
 }
+# Spark's own formats drop microseconds.
+_LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+EXACT_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
 _SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
 # Digits of fractional seconds in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9

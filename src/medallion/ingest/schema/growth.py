@@ -48,9 +48,8 @@ def new_fields_sql(
     if can_widen:
         entry_tests.append(f"array_contains({known}, lower(e.key))")
     is_new = f"e.value is not null and not array_contains({string_array(refused)}, e.key)"
-    row_tests = [
-        f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(entry_tests)}))"
-    ] * bool(entry_tests)
+    can_grow = f"{is_new} and ({' or '.join(entry_tests)})"
+    row_tests = [f"exists(map_entries(fields), e -> {can_grow})"] if entry_tests else []
     if not can_widen:
         for name, dtype in columns.items():
             json = json_field(RESCUED, name)
@@ -93,8 +92,7 @@ def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
         is_unknown = f"not array_contains({known}, lower(e.key))"
         tests = [f"exists({entries}, e -> {is_unknown} and e.value is not null and {_HAS_TYPE})"]
         for field in dtype.fields:
-            inner = json_field(json, field.name)
-            if test := _has_new_field(inner, field.dataType, depth):
+            if test := _has_new_field(json_field(json, field.name), field.dataType, depth):
                 tests.append(test)
         return f"coalesce({' or '.join(tests)}, false)"
     if isinstance(dtype, T.ArrayType):
@@ -152,9 +150,7 @@ def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
         scale = max(size[1] for size in sizes)
         digits = max(size[0] for size in sizes) + scale
         return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
-    if dtypes == {T.DateType, T.TimestampType}:
-        return T.TimestampType()
-    return T.StringType()
+    return T.TimestampType() if dtypes == {T.DateType, T.TimestampType} else T.StringType()
 
 
 def _digits_of(dtype: T.DataType) -> tuple[int, int]:

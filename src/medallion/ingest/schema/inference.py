@@ -227,9 +227,7 @@ class _Values:
             item = self._items and self._items.type_of(f"{path}[]", odd)
             return T.ArrayType(item) if item else None
         if main is T.StructType:
-            fields = [
-                (n, values.type_of(f"{path}.{n}", odd)) for n, values in self._fields.by_name()
-            ]
+            fields = [(n, each.type_of(f"{path}.{n}", odd)) for n, each in self._fields.by_name()]
             known = [T.StructField(name, dtype) for name, dtype in fields if dtype]
             return T.StructType(known) if known else None
         return main()
@@ -276,9 +274,8 @@ def inference_notes(
     odd = list(chain.from_iterable(lists))
     notes += map(_odd_values_note, odd[:_MAX_NOTES])
     invalid = list(inferred.invalid.items())
-    notes += [
-        f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in invalid[:_MAX_NOTES]
-    ]
+    shown = invalid[:_MAX_NOTES]
+    notes += [f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in shown]
     if more := len(odd[_MAX_NOTES:]) + len(invalid[_MAX_NOTES:]):
         notes.append(f"{more:,} more fields stay in {RESCUED} or have values that do not fit")
     return notes

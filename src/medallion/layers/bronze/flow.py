@@ -164,8 +164,7 @@ class Bronze(Flow):
         uncounted = [batch for batch in batches if batch not in counts]
         lines = sum(counts[batch] for batch in batches if batch in counts)
         if uncounted:
-            source = self._open_source(self.schema())
-            lines += sum(map(source.count_rows, uncounted))
+            lines += sum(map(self._open_source(self.schema()).count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
         rescued = RescuedValues(self, batches, self._conditions(), names)
         if report := rescued.report():

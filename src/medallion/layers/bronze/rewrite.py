@@ -12,7 +12,7 @@ from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.rescued import merged_objects
-from medallion.ingest.parsing.times import is_time_format, timestamp_from_format
+from medallion.ingest.parsing.times import EXACT_FORMATS, is_time_format, timestamp_from_format
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
@@ -25,10 +25,6 @@ from medallion.storage.table_specs import (
 
 _OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
-_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def rewrite_rows(
@@ -104,7 +100,7 @@ def _as_json(values: Mapping[str, Column]) -> Column:
         values: the values of the columns whose type changes, by field name.
     """
     fields = [F.when(~_is_rescued(name), value).alias(name) for name, value in values.items()]
-    own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
+    own = F.to_json(F.struct(*fields), EXACT_FORMATS) if fields else F.lit("{}")
     merged = merged_objects(F.nullif(own, F.lit("{}")), _before(RESCUED))
     return F.coalesce(merged, F.lit("{}"))
 
@@ -112,7 +108,7 @@ def _as_json(values: Mapping[str, Column]) -> Column:
 def _time(name: str) -> Column:
     """Return a time as a string, with all its digits."""
     full = F.get_json_object(_before(FULL_TIMES), f"$['{name}']")
-    return F.coalesce(full, F.date_format(_before(name), _TIMES["timestampFormat"]))
+    return F.coalesce(full, F.date_format(_before(name), EXACT_FORMATS["timestampFormat"]))
 
 
 def _full_times(changed_times: list[str]) -> Column:

@@ -190,8 +190,7 @@ class BronzeWriter:
         if self.schema.names and self.schema.table_change() is TableChange.WIDER:
             self._add_columns()  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
-        observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-        parsed = self._parsed(observed, first_lines)
+        parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias("rows")), first_lines)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))

@@ -122,8 +122,7 @@ class Child(Flow):
             )
             if delta_log.committed_version(silver, application, batch_id) is None:
                 good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
-                metadata = {"userMetadata": json.dumps(counts)}
-                append_rows(good, silver, once_only | metadata)
+                append_rows(good, silver, once_only | {"userMetadata": json.dumps(counts)})
             if counts["broken"]:
                 append_rows(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
         finally:

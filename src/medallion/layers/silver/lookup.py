@@ -132,8 +132,7 @@ class LookupJoin:
         try:
             yield
         except SPARK_ERRORS as error:
-            reason = one_line(str(error))
-            raise MedallionError(f"{self.name} cannot be read: {reason}.") from None
+            raise MedallionError(f"{self.name} cannot be read: {one_line(str(error))}.") from None
 
     def _copy_for(self, batch: int) -> StoragePath:
         """Return the path of the copy that a batch reads; make it if the lookup table changed.
