@@ -241,11 +241,9 @@ def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verificat
     # If a key is taken, its other rows are duplicates.
     is_taken = F.max(_KEY_TAKEN).over(Window.partitionBy(*keys)) > 0 if keys else F.lit(False)
     is_lost = (F.col(_MORE) > 0) & ~(transform.has_identity(keys) & is_taken)
-    lost, extra = (
-        by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
-        .agg(F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE))))
-        .collect()[0]
-    )
+    sums = F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE)))
+    marked = by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
+    lost, extra = marked.agg(*sums).collect()[0]
     surplus = quarantined.join(rows, [_ROW, _NUMBER], "left_anti").count()
     differences = {
         f"in silver or quarantine are not of silver.{table.parent}": (extra or 0) + surplus,

@@ -16,18 +16,14 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+from medallion.config.values import TIME_UNITS
 from medallion.ingest.parsing.json_text import json_field, parsed_field
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier, string_literal
 from medallion.storage.text import json_object
 
 TIME_TYPES = ("timestamp", "date")
 # Declared types of epoch times, with their digits of fractional seconds.
-EPOCH_DIGITS = {
-    "timestamp_seconds": 0,
-    "timestamp_millis": 3,
-    "timestamp_micros": 6,
-    "timestamp_nanos": 9,
-}
+EPOCH_DIGITS = {f"timestamp_{unit}": digits for unit, digits in TIME_UNITS.items()}
 # Spark's own formats drop microseconds.
 _LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 EXACT_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}

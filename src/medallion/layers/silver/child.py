@@ -111,15 +111,12 @@ class Child(Flow):
         silver, quarantine = self.target_paths
         rows = self._marked(self._child_rows(batch), self.rows()).persist(StorageLevel.DISK_ONLY)
         try:
-            counts = (
-                rows.agg(
-                    F.count(F.lit(1)).alias(ELEMENTS),
-                    F.count_if(transform.DUPLICATE).alias(DUPLICATES),
-                    F.count_if(~transform.is_good()).alias("broken"),
-                )
-                .collect()[0]
-                .asDict()
+            columns = (
+                F.count(F.lit(1)).alias(ELEMENTS),
+                F.count_if(transform.DUPLICATE).alias(DUPLICATES),
+                F.count_if(~transform.is_good()).alias("broken"),
             )
+            counts = rows.agg(*columns).collect()[0].asDict()
             if delta_log.committed_version(silver, application, batch_id) is None:
                 good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
                 append_rows(good, silver, once_only | {"userMetadata": json.dumps(counts)})
