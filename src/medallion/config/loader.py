@@ -106,7 +106,7 @@ def load_with_errors(
     login = attempt(lambda: _login(document, sources, gold, variables))
     maintain = attempt(lambda: parse_maintenance(document.child("maintain")))
     sql, number = "names with their SQL", values.COUNT
-
+    views = attempt(lambda: document.optional("views", values.named_columns, sql))
     config = Config(
         pipeline_file=file,
         conf_dir=conf_dir,
@@ -117,7 +117,7 @@ def load_with_errors(
         maintain=maintain or Maintenance(),
         login=login or Login(),
         max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
-        views=attempt(lambda: document.optional("views", values.named_columns, sql)) or {},
+        views=views or {},
         silver=silver,
         monitoring=attempt(lambda: parse_monitoring(document, variables)) or Monitoring(),
     )

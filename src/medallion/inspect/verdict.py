@@ -178,12 +178,14 @@ def observe(
     run_state = read_or(RunState(), "ops.runs", lambda: runs.run_state)
     last = run_state.nightly
     files = read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
-    stale = read_or((), "ops.files", lambda: freshness.stale_tables(config, run_state))
+    stale: Sequence[StaleTable] = read_or(
+        (), "ops.files", lambda: freshness.stale_tables(config, run_state)
+    )
     settled = BalanceSnapshot(dict(balances or {}))
     if balances is None and not errors:  # they would be in its figures, too
         settled = read_or(settled, "tables", lambda: _settled_balances(config, runs))
     if unread is None:
-        unread = read_or([], "landing", lambda: unread_file_warnings(config))
+        unread = read_or(list[str](), "landing", lambda: unread_file_warnings(config))
     return Observations(
         run_state=run_state,
         files=files,
