@@ -22,9 +22,7 @@ _MOST_SERIES, _MOST_BARS = 8, 20
 
 def all_charts(overview: Overview) -> dict[str, Chart]:
     """Return the data of each chart by the name that the page has for it."""
-    charts: dict[str, Chart] = {}
-    for source, balance in overview.audit.balances.items():
-        charts[f"flow:{source}"] = flow(balance)
+    charts = {f"flow:{name}": flow(balance) for name, balance in overview.audit.balances.items()}
     for source in dict.fromkeys(period.source for period in overview.periods):
         periods = [period for period in overview.periods if period.source == source]
         charts[f"periods:{source}"] = source_periods(periods)
@@ -32,9 +30,8 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
         if chart := gold_chart(table):
             charts[f"gold:{table.table}"] = chart
     for name in dict.fromkeys(rule.table for rule in overview.rules):
-        points = (
-            (each.start, each.rule, each.rows) for each in overview.rules if each.table == name
-        )
+        rules = (each for each in overview.rules if each.table == name)
+        points = ((each.start, each.rule, each.rows) for each in rules)
         charts[f"rules:{name}"] = {"type": "overTime", "stacked": True, **_over_time(points)}
     charts |= {f"runs:{name}": chart for name, chart in run_charts(overview.runs).items()}
     sizes = {name: size.bytes for name, size in overview.sizes.items()}
@@ -90,9 +87,8 @@ def gold_chart(table: FirstRows) -> Chart | None:
     is_group = {name: _has_only(column, (str, bool)) for name, column in columns.items()}
     groups = [name for name in columns if name in table.groups or is_group[name]]
     groups = [name for name in groups if name not in (time, *WINDOW)]
-    measures = [
-        name for name in columns if name not in groups and any(map(is_number, columns[name]))
-    ]
+    others = (name for name in columns if name not in groups)
+    measures = [name for name in others if any(map(is_number, columns[name]))]
     if not measures or not (time or groups):
         return None
     if not table.groups:
@@ -123,9 +119,8 @@ def _over_time(points: Iterable[tuple[Any, str, float | None]]) -> Chart:
 
 
 def _bars(names: Iterable[str], numbers: Iterable[float | None]) -> Chart:
-    known = [
-        (number, name) for name, number in zip(names, numbers, strict=True) if number is not None
-    ]
+    pairs = zip(numbers, names, strict=True)
+    known = [(number, name) for number, name in pairs if number is not None]
     greatest = sorted(known, key=lambda pair: -pair[0])[:_MOST_BARS]
     return {"names": [name for _, name in greatest], "values": [number for number, _ in greatest]}
 

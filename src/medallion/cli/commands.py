@@ -304,8 +304,7 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     config.layout.require_root()
     pending_work.refuse_missing_input(config, options.table)
     pending_work.refuse_if_all_blocked(config, [options.table])
-    report = _reporter(False)
-    with open_pipeline(config, "refresh", layers, report, options.debug) as pipeline:
+    with open_pipeline(config, "refresh", layers, _reporter(False), options.debug) as pipeline:
         refresh.refresh_table(pipeline, options.table)
     return 0
 
@@ -362,8 +361,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
 
     config.layout.require_root()
     statuses = status.query_statuses(config)
-    unreadable = {each.query: each.error or "" for each in statuses if not each.is_known}
-    seen = observe(config, unreadable)
+    seen = observe(config, {each.query: each.error or "" for each in statuses if not each.is_known})
     verdict = derive_verdict(config, seen)
     if options.json:
         print_result(to_json(render_runs.status_json(statuses, seen, verdict)))

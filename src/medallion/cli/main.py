@@ -248,8 +248,7 @@ def _add_erase(erase: argparse.ArgumentParser) -> None:
     _flag(erase, "--dry-run", "count the rows and change nothing")
     _flag(erase, "--purge", "remove older versions of the tables at once, and publish gold again")
     files = "rewrite files without the rows (default), or delete the files that have some"
-    choices = ("rewrite", "delete")
-    erase.add_argument("--archive", choices=choices, default="rewrite", help=files)
+    erase.add_argument("--archive", choices=("rewrite", "delete"), default="rewrite", help=files)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:

@@ -139,8 +139,7 @@ def audit_text(audit: Audit) -> str:
     """Return the balance as a table, then findings, notes, files, and the verdict."""
     files = replace(audit.files, changed=())  # these are among the findings
     lines = [*audit.findings, *audit.notes, *attention_lines(files), balance_verdict(audit)]
-    tables = balance_tables(audit.balances, audit.child_tables)
-    return "\n".join([*tables, *map(printable, lines)])
+    return "\n".join([*balance_tables(audit.balances, audit.child_tables), *map(printable, lines)])
 
 
 def balance_verdict(audit: Audit) -> str:

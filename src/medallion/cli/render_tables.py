@@ -77,9 +77,9 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     if not versions:
         return "no version yet: the first run of the source creates it"
     lines = []
-    for before, version in zip((None, *versions), versions, strict=False):
+    for version, changes in registry.changes_by_version(versions):
         lines.append(f"version {version.version}  {version.created_at}  {version.why}")
-        lines += [f"  {line}" for line in registry.version_changes(before, version)]
+        lines += [f"  {line}" for line in changes]
     return "\n".join(map(printable, lines))
 
 

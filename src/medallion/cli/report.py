@@ -408,8 +408,7 @@ def serve_report(config: Config, port: int) -> None:
     try:
         server = ReportServer(config, port)
     except (OSError, OverflowError) as error:
-        reason = error_reason(error)
-        raise UsageError(f"--serve {port}: {reason}; choose another port.") from None
+        raise UsageError(f"--serve {port}: {error_reason(error)}; choose another port.") from None
     print_message(f"the report is at http://{_ADDRESS}:{server.server_port}/ until Ctrl-C")
     try:
         server.serve_forever(poll_interval=0.2)

@@ -69,9 +69,8 @@ def write_lines(lines: Iterable[str]) -> None:
         return
     if sys.stdout.isatty():
         encoding = sys.stdout.encoding
-        lines = (
-            _encodable(printable_lines(line.rstrip("\r\n")), encoding) + "\n" for line in lines
-        )
+        plain = (printable_lines(line.rstrip("\r\n")) for line in lines)
+        lines = (_encodable(line, encoding) + "\n" for line in plain)
     elif isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
     with _translate_write_errors():

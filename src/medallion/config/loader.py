@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TypeVar
@@ -173,9 +174,7 @@ class Errors(list[ConfigError]):
 
 def _sources(document: Node, layout: Layout, errors: Errors) -> dict[str, SourceConfig]:
     before = len(errors)
-    sources = errors.parse_each(
-        document, "sources", lambda name, node: parse_source(name, node, layout)
-    )
+    sources = errors.parse_each(document, "sources", partial(parse_source, layout=layout))
     if not sources and len(errors) == before:
         problem = "there is no source yet; medallion add NAME FILE writes one"
         errors.append(NoSourceError(f"{document.file}: {problem}."))

@@ -249,13 +249,7 @@ class SourceConfig:
     @property
     def silver_origin_columns(self) -> tuple[str, ...]:
         """Columns of silver with the origin of a row."""
-        names = (
-            table_specs.SOURCE_FILE,
-            table_specs.TOPIC,
-            table_specs.PARTITION,
-            table_specs.OFFSET,
-        )
-        return tuple(name for name in names if name in self.origin_columns)
+        return tuple(n for n in table_specs.SILVER_ORIGIN_COLUMNS if n in self.origin_columns)
 
     @property
     def silver_columns(self) -> tuple[str, ...]:

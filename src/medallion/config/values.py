@@ -15,8 +15,8 @@ T = TypeVar("T")
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
 NESTED = ("struct<...>", "array<...>")
 # Numbers since 1970, and strings of a pattern, which bronze has as timestamps.
-_TIME_UNITS = ("seconds", "millis", "micros", "nanos")
-TIME_FORMATS = (*(f"timestamp_{unit}" for unit in _TIME_UNITS), "timestamp '<pattern>'")
+TIME_UNITS = {"seconds": 0, "millis": 3, "micros": 6, "nanos": 9}  # digits of a second's fraction
+TIME_FORMATS = (*(f"timestamp_{unit}" for unit in TIME_UNITS), "timestamp '<pattern>'")
 _TIME_PATTERN = re.compile(r"timestamp '(.+)'")
 # Letters of Spark's datetime patterns that it can parse, with how many of each may be in a row.
 _PATTERN_LETTERS = {
@@ -291,11 +291,10 @@ def csv_character(value: Any) -> str:
 
 def _sign(value: Any, refused: str) -> str:
     """Return a single ASCII character that is no letter, no digit and not refused."""
-    if not isinstance(value, str) or len(value) != 1 or not value.isascii():
+    is_sign = isinstance(value, str) and len(value) == 1 and value.isascii() and not value.isalnum()
+    if not is_sign or value in refused:
         raise ValueError
-    if value.isalnum() or value in refused:
-        raise ValueError
-    return value
+    return str(value)
 
 
 def quote(value: Any) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from medallion.config.values import TIME_UNITS
 from medallion.storage.table_specs import column_name
 
 Row = dict[str, Any]
@@ -31,30 +32,23 @@ _NOTATIONS = {
     ),
     "(?i:true|false|yes|no|y|n|t|f)": "try_cast({} as boolean)",
 }
-# Java's date patterns with Python's. `dd/MM` and `MM/dd` may both fit.
-_DATES = {
-    "yyyy-MM-dd": "%Y-%m-%d",
-    "dd.MM.yyyy": "%d.%m.%Y",
-    "dd/MM/yyyy": "%d/%m/%Y",
-    "MM/dd/yyyy": "%m/%d/%Y",
-    "yyyy/MM/dd": "%Y/%m/%d",
-    "dd-MMM-yyyy": "%d-%b-%Y",
-    "dd/MMM/yyyy": "%d/%b/%Y",
-    "yyyyMMdd": "%Y%m%d",
-    "dd-MM-yyyy": "%d-%m-%Y",
-    "MM-dd-yyyy": "%m-%d-%Y",
-    "dd.MM.yy": "%d.%m.%y",
-    "dd/MM/yy": "%d/%m/%y",
-    "MM/dd/yy": "%m/%d/%y",
-    "dd-MMM-yy": "%d-%b-%y",
-    "MMM dd, yyyy": "%b %d, %Y",
+# Java's date patterns, in the order in which they are tried. `dd/MM` and `MM/dd` may both fit.
+_DATES = (
+    *("yyyy-MM-dd", "dd.MM.yyyy", "dd/MM/yyyy", "MM/dd/yyyy", "yyyy/MM/dd", "dd-MMM-yyyy"),
+    *("dd/MMM/yyyy", "yyyyMMdd", "dd-MM-yyyy", "MM-dd-yyyy", "dd.MM.yy", "dd/MM/yy", "MM/dd/yy"),
+    *("dd-MMM-yy", "MMM dd, yyyy"),
+)
+_CLOCKS = (
+    *("", " HH:mm", " HH:mm:ss", ":HH:mm:ss Z", " hh:mm a", " hh:mm:ss a", "HHmmss"),
+    " HH:mm:ss,SSS",
+)
+# The parts of Java's patterns with Python's; of two that start alike, the longer one is first.
+_PARTS = {
+    **{"yyyy": "%Y", "yy": "%y", "MMM": "%b", "MM": "%m", "dd": "%d", "HH": "%H", "hh": "%I"},
+    **{"mm": "%M", "ss": "%S", "SSS": "%f", "a": "%p", "Z": "%z"},
 }
-_CLOCKS = {
-    **{"": "", " HH:mm": " %H:%M", " HH:mm:ss": " %H:%M:%S", ":HH:mm:ss Z": ":%H:%M:%S %z"},
-    **{" hh:mm a": " %I:%M %p", " hh:mm:ss a": " %I:%M:%S %p", "HHmmss": "%H%M%S"},
-    " HH:mm:ss,SSS": " %H:%M:%S,%f",
-}
-_EPOCHS = {"seconds": 1, "millis": 10**3, "micros": 10**6, "nanos": 10**9}
+_PART = re.compile("|".join(_PARTS))
+_EPOCHS = {unit: 10**digits for unit, digits in TIME_UNITS.items()}
 _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
 
 
@@ -168,10 +162,8 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "boolean"
     if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
-    # A double holds 15 digits.
-    if all(type(value) in (int, float) for value in values) or all_match(
-        r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"
-    ):
+    exact = r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"  # a double holds 15 digits
+    if all(type(value) in (int, float) for value in values) or all_match(exact):
         return "double"
     nested = {"struct": dict, "array": list, "decimal": Decimal}
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
@@ -193,9 +185,8 @@ def detect_time_format(column: Column) -> TimeFormat | None:
     values = column.values
     times = [time for value in values if (time := _parse_iso(str(value)))]
     not_iso = len(values) - len(times)
-    if not_iso * 20 <= len(values) or (
-        not_iso == 1 and len(values) >= 5
-    ):  # bronze infers a timestamp
+    is_iso = not_iso * 20 <= len(values) or (not_iso == 1 and len(values) >= 5)
+    if is_iso:  # bronze infers a timestamp
         return TimeFormat("", f"ISO 8601{f', except {not_iso}' if not_iso else ''}", times)
     texts = [str(value) for value in values]
     if not _TIME_NAME.search(column.words):  # 1.5.26 may be a version
@@ -226,9 +217,10 @@ def _parse_iso(value: str) -> datetime | None:
 def _match_date_pattern(values: list[str]) -> TimeFormat | None:
     fitting = []
     plain = [re.sub(r",\d{3}$", ",000", value).casefold() for value in values]
-    for date_pattern, python_date in _DATES.items():
-        for clock, python_clock in _CLOCKS.items():
-            java, python = date_pattern + clock, python_date + python_clock
+    for date_pattern in _DATES:
+        for clock in _CLOCKS:
+            java = date_pattern + clock
+            python = _PART.sub(lambda part: _PARTS[part[0]], java)
             try:
                 times = [datetime.strptime(value, python) for value in values]
             except ValueError:

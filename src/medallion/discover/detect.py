@@ -16,12 +16,7 @@ from typing import Any
 from medallion.config.model import ReaderOptions
 from medallion.discover.columns import Row, is_value
 from medallion.discover.files import Sample, read_samples
-from medallion.discover.json_rows import (
-    MAX_ROWS,
-    Description,
-    describe_documents,
-    describe_lines,
-)
+from medallion.discover.json_rows import MAX_ROWS, Description, describe_documents, describe_lines
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
 from medallion.ingest.files.decode import csv_reader, header_names

@@ -115,11 +115,8 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     times = _columns.time_candidates(columns, len(rows))
     settings |= _type_settings(first.format, settings, columns, times)
     choices = list(first.choices)
-    choices += [
-        f"the format of {column.name}: {time.hint} or {time.other}"
-        for column, time in times
-        if time.other
-    ]
+    ambiguous = ((column, time) for column, time in times if time.other)
+    choices += [f"the format of {c.name}: {time.hint} or {time.other}" for c, time in ambiguous]
     choices += filter(None, [_different_fields(descriptions)])
     keys = _columns.key_candidates(columns, len(rows))
     description = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)
@@ -131,8 +128,7 @@ def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> 
     (first, description), *others = descriptions
     names = set().union(*description.rows)
     for file, each in others:
-        fields = set().union(*each.rows)
-        if each.rows and has_other_fields(names, fields):
+        if each.rows and has_other_fields(names, set().union(*each.rows)):
             return f"one source, or two: {first.path.name} and {file.path.name} have other fields"
     return None
 
@@ -330,9 +326,7 @@ def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str
             {"name": c.name, "field": list(c.path), "type": c.type, "examples": examples(c)}
             for c in source.columns
         ],
-        "event_times": [
-            {"column": c.name, "format": time_format.reason} for c, time_format in source.times
-        ],
+        "event_times": [{"column": c.name, "format": time.reason} for c, time in source.times],
         "keys": [[column.name] for column in source.keys],
         "choices": description.choices,
         "entries": {key: "\n".join(lines) for key, lines in entries.items()},

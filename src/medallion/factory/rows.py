@@ -260,9 +260,7 @@ def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
 
 def _defect_counts(plan: FilePlan, random: Random) -> Counter[str]:
     """Return how many lines have each defect; 2.3 lines are randomly 2 or 3."""
-    counts = Counter(
-        {name: int(plan.rows * share + random.random()) for name, share in SHARES.items()}
-    )
+    counts = Counter({n: int(plan.rows * share + random.random()) for n, share in SHARES.items()})
     if plan.previous is None:  # nothing can be late, and a file can only repeat its own rows
         del counts["late"]
         counts["same_file"] += counts.pop("earlier_batch")

@@ -84,9 +84,8 @@ def run_audit(
     running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
     unchecked = {snapshot.unrecorded[query]: holder for query, holder in running.items()}
     holder = next(iter(writers.values()), "another process")
-    unchecked |= {
-        name: holder for name in snapshot.balances if name not in checks.keys() | unchecked
-    }
+    unsettled = [name for name in snapshot.balances if name not in {**checks, **unchecked}]
+    unchecked |= dict.fromkeys(unsettled, holder)
     findings = [
         *snapshot.unreadable,
         *_interrupted_writes(config),
@@ -96,9 +95,8 @@ def run_audit(
     files = _find_attention(config, findings)
     notes = [f"{line}: in no balance." for line in unread_file_warnings(config)]
     if files.not_compared:
-        notes.append(
-            f"{counted(files.not_compared, 'older file')} in archive/ not compared with the ledger."
-        )
+        older = counted(files.not_compared, "older file")
+        notes.append(f"{older} in archive/ not compared with the ledger.")
     for name, faults in snapshot.child_faults.items():
         findings += faults if config.root(name) not in unchecked else []
     results = list(checks.values())
@@ -227,9 +225,8 @@ def _stable_checks(
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
         has_new_writer = any(locks.lock_holder(config.layout, layer_of(q)) for q in interrupted)
         explained = {snapshot.unrecorded[query] for query in interrupted}
-        is_recorded = not running and not (
-            writers and set(accounting.unbalanced(snapshot.balances)) - explained
-        )
+        unexplained = set(accounting.unbalanced(snapshot.balances)) - explained
+        is_recorded = not running and not (writers and unexplained)
         is_late = time.monotonic() > deadline
         if not is_recorded and not is_waiting:
             holders = " and ".join(dict.fromkeys(writers.values()))

@@ -250,8 +250,7 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     ((duplicates, deletes, updates, current),) = delta_tables.select_rows(
         log, what, source=f"({by_key})", version=version
     )
-    is_history = source.cdc.stored_as_scd_type == 2
-    superseded = 0 if is_history else (updates or 0) - current
+    superseded = 0 if source.cdc.stored_as_scd_type == 2 else (updates or 0) - current
     return ChangeCounts(superseded, deletes or 0, duplicates or 0, waiting)
 
 

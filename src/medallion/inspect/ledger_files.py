@@ -134,11 +134,7 @@ def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> li
         pattern: a glob of a path below the root, or of its end.
     """
     pattern = config.layout.normalize(pattern)
-    return [
-        e
-        for e in entries
-        if _is_like(e.path, pattern) or (e.moved_to and _is_like(e.moved_to, pattern))
-    ]
+    return [e for e in entries if any(_is_like(p, pattern) for p in (e.path, e.moved_to) if p)]
 
 
 def _is_like(path: str, pattern: str) -> bool:

@@ -174,6 +174,8 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     broken = by_name(silver, quarantined_by_rule)
     examples = by_name(silver, _quarantine_examples)
     rules, schemas = by_name(silver, _rule_periods), by_name(config.sources, _schema_changes)
+    changes = chain.from_iterable(schemas.values())
+    newest_first = sorted(changes, key=lambda change: change.created_at, reverse=True)
     sizes = {
         name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
@@ -195,9 +197,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         rules=tuple(chain.from_iterable(rules.values())),
         examples=examples,
         sizes=sizes,
-        schemas=tuple(
-            sorted(chain.from_iterable(schemas.values()), key=lambda e: e.created_at, reverse=True)
-        ),
+        schemas=tuple(newest_first),
         edges=tuple(read_or([], partial(_edges, config))),
         unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
     )
@@ -268,14 +268,8 @@ def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:
 def _schema_changes(config: Config, source: str) -> list[SchemaChange]:
     versions = registry.read_versions(config.layout.schemas(source))
     return [
-        SchemaChange(
-            source,
-            version.version,
-            version.created_at,
-            version.why,
-            tuple(registry.version_changes(before, version)),
-        )
-        for before, version in zip((None, *versions), versions, strict=False)
+        SchemaChange(source, each.version, each.created_at, each.why, tuple(changes))
+        for each, changes in registry.changes_by_version(versions)
     ]
 
 
@@ -286,9 +280,8 @@ def _edges(config: Config) -> list[tuple[str, str]]:
         source = f"{config.sources[query.source].format}: {query.source}"
         targets = query.targets or (query.name,)
         edges += [(each, target) for each in query.upstream or (source,) for target in targets]
-    for name, settings in config.sources.items():
-        if settings.lookup:
-            edges.append((settings.lookup.file, f"silver.{name}"))
+    sources = config.sources.items()
+    edges += [(each.lookup.file, f"silver.{name}") for name, each in sources if each.lookup]
     for name, sql in config.views.items():
         parsed = guard.parse_read_only(sql)
         tables = sorted(parsed.tables & config.layout.tables().keys())

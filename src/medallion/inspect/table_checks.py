@@ -86,11 +86,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         report: reports that Spark is started.
     """
     result = Verification()
-    silver = [
-        target
-        for target in _verifiable(config, "silver", result)
-        if target.query.source not in unchecked
-    ]
+    silver = _verifiable(config, "silver", result)
+    silver = [target for target in silver if target.query.source not in unchecked]
     gold = [] if unchecked else _verifiable(config, "gold", result)
     if unchecked:
         sources = ", ".join(sorted(unchecked))
@@ -205,19 +202,14 @@ def verify_silver(spark: SparkSession, target: VerifiableQuery, result: Verifica
             and for rows of bronze that are in neither table and do not duplicate one that is.
     """
     source = target.query.source
-    rows = _differing_rows(spark, target).limit(_MAX_FINDINGS)
-    for origin, difference, count in rows.collect():
+    for origin, difference, count in _differing_rows(spark, target).limit(_MAX_FINDINGS).collect():
         where, some = "/".join(origin) or "the source", counted(count, "row")
         if difference == _EXTRA:
-            message = (
-                f"{where} has {some} in silver or quarantine that bronze does not have as often."
-            )
+            problem = "silver or quarantine that bronze does not have as often."
         else:
-            message = (
-                f"{where} has {some} in bronze that neither silver nor quarantine has; "
-                f"`medallion refresh silver.{source}` rebuilds both."
-            )
-        result.findings.append(f"{source}: {message}")
+            remedy = f"`medallion refresh silver.{source}` rebuilds both."
+            problem = f"bronze that neither silver nor quarantine has; {remedy}"
+        result.findings.append(f"{source}: {where} has {some} in {problem}")
 
 
 def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
@@ -249,11 +241,9 @@ def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verificat
     # If a key is taken, its other rows are duplicates.
     is_taken = F.max(_KEY_TAKEN).over(Window.partitionBy(*keys)) > 0 if keys else F.lit(False)
     is_lost = (F.col(_MORE) > 0) & ~(transform.has_identity(keys) & is_taken)
-    lost, extra = (
-        by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
-        .agg(F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE))))
-        .collect()[0]
-    )
+    sums = F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE)))
+    marked = by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
+    lost, extra = marked.agg(*sums).collect()[0]
     surplus = quarantined.join(rows, [_ROW, _NUMBER], "left_anti").count()
     differences = {
         f"in silver or quarantine are not of silver.{table.parent}": (extra or 0) + surplus,
@@ -340,12 +330,13 @@ def verify_changes(spark: SparkSession, target: VerifiableQuery, result: Verific
     count = _count_differing(_comparable(table), recomputed, merge_keys(source))
     ties = tie_message(tied_changes(log, source.keys), source)
     if count:
-        result.findings.append(
-            f"{name}: it differs from its changes in {counted(count, 'row')}; `medallion refresh "
-            f"{name}` rebuilds it."
-        )
+        result.findings.append(_difference(name, f"its changes in {counted(count, 'row')}"))
     if ties:
         result.notes.append(f"{source.rows_table}: {ties}.")
+
+
+def _difference(name: str, where: str) -> str:
+    return f"{name}: it differs from {where}; `medallion refresh {name}` rebuilds it."
 
 
 def _comparable(rows: DataFrame) -> DataFrame:
@@ -365,10 +356,7 @@ def verify_gold(spark: SparkSession, target: VerifiableQuery, result: Verificati
     name = target.query.name
     groups, skipped = _differing_groups(spark, target)
     if groups:
-        result.findings.append(
-            f"{name}: it differs from its input in {counted(groups, 'group')}; `medallion refresh "
-            f"{name}` rebuilds it."
-        )
+        result.findings.append(_difference(name, f"its input in {counted(groups, 'group')}"))
     if skipped:
         columns = "; ".join(f"{column} ({reason})" for column, reason in skipped.items())
         result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")
@@ -457,9 +445,8 @@ def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
 
 def _order_dependent(expressions: Iterable[Any]) -> str:
     """Return the names of the order-dependent aggregates among expressions, in one string."""
-    return ", ".join(
-        sorted({e.prettyName() for e in expressions if _ORDER_DEPENDENT.fullmatch(node_type(e))})
-    )
+    dependent = (each for each in expressions if _ORDER_DEPENDENT.fullmatch(node_type(each)))
+    return ", ".join(sorted({each.prettyName() for each in dependent}))
 
 
 _FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {

@@ -150,12 +150,19 @@ class Observations:
     child_faults: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Observations:
+def observe(
+    config: Config,
+    unreadable: Mapping[str, str] | None = None,
+    balances: Mapping[str, Balance] | None = None,
+    unread: Sequence[str] | None = None,
+) -> Observations:
     """Read the records, the ledger and the tables' logs; what cannot be read is an observation.
 
     Args:
         config: the configuration.
         unreadable: messages by the query that cannot be read, if they are known.
+        balances: the balances that a run has taken; by default those of the settled sources.
+        unread: messages about files that no source reads, if they are known.
     """
     errors = dict(unreadable or {})
 
@@ -174,9 +181,11 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
     stale: Sequence[StaleTable] = read_or(
         (), "ops.files", lambda: freshness.stale_tables(config, run_state)
     )
-    settled = BalanceSnapshot()
-    if not errors:  # they would be in its figures, too
+    settled = BalanceSnapshot(dict(balances or {}))
+    if balances is None and not errors:  # they would be in its figures, too
         settled = read_or(settled, "tables", lambda: _settled_balances(config, runs))
+    if unread is None:
+        unread = read_or(list[str](), "landing", lambda: unread_file_warnings(config))
     return Observations(
         run_state=run_state,
         files=files,
@@ -184,7 +193,7 @@ def observe(config: Config, unreadable: Mapping[str, str] | None = None) -> Obse
         balances=settled.balances,
         child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
-        unread=read_or([], "landing", lambda: unread_file_warnings(config)),
+        unread=unread,
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
     )

@@ -133,5 +133,4 @@ def _write_trust_store(work: Path) -> None:
             warnings.simplefilter("ignore")
             certificate = x509.load_der_x509_certificate(der)
             entries.append(pkcs12.PKCS12Certificate(certificate, str(number).encode()))
-    store = pkcs12.serialize_java_truststore(entries, NoEncryption())
-    (work / _TRUST_STORE).write_bytes(store)
+    (work / _TRUST_STORE).write_bytes(pkcs12.serialize_java_truststore(entries, NoEncryption()))

@@ -21,6 +21,7 @@ from medallion.config.queries import Query
 from medallion.config.tables import ToFiles, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
+from medallion.ingest.parsing.times import EXACT_FORMATS
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
@@ -33,9 +34,7 @@ from medallion.storage.text import Reporter, counted
 
 MANIFEST = "_files.json"
 CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
-# Spark's defaults drop microseconds.
-_LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_TIME_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
+
 # By default Spark removes blanks around a string, and puts a backslash before a quote.
 _EXACT_CSV = {
     "escape": '"',
@@ -43,8 +42,8 @@ _EXACT_CSV = {
     "ignoreTrailingWhiteSpace": "false",
 }
 _WRITER_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "json": {"ignoreNullFields": "false", **_TIME_FORMATS},
-    "csv": {"header": "true", **_EXACT_CSV, **_TIME_FORMATS},
+    "json": {"ignoreNullFields": "false", **EXACT_FORMATS},
+    "csv": {"header": "true", **_EXACT_CSV, **EXACT_FORMATS},
     "parquet": {},
 }
 _NESTED_TYPES = ("array<", "map<", "struct<", "variant")  # as Spark spells them
@@ -75,7 +74,7 @@ def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         changes: rows of `change_stream`.
         key: the key columns of the table; if empty, messages have no key.
     """
-    options = {**_TIME_FORMATS, "ignoreNullFields": "false"}
+    options = {**EXACT_FORMATS, "ignoreNullFields": "false"}
     keys = F.to_json(F.struct(*key), options) if key else F.lit(None).cast("string")
     messages = changes.select(
         keys.alias("key"),
@@ -84,8 +83,7 @@ def change_messages(changes: DataFrame, key: Sequence[str]) -> DataFrame:
         (F.col(CHANGE_TYPE) != "delete").alias("is_present"),
     )
     partitioned = messages.repartition("key") if key else messages.coalesce(1)
-    ordered = partitioned.sortWithinPartitions(COMMIT_VERSION, "is_present")
-    return ordered.select("key", "value")
+    return partitioned.sortWithinPartitions(COMMIT_VERSION, "is_present").select("key", "value")
 
 
 class FilesOutput:
@@ -137,9 +135,8 @@ class FilesOutput:
         observed = changes.observe(observation, F.count(F.lit(1)).alias("rows"))
         options = {**_WRITER_OPTIONS[self._format], **_NO_SUCCESS_FILE}
         # Overwriting removes the files of an interrupted attempt.
-        observed.write.format(self._format).mode("overwrite").options(**options).save(
-            str(directory)
-        )
+        writer = observed.write.format(self._format).mode("overwrite").options(**options)
+        writer.save(str(directory))
         rows = int(observation.get["rows"])
         if not rows:
             directory.delete_prefix()
@@ -268,8 +265,7 @@ class Publish(Flow):
         """
         _, definition = self._changes()
         self._refuse_lower_versions(definition)
-        planned = checkpoints.last_planned(self.checkpoint)
-        last = max(planned, self._output.last_batch, recorded)
+        last = max(checkpoints.last_planned(self.checkpoint), self._output.last_batch, recorded)
         new = checkpoints.next_generation(self.config.layout, self.name)
         if last >= 0:
             checkpoints.write_start(self.spark, new, last, None)
@@ -323,11 +319,10 @@ class Publish(Flow):
 
         Then the table was replaced or restored, and readers would skip new messages as old ones.
         """
-        then = checkpoints.read_document(self.checkpoint, _DEFINITION) or {}
+        checkpoint = self.checkpoint
+        then = checkpoints.read_document(checkpoint, _DEFINITION) or {}
         id_then, id_now = (each.get("topic id") for each in (then, now))
-        is_lower = self._reads_other_table() or pending_work.has_read_more(
-            self.checkpoint, self._gold
-        )
+        is_lower = self._reads_other_table() or pending_work.has_read_more(checkpoint, self._gold)
         if id_now and id_then == id_now and is_lower:
             raise UsageError(
                 f"{self.name}: {self.upstream[0]} was replaced, and its _commit_version restarts "

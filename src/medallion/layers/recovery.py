@@ -70,9 +70,8 @@ def has_unrecorded(checkpoint: StoragePath, targets: Iterable[StoragePath], reco
         return True
     if planned <= recorded:
         return False
-    return checkpoints.corrupt_part(checkpoint) is not None or has_written(
-        checkpoint, targets, planned
-    )
+    is_corrupt = checkpoints.corrupt_part(checkpoint) is not None
+    return is_corrupt or has_written(checkpoint, targets, planned)
 
 
 def find_mismatch(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> str | None:

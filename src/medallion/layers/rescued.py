@@ -141,24 +141,18 @@ class RescuedValues:
     def _count(self, rows: DataFrame) -> None:
         fields = F.expr(rescued_fields(self._columns, self._names)).alias("fields")
         rescued = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
-        counts = (
-            rescued.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
-            .groupBy("field.path")
-            .agg(F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example"))
-            .orderBy(F.desc("rows"), "path")
-            .limit(MOST_FIELDS + 1)
-            .collect()
-        )
-        if counts:
-            total, *by_field = counts
+        by_row = rescued.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
+        columns = F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example")
+        counts = by_row.groupBy("field.path").agg(*columns).orderBy(F.desc("rows"), "path")
+        if most := counts.limit(MOST_FIELDS + 1).collect():
+            total, *by_field = most
             by_path = {
                 tuple(column_path(row.path, self._names)): RescuedField(row.rows, row.example)
                 for row in by_field
             }
             self._paths = tuple(by_path)
-            self.summary = RescuedSummary(
-                total.rows, {".".join(path): value for path, value in by_path.items()}
-            )
+            fields_by_name = {".".join(path): value for path, value in by_path.items()}
+            self.summary = RescuedSummary(total.rows, fields_by_name)
 
     def report(self) -> str | None:
         """Return a message for the user: what happens to the rows, and what to do.

@@ -70,9 +70,8 @@ class Gates:
         if not expectations:
             return None
         rows, broken = count_broken(batch, expectations, key)
-        validated = self._validate_with_gx(
-            table, batch, [each for each in expectations if each.name not in broken]
-        )
+        uncounted = [each for each in expectations if each.name not in broken]
+        validated = self._validate_with_gx(table, batch, uncounted)
         failures = []
         for each in expectations:
             if each.name in broken:

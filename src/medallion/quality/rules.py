@@ -107,14 +107,11 @@ def _length_bound(value: Any) -> str:
 
 def _outside(sql: str, kwargs: Mapping[str, Any], to_literal: Callable[[Any], str]) -> str:
     """Return SQL that is true if a value is out of bounds; NaN is above every number in Spark."""
-    lowest, highest = kwargs.get("min_value"), kwargs.get("max_value")
     outside = []
-    if lowest is not None:
-        operator = "<=" if _is_true(kwargs, "strict_min") else "<"
-        outside.append(f"{sql} {operator} {to_literal(lowest)}")
-    if highest is not None:
-        operator = ">=" if _is_true(kwargs, "strict_max") else ">"
-        outside.append(f"{sql} {operator} {to_literal(highest)}")
+    for end, operator in (("min", "<"), ("max", ">")):
+        if (bound := kwargs.get(f"{end}_value")) is not None:
+            equal = "=" if _is_true(kwargs, f"strict_{end}") else ""
+            outside.append(f"{sql} {operator}{equal} {to_literal(bound)}")
     if not outside:
         raise ValueError('needs "min_value" or "max_value"')
     return f"({' OR '.join(outside)})"

@@ -93,9 +93,8 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         if names.count(expectation.name) > 1:
             suite_error(path, label, "is defined twice: give each expectation its own name")
         if table.startswith("gold.") and expectation.on_failure == "quarantine":
-            suite_error(
-                path, label, "cannot quarantine, because gold has no quarantine: use warn or stop"
-            )
+            problem = "cannot quarantine, because gold has no quarantine: use warn or stop"
+            suite_error(path, label, problem)
     return expectations
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
@@ -80,28 +81,23 @@ def run_backfill(
     Raises:
         UsageError: the source or the path is unknown, or the topic lost nothing.
     """
-    source = config.source(name)
+    source, run = config.source(name), partial(_run_layers, config, name, report, debug)
     if source.stream:
-        return resume_topic(
-            config, source, str(path), report, lambda: _run_layers(config, name, report, debug)
-        )
+        return resume_topic(config, source, str(path), report, run)
     path = _normalized_path(config, source, path)
     if unmatched := count_unmatched_files(path, source.pattern):
-        report(
-            f"{path}: {counted(unmatched, 'file')} left out, whose names do not match "
-            f"{source.pattern}"
-        )
+        names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
+        report(f"{path}: {names}")
     listed = list_files(config.layout, source, [path])
     paths = listed.paths
     before = _newest_entries(config, source)
     request = discovery.request_backfill(config.layout, source.name, path)
     if not _ingested_by_other_process(config, source, paths, request, report):
-        _run_layers(config, name, report, debug)
+        run()
     after = _newest_entries(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
-    entries += [
-        _vanished_entry(source, p, info) for p, info in listed.files.items() if p not in after
-    ]
+    vanished = ((p, info) for p, info in listed.files.items() if p not in after)
+    entries += [_vanished_entry(source, *each) for each in vanished]
     return _backfill_result(len(paths), before, entries)
 
 

@@ -319,10 +319,9 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
     for expectation in read_suite(config.conf_dir, table):
         for name in _expectation_columns(expectation):
             if known and name.lower() not in known:
-                hint = did_you_mean(name, columns)
                 result.errors.append(
                     f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
-                    f"{name}, which is not a column of {table}{hint}."
+                    f"{name}, which is not a column of {table}{did_you_mean(name, columns)}."
                 )
 
 
@@ -366,8 +365,7 @@ def _check_landing(config: Config, result: CheckResult) -> None:
     for source in config.sources.values():
         with result.collecting():
             if source.stream:
-                backlog = SOURCE_TYPES[source.format].backlog(config, source)
-                result.backlogs[source.name] = backlog
+                result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
                 continue
             entries = Discovery(config, source).entries()
             result.backlogs[source.name] = backlog_of(entries)

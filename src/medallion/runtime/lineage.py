@@ -101,10 +101,9 @@ def _outputs(config: Config, query: Query, run: RecordedRun) -> list[OutputDatas
     from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
 
     facet = statistics.OutputStatisticsOutputDatasetFacet
-    counts = (run.rows_out, run.quarantined_rows)
     outputs = [
         (_table_name(config, table), rows, _schema(config, table))
-        for table, rows in zip(query.targets, counts, strict=False)
+        for table, rows in zip(query.targets, (run.rows_out, run.quarantined_rows), strict=False)
     ]
     if query.layer == PUBLISH:
         _, table, output = query.name.split(".")
@@ -134,8 +133,6 @@ def _schema(config: Config, table: str) -> dict[str, Any]:
         columns = delta_tables.open_table(path).schema().fields
     except MedallionError:
         return {}
-    fields = [
-        schema_dataset.SchemaDatasetFacetFields(name=each.name, type=str(each.type))
-        for each in columns
-    ]
+    facet = schema_dataset.SchemaDatasetFacetFields
+    fields = [facet(name=each.name, type=str(each.type)) for each in columns]
     return {"schema": schema_dataset.SchemaDatasetFacet(fields=fields)} if fields else {}

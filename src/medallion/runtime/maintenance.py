@@ -66,8 +66,7 @@ class _Table:
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep other threads from a record table; the caller holds the layers' locks."""
-        is_record = self.name in table_specs.RECORD_TABLES
-        return records.PROCESS_LOCK if is_record else nullcontext()
+        return records.PROCESS_LOCK if self.name in table_specs.RECORD_TABLES else nullcontext()
 
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
@@ -129,10 +128,9 @@ def apply_properties(config: Config, layers: Sequence[str]) -> None:
     for table in _tables(config, layers, True):
         with suppress(Exception):  # a failure of maintenance stops nothing else
             if delta_tables.table_exists(table.path):
+                properties = config.maintain.properties(table.spec)
                 with table.lock():
-                    delta_tables.set_missing_properties(
-                        table.path, config.maintain.properties(table.spec)
-                    )
+                    delta_tables.set_missing_properties(table.path, properties)
 
 
 def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
@@ -142,8 +140,7 @@ def compact_small_files(table: StoragePath, policy: Maintenance) -> int:
     if sum(size < policy.target_file_size for size in sizes) < policy.compact_from:
         return 0
     delta = delta_tables.open_for_write(table)
-    metrics = delta.optimize.compact(target_size=policy.target_file_size)
-    return int(metrics["numFilesRemoved"])
+    return int(delta.optimize.compact(target_size=policy.target_file_size)["numFilesRemoved"])
 
 
 def unread_versions(config: Config, run_state: RunState) -> dict[str, int]:
@@ -293,9 +290,8 @@ def purge(table: StoragePath) -> None:
     _vacuum(table, 0, orphans=True)
     delta = delta_tables.open_for_write(table)
     # The newest commit may have values of removed rows, as statistics of their files.
-    delta.alter.set_table_properties(
-        {_PURGED_AT: clock.format_time(clock.now_micros())}, raise_if_not_exists=False
-    )
+    properties = {_PURGED_AT: clock.format_time(clock.now_micros())}
+    delta.alter.set_table_properties(properties, raise_if_not_exists=False)
     delta.create_checkpoint()
     delta_log.remove_older_commits(table, delta.version())
 

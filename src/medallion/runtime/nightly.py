@@ -60,16 +60,13 @@ class Nightly:
             self.outcome.child_tables = snapshot.child_tables
             faults = chain(snapshot.unreadable, *snapshot.child_faults.values())
             self._report_errors("balance", map(MedallionError, faults))
-            rescued = self.pipeline.runs.rescued()
-            self.outcome.rescued = {
-                name.partition(".")[2]: summary for name, summary in rescued.items()
-            }
+            rescued = self.pipeline.runs.rescued().items()
+            self.outcome.rescued = {name.partition(".")[2]: summary for name, summary in rescued}
         return self.outcome
 
     def _run_layers(self) -> None:
         """Run one layer after the other, each table of gold only if no gate blocks it."""
-        gates = [*self._run_layer("bronze"), *self._run_layer("silver")]
-        self._await_gates(gates)
+        self._await_gates([*self._run_layer("bronze"), *self._run_layer("silver")])
         # A gold table may read others, if their gates pass.
         for level in [*levels(self.pipeline.flows("gold"))] or [[]]:
             self._await_gates(self._run_layer("gold", level))
@@ -77,8 +74,7 @@ class Nightly:
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
 
     def _maintain(self) -> None:
-        done = maintenance.maintain(self.config, self.pipeline.runs, LAYERS)
-        for note in done.notes:
+        for note in maintenance.maintain(self.config, self.pipeline.runs, LAYERS).notes:
             self._report(f"  {note}")
 
     def _run_layer(self, layer: str, level: Sequence[Flow] | None = None) -> list[PendingGate]:
@@ -139,9 +135,7 @@ class Nightly:
         verdict = self.gates.validate(table, *flow.validation_input(files))
         if verdict is None:
             return None
-        accepted = tuple(
-            failure.expectation for failure in verdict.failures if self._is_accepted(failure)
-        )
+        accepted = tuple(each.expectation for each in verdict.failures if self._is_accepted(each))
         return GateResult(verdict, version, accepted, time.monotonic() - started)
 
     def _await_gates(self, waiting: Sequence[PendingGate]) -> None:

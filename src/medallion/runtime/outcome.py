@@ -9,16 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config
-from medallion.errors import ITEM_ERRORS, UsageError, error_message
-from medallion.inspect import freshness, ledger_files
+from medallion.errors import UsageError
+from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, ChildBalance, unbalanced
-from medallion.inspect.catalog import mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode, derive_verdict
+from medallion.inspect.verdict import LakehouseVerdict, ProblemCode, derive_verdict, observe
 from medallion.quality.suites import Failure, Verdict
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, RunState
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords
 from medallion.storage import clock, locks
 from medallion.storage.paths import Layout
 from medallion.storage.text import error_reason
@@ -106,23 +105,12 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
-    run_state, quarantined = RunState(), dict[str, str]()
-    try:
-        run_state = RunRecords(config.layout).run_state
-        quarantined = mostly_quarantined(config, run_state)
-        outcome.files = ledger_files.find_attention(config)
-        outcome.stale = freshness.stale_tables(config, run_state)
-    except ITEM_ERRORS as error:
-        outcome.add_error(error_message(error))
-    seen = Observations(
-        run_state,
-        outcome.files,
-        outcome.stale,
-        outcome.balances,
-        quarantined,
-        unread,
-        errors=outcome.errors,
-    )
+    seen = observe(config, balances=outcome.balances, unread=unread)
+    for message in seen.unreadable.values():
+        outcome.add_error(message)
+    outcome.files, outcome.stale = seen.files, seen.stale
+    # What cannot be read is an error of the run, not of a table.
+    seen = replace(seen, unreadable={}, errors=outcome.errors)
     outcome.verdict = derive_verdict(config, seen)
 
 

@@ -184,10 +184,8 @@ def estimate_workload(config: Config) -> Workload:
     try:
         backlogs = [SOURCE_TYPES[s.format].backlog(config, s) for s in config.sources.values()]
         rows = sum(pending_work.unread_rows(config, query) or 0 for query in queries(config))
-        rows += sum(  # a gold table may be written completely
-            delta_tables.row_count(config.layout.table(name))
-            for name in query_names(config, ["gold"])
-        )
+        gold = map(config.layout.table, query_names(config, ["gold"]))
+        rows += sum(map(delta_tables.row_count, gold))  # they may be written completely
     except Exception:  # the full run reports it
         return Workload.MUCH
     rows += sum(backlog.messages for backlog in backlogs)

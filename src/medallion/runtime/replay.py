@@ -53,9 +53,8 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     config, spark, started = pipeline.config, pipeline.spark, time.monotonic()
     flow = pipeline.flow(config.sources[name].rows_table)
     assert isinstance(flow, Silver), "names of silver are those of its queries"
-    if recovery.has_unrecorded(
-        flow.checkpoint, flow.target_paths, pipeline.runs.last_batch(flow.name)
-    ):
+    recorded = pipeline.runs.last_batch(flow.name)
+    if recovery.has_unrecorded(flow.checkpoint, flow.target_paths, recorded):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
     pipeline.check_flow(flow)
     path = config.layout.table(f"quarantine.{name}")

@@ -12,7 +12,7 @@ from medallion.layers.flow import Flow
 from medallion.runtime import maintenance, refresh
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import Notices, StreamRecorder
-from medallion.spark import query, signals
+from medallion.spark import jvm, query, signals
 from medallion.spark.errors import (
     RESTART_NOTES,
     FailureCode,
@@ -132,9 +132,7 @@ class Stream:
     def stop(self) -> None:
         """Stop all queries after their batches, and record them."""
         if not self.pipeline.is_alive:
-            self.recorder.unrecorded["java"] = (
-                "Java has ended (out of memory, or a signal): start this again"
-            )
+            self.recorder.unrecorded["java"] = jvm.HAS_ENDED
             return
         # The last layer first, so that no query waits for a reader.
         stop_after_batches(flow.run for flow in reversed(self._flows) if flow.run)

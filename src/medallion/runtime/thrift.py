@@ -54,7 +54,7 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
                 _register(spark, config, reported, report)
                 scanned_at = time.monotonic()
         signals.raise_if_requested()
-    raise MedallionError("Java has ended (out of memory, or a signal): start this again.")
+    raise MedallionError(f"{jvm.HAS_ENDED}.")
 
 
 def _register(spark: SparkSession, config: Config, reported: set[str], report: Reporter) -> None:

@@ -104,10 +104,9 @@ def delta_offset(
         offsets = [offset for offset in offsets if offset["reservoirId"] == identity]
     if not offsets:
         return DeltaOffset(0, -1)
-    is_initial_snapshot = bool(offsets[0].get("isStartingVersion"))
-    return DeltaOffset(
-        int(offsets[0]["reservoirVersion"]), int(offsets[0]["index"]), is_initial_snapshot
-    )
+    offset = offsets[0]
+    is_initial_snapshot = bool(offset.get("isStartingVersion"))
+    return DeltaOffset(int(offset["reservoirVersion"]), int(offset["index"]), is_initial_snapshot)
 
 
 def reads_other_table(checkpoint: StoragePath, batch: int, table: StoragePath) -> bool:
@@ -203,8 +202,7 @@ def start_generation(layout: Layout, query: str) -> None:
     If the next generation was not prepared, the query starts with an empty checkpoint.
     """
     new = layout.checkpoint(query, ahead=1)
-    pointer = json.dumps({"generation": int(new.name)})
-    layout.checkpoint_pointer(query).write_atomic(pointer)
+    layout.checkpoint_pointer(query).write_atomic(json.dumps({"generation": int(new.name)}))
     remove_old_generations(layout, query)
 
 
@@ -287,8 +285,7 @@ def _is_complete(part: StoragePath) -> bool:
         documents = [line if line == _NOT_READ else json.loads(line) for line in bodies]
     except (FileNotFoundError, ValueError):
         return False
-    minimum = {"offsets": 2, "commits": 1}.get(part.parent.name, 1)
-    return len(documents) >= minimum
+    return len(documents) >= (2 if part.parent.name == "offsets" else 1)
 
 
 def _lines(checkpoint: StoragePath, batch: int) -> list[str]:

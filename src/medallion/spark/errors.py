@@ -242,9 +242,8 @@ def _throwables(error: Any) -> Iterator[Any]:
 
 
 def _condition(throwable: Any) -> str | None:
-    has_condition = is_instance_of(
-        SparkContext._gateway, throwable, "org.apache.spark.SparkThrowable"
-    )
+    interface = "org.apache.spark.SparkThrowable"
+    has_condition = is_instance_of(SparkContext._gateway, throwable, interface)
     return throwable.getCondition() if has_condition else None
 
 

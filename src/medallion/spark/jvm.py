@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from medallion.spark.errors import SPARK_ERRORS
 
+HAS_ENDED = "Java has ended (out of memory, or a signal): start this again"
 _STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
 
 

@@ -66,10 +66,8 @@ def fields_in(
     Raises:
         ParseException: one of them is not an expression.
     """
-    parser = spark._jsparkSession.sessionState().sqlParser()
-    return {
-        name for sql in expressions for name in _names_in(parser.parseExpression(sql), excluded)
-    }
+    parsed = map(spark._jsparkSession.sessionState().sqlParser().parseExpression, expressions)
+    return {name for expression in parsed for name in _names_in(expression, excluded)}
 
 
 def _names_in(
@@ -146,5 +144,4 @@ def type_ddl(data_type: DataType) -> str:
 
 
 def _quoted(name: str) -> str:
-    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)
-    return name if is_plain else quote_identifier(name)
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else quote_identifier(name)

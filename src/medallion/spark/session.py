@@ -88,10 +88,9 @@ def spark_session(
         use_java()
         is_one_process = bool(local) and not master.startswith("local-cluster")
         settings |= jar_settings(config, settings, has_executors=not is_one_process)
-        log4j = logging_file(config).absolute().as_uri()
-        options = (settings.get(_JAVA, ""), f"-Dlog4j2.configurationFile={log4j}")
-        java = (*options, _JAVA_OPTIONS, work.java)
-        settings[_JAVA] = " ".join(java).strip()
+        log4j = f"-Dlog4j2.configurationFile={logging_file(config).absolute().as_uri()}"
+        options = (settings.get(_JAVA, ""), log4j, _JAVA_OPTIONS, work.java)
+        settings[_JAVA] = " ".join(options).strip()
         os.environ.update(archive_settings())
         builder = builder.master(master)
     for key, value in settings.items():

@@ -150,11 +150,10 @@ def report_lost_workers(spark: SparkSession, reported: set[str], report: Reporte
         if not lost:
             return
         quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
-        stages = items(store.stageList(None, False, False, quantiles, None))
         # A stage counts the tasks that ran when the executor was lost, which that itself does not.
         counts = [
             store.executorSummary(each.stageId(), each.attemptId())
-            for each in stages
+            for each in items(store.stageList(None, False, False, quantiles, None))
             if each.numFailedTasks()
         ]
         ends_idle = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"

@@ -153,9 +153,8 @@ def _refuse_long_chains(tokens: list[_Token]) -> None:
 
 def _table_names(tokens: list[_Token]) -> set[str]:
     """Return every `layer.name` of a statement as spelled there, also `alias.column`."""
-    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
     return {
         f"{layer.name}.{table.name}"
-        for layer, dot, table in triples
+        for layer, dot, table in zip(tokens, tokens[1:], tokens[2:], strict=False)
         if dot.text == "." and table.name and layer.name.lower() in SCHEMAS
     }

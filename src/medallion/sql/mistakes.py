@@ -68,8 +68,7 @@ def _missing_column(name: str, columns: Sequence[str]) -> str:
 
 def _find(name: str, sql: str) -> Span | None:
     """Return where a name is in a statement: as it is, or in quotes, or its last part."""
-    last = name.rpartition(".")[2]
-    for text in (name, last):
+    for text in (name, name.rpartition(".")[2]):
         if match := re.search(rf"(?<!\w){re.escape(text)}(?!\w)", sql):
             return match.span()
     return None

@@ -220,8 +220,7 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
 def malformed_entries(layout: Layout) -> list[Entry]:
     """Return the ingested files of which every line is malformed."""
     states = _sql_list((State.INGESTED, State.ARCHIVED))
-    where = f"where rows > 0 and corrupt_rows = rows and state in {states}"
-    return _read(layout, where)
+    return _read(layout, f"where rows > 0 and corrupt_rows = rows and state in {states}")
 
 
 def last_arrivals(layout: Layout) -> dict[str, int]:
@@ -238,8 +237,7 @@ def last_arrivals(layout: Layout) -> dict[str, int]:
 
 def newest_archived(layout: Layout, limit: int) -> tuple[list[Entry], int]:
     """Return the newest archived files, at most `limit`, and the number of all of them."""
-    states = _sql_list((State.ARCHIVED, State.REPLACED))
-    where = f"where state in {states} and moved_to is not null"
+    where = f"where state in {_sql_list((State.ARCHIVED, State.REPLACED))} and moved_to is not null"
     entries = _read(layout, where, f"committed_at desc limit {limit}")
     if len(entries) < limit:
         return entries, len(entries)
@@ -255,5 +253,4 @@ def _sql_list(states: Iterable[State]) -> str:
 def _read(
     layout: Layout, where: str, order: str = "first_seen_at, source, path, version"
 ) -> list[Entry]:
-    rest = f"{where} order by {order}"
-    return records.read_records(layout.table(TABLE), _COLUMNS, Entry, rest)
+    return records.read_records(layout.table(TABLE), _COLUMNS, Entry, f"{where} order by {order}")

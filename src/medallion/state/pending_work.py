@@ -184,11 +184,8 @@ def read_up_to(config: Config, query: str, upstream: StoragePath) -> DeltaOffset
     """
     checkpoint = config.layout.checkpoint(query)
     read = checkpoints.delta_offset(checkpoint, checkpoints.last_committed(checkpoint), upstream)
-    may_be_done = (
-        _is_changing(config, upstream)
-        and not read.is_between_versions
-        and not read.is_initial_snapshot
-    )
+    is_within_version = not (read.is_between_versions or read.is_initial_snapshot)
+    may_be_done = is_within_version and _is_changing(config, upstream)
     if may_be_done and not delta_log.has_more_changes(upstream, read.version, read.index + 1):
         return DeltaOffset(read.version + 1, -1)
     return read
@@ -294,10 +291,8 @@ def needs_validation(config: Config, run_state: RunState, table: str) -> bool:
     path = config.layout.table(table)
     since = validated_version(run_state, table, path)
     # A commit that maintenance has removed may have had rows: a stream has no gate in between.
-    return (
-        delta_tables.earliest_version(path) > since + 1
-        or delta_tables.rows_written(path, since) > 0
-    )
+    is_removed = delta_tables.earliest_version(path) > since + 1
+    return is_removed or delta_tables.rows_written(path, since) > 0
 
 
 def validated_version(run_state: RunState, table: str, path: StoragePath) -> int:

@@ -159,8 +159,7 @@ class GateRecord:
     def describe(self, names: str) -> str:
         """Return what is recorded of the failures with these names."""
         recorded = {each.expectation: str(each) for each in parse_failures(self.failures)}
-        listed = names.split(", ")
-        return "; ".join(recorded.get(name, f"{name} failed") for name in listed)
+        return "; ".join(recorded.get(name, f"{name} failed") for name in names.split(", "))
 
 
 def parse_failures(record: str | None) -> list[Failure]:
@@ -237,11 +236,8 @@ class RunRecords:
         """Return the summaries of this run's rescued values, by bronze query."""
         if "rescued_rows" not in delta_tables.column_names(self._table):
             return {}
-        rows = delta_tables.select_rows(
-            self._table,
-            "query, rescued_rows, rescued_fields",
-            f"where run_id = '{self._by['run_id']}' and rescued_rows > 0 order by number",
-        )
+        where = f"where run_id = '{self.run_id}' and rescued_rows > 0 order by number"
+        rows = delta_tables.select_rows(self._table, "query, rescued_rows, rescued_fields", where)
         return {query: RescuedSummary.from_record(*summary) for query, *summary in rows}
 
     @property
@@ -256,10 +252,8 @@ class RunRecords:
         sums = (f"sum({name})" for name in ("rows_in", "rows_out", "quarantined_rows"))
         state = "last_value(state order by number)"
         where = f"where kind = 'query' and run_id = '{self.run_id}' group by query order by query"
-        rows = delta_tables.select_rows(
-            self._table, f"query, {state}, min({started}), {ended}, {', '.join(sums)}", where
-        )
-        return [RecordedRun(*row) for row in rows]
+        what = f"query, {state}, min({started}), {ended}, {', '.join(sums)}"
+        return [RecordedRun(*row) for row in delta_tables.select_rows(self._table, what, where)]
 
     def forget_values(self, queries: Iterable[str]) -> None:
         """Remove what may quote rows of these queries: errors, and examples of values."""
@@ -287,9 +281,8 @@ def _read_run_state(table: StoragePath) -> RunState:
     """Read the run state in one SQL query: each further one would open all files again."""
     missing = RUNS.keys() - delta_tables.column_names(table)  # of a table of an earlier release
     added = "".join(f", {table_specs.typed_null_sql(RUNS, name)} as {name}" for name in missing)
-    rows = delta_tables.select_rows(
-        table, ", ".join(_SELECTED.values()), "group by query", _ROWS.format(added)
-    )
+    what = ", ".join(_SELECTED.values())
+    rows = delta_tables.select_rows(table, what, "group by query", _ROWS.format(added))
     states = [dict(zip(_SELECTED, row, strict=True)) for row in rows]
 
     def by_query(column: str) -> dict[str, Any]:

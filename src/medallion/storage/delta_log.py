@@ -30,7 +30,7 @@ def user_metadata(table: StoragePath, application: str, transaction: int) -> dic
     """Return the JSON in `userMetadata` of an application's transaction; empty if there is none."""
     version = committed_version(table, application, transaction)
     actions = [] if version is None else _read_actions(table, version)
-    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    infos = _actions_named("commitInfo", actions)
     return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
 
 
@@ -66,26 +66,22 @@ def newest_transaction(table: StoragePath, application: str | None = None) -> in
 def newest_application(table: StoragePath) -> str | None:
     """Return the application of the last transaction in the log; None if there is none."""
     for _, _, actions in _transactions(table):
-        return next(str(action["txn"]["appId"]) for action in actions if "txn" in action)
+        return str(_actions_named("txn", actions)[0]["appId"])
     return None
 
 
 def rows_added(table: StoragePath, first: int, last: int) -> int | None:
     """Return how many rows versions `first` to `last` added; None if the log lacks one."""
     try:
-        return sum(_row_count(_read_actions(table, version)) for version in range(first, last + 1))
+        return sum(map(_row_count, _read_commits(table, first, last)))
     except FileNotFoundError:
         return None
 
 
 def added_files(table: StoragePath, first: int, last: int) -> list[StoragePath]:
     """Return the data files of new rows that versions `first` to `last` added."""
-    versions = range(first, last + 1)
-    return [
-        table / unquote(add["path"])
-        for v in versions
-        for add in _added_actions(_read_actions(table, v))
-    ]
+    commits = _read_commits(table, first, last)
+    return [table / unquote(add["path"]) for each in commits for add in _added_actions(each)]
 
 
 def are_readable(table: StoragePath, versions: Iterable[int]) -> bool:
@@ -111,24 +107,18 @@ def first_readable_version(table: StoragePath) -> int:
 def commit_time(table: StoragePath, version: int) -> float:
     """Return when a version was committed, in seconds since 1970."""
     file = commit_file(table, version)
-    infos = (a["commitInfo"] for a in _parse_actions(file.read().decode()) if "commitInfo" in a)
+    commits = _actions_named("commitInfo", _parse_actions(file.read().decode()))
+    times = [float(commit["timestamp"]) / 1000 for commit in commits]
     # A copied log has newer file times.
-    info = file.info()
-    return min(
-        (
-            info.modified_at / 1_000_000 if info else inf,
-            *(float(info["timestamp"]) / 1000 for info in infos),
-        )
-    )
+    if info := file.info():
+        times.append(info.modified_at / 1_000_000)
+    return min(times, default=inf)
 
 
 def has_changes(table: StoragePath, first: int) -> bool:
     """Return True if a version from `first` on changed rows, or is no longer in the log."""
     try:
-        return any(
-            _changed_files(_read_actions(table, v))
-            for v in range(first, _newest_version(table) + 1)
-        )
+        return any(map(_changed_files, _read_commits(table, first)))
     except FileNotFoundError:
         return True
 
@@ -136,14 +126,9 @@ def has_changes(table: StoragePath, first: int) -> bool:
 def has_complete_change_feed(table: StoragePath, first: int) -> bool:
     """Return True if the changes of all versions from `first` on can still be read."""
     try:
-        for version in range(first, _newest_version(table) + 1):
-            actions = _read_actions(table, version)
-            feeds = [
-                a["metaData"]["configuration"].get("delta.enableChangeDataFeed")
-                for a in actions
-                if "metaData" in a
-            ]
-            if any(feed != "true" for feed in feeds):
+        for actions in _read_commits(table, first):
+            settings = [each["configuration"] for each in _actions_named("metaData", actions)]
+            if any(each.get("delta.enableChangeDataFeed") != "true" for each in settings):
                 return False
             if not all((table / unquote(path)).is_stored() for path in _changed_files(actions)):
                 return False
@@ -187,7 +172,7 @@ def commit_file(table: StoragePath, version: int) -> StoragePath:
 
 def _changed_files(actions: Actions) -> list[str]:
     """Return the files that contain a commit's changes."""
-    feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
+    feed = [change["path"] for change in _actions_named("cdc", actions)]
     data = (action.get("add") or action.get("remove") or {} for action in actions)
     return feed or [file["path"] for file in data if file.get("dataChange")]
 
@@ -203,7 +188,7 @@ def _transactions(
             return
         if '"txn"' in content:
             actions = _parse_actions(content)
-            for txn in (action["txn"] for action in actions if "txn" in action):
+            for txn in _actions_named("txn", actions):
                 if application in (None, txn["appId"]):
                     yield version, int(txn["version"]), actions
 
@@ -216,14 +201,23 @@ def _read_actions(table: StoragePath, version: int) -> Actions:
     return _parse_actions(commit_file(table, version).read().decode())
 
 
+def _read_commits(table: StoragePath, first: int, last: int | None = None) -> Iterator[Actions]:
+    """Return the actions of versions `first` to `last`, by default to the newest."""
+    end = _newest_version(table) if last is None else last
+    return (_read_actions(table, version) for version in range(first, end + 1))
+
+
 def _parse_actions(content: str) -> Actions:
     return [json.loads(line) for line in content.split("\n") if line]
 
 
-def _added_actions(actions: Actions) -> list[dict[str, Any]]:
+def _actions_named(name: str, actions: Actions) -> Actions:
+    return [action[name] for action in actions if name in action]
+
+
+def _added_actions(actions: Actions) -> Actions:
     """Return the added files whose rows are new: compaction only rewrites rows."""
-    adds = (action["add"] for action in actions if "add" in action)
-    return [add for add in adds if add["dataChange"]]
+    return [add for add in _actions_named("add", actions) if add["dataChange"]]
 
 
 def _row_count(actions: Actions) -> int:

@@ -273,11 +273,9 @@ def opened_row_count(table: StoragePath, delta: DeltaTable) -> int:
     """
     counts = delta.get_add_actions().column("num_records").to_pylist()
     has_deletion_vectors = "deletionVectors" in (delta.protocol().reader_features or ())
-    return int(
-        select_rows(table, "count(*)")[0][0]
-        if has_deletion_vectors or None in counts
-        else sum(counts)
-    )
+    if has_deletion_vectors or None in counts:
+        return int(select_rows(table, "count(*)")[0][0])
+    return int(sum(counts))
 
 
 @dataclass(frozen=True)
@@ -379,9 +377,8 @@ def _unreadable_table_error(table: StoragePath, error: Exception | None = None) 
         remedy += f", or move {table} away and run medallion refresh {rebuilt}.{table.name}"
     elif layer in ("ops", "_intake"):
         remedy += f", or move {file or table} away: the next run writes its rows again"
-    return MedallionError(
-        f"{name}: {f'{file} is corrupt or truncated' if file else problem}: {remedy}."
-    )
+    problem = f"{file} is corrupt or truncated" if file else problem
+    return MedallionError(f"{name}: {problem}: {remedy}.")
 
 
 def _corrupt_log_files(table: StoragePath) -> Iterator[StoragePath]:

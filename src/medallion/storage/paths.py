@@ -262,9 +262,8 @@ class Layout:
 
     def is_reason_file(self, path: str | os.PathLike[str]) -> bool:
         """Return True if a file has the reason why another one was rejected."""
-        return str(path).endswith(REASON_SUFFIX) and Path(path).is_relative_to(
-            self.rejected("").local
-        )
+        has_suffix = str(path).endswith(REASON_SUFFIX)
+        return has_suffix and Path(path).is_relative_to(self.rejected("").local)
 
     def queue(self, source: str) -> StoragePath:
         """Return the queue of a source: the table of files that bronze's stream reads."""

@@ -105,6 +105,7 @@ MESSAGE_ORIGIN_COLUMNS: Columns = {
     "_key": "string",
     "_headers": "array<struct<key: string, value: string>>",
 }
+SILVER_ORIGIN_COLUMNS = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
 TECHNICAL_COLUMNS = (RESCUED, CORRUPT, INGESTED_AT)
 """Bronze's technical columns beside the origin."""
 

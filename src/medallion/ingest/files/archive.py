@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import current_info, path_below_source
@@ -108,11 +109,10 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
         return entry.with_state(State.ARCHIVED, _DELETED) if is_deleted else None
     top = layout.archive(source.name) if is_ingested else layout.rejected(source.name)
     if info is None:  # an interrupted run may have moved it without recording it
-        found = files.find_moved((top / below).local, entry.info)
-        target = StoragePath(found) if found else None
+        target = files.find_moved((top / below).local, entry.info)
     else:
-        target = StoragePath(files.free_path((top / below).local))
-        if not file.move_to(target, entry.info):
+        target = files.free_path((top / below).local)
+        if not file.move_to(StoragePath(target), entry.info):
             return None
     if target is None:
         return None
@@ -122,13 +122,12 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     return replace(entry, state=State.REJECTED, moved_to=layout.relative(target))
 
 
-def _write_reason_file(entry: Entry, path: StoragePath) -> None:
+def _write_reason_file(entry: Entry, path: Path) -> None:
     """Write the reason beside a rejected file; names have at most 255 bytes."""
     name = path.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = files.free_path((path.parent / (name + REASON_SUFFIX)).local)
-        text = f"{entry.path}: {entry.why}\n"
-        StoragePath(reason).write_atomic(text.encode(errors="replace"))
+        reason = files.free_path(path.with_name(name + REASON_SUFFIX))
+        StoragePath(reason).write_atomic(f"{entry.path}: {entry.why}\n".encode(errors="replace"))
 
 
 MAX_COMPARED = 10_000

@@ -68,18 +68,16 @@ class BatchContext(SourceContext):
         """Raise `error` if Spark cannot parse a good line either: then no file is the cause."""
         metadata = self.config.layout.checkpoint(self.name) / "metadata"
         try:
-            has_started = metadata.is_stored()
-            spark = self.spark
-            self._parse_all(
-                spark.read.text(escape_path(metadata)) if has_started else spark.sql(_SAMPLE_LINE)
-            )
+            if metadata.is_stored():
+                self._parse_all(self.spark.read.text(escape_path(metadata)))
+            else:
+                self._parse_all(self.spark.sql(_SAMPLE_LINE))
         except Exception:
             raise error from None
 
     def _parse_all(self, rows: DataFrame) -> None:
         # A count would not do: it reads no values of Parquet.
-        parsed = parse_lines(rows, self.schema.columns)
-        parsed.write.format("noop").mode("overwrite").save()
+        parse_lines(rows, self.schema.columns).write.format("noop").mode("overwrite").save()
 
     def check_unchanged(self, entry: Entry) -> bool:
         """Return whether a file is as it was listed; record one that is gone as vanished.
@@ -132,11 +130,7 @@ class FileBatch:
     """
 
     def __init__(
-        self,
-        context: BatchContext,
-        number: int,
-        queued: Sequence[Entry],
-        entries: list[Entry],
+        self, context: BatchContext, number: int, queued: Sequence[Entry], entries: list[Entry]
     ) -> None:
         self.context, self._number, self._queued = context, number, queued
         self._entries = entries

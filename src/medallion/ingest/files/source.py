@@ -107,8 +107,7 @@ class FileSource(SparkSource):
 
     def sample_batch(self) -> FileBatch:
         waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
-        limit = self.source.max_files_per_trigger
-        return FileBatch(self.context, -1, [], waiting[:limit])
+        return FileBatch(self.context, -1, [], waiting[: self.source.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:
         """Count the rows in the files of one batch, as the ledger lists them."""

@@ -58,9 +58,8 @@ class KafkaSource(SparkSource):
         """
         state = broker.TopicState.load(self.config, self.source)
         state.refuse_lost()
-        is_first_run = not state.progress and not delta_tables.row_count(
-            self.config.layout.table(self.name)
-        )
+        table = self.config.layout.table(self.name)
+        is_first_run = not state.progress and not delta_tables.row_count(table)
         starts_at_end = is_first_run and self.kafka.starting_offsets == "latest"
         new = []
         for key, part in state.partitions.items():
@@ -207,13 +206,11 @@ class MessageBatch(SparkBatch):
         counts = _count_by_partition(layout.table(self._source.name), version)
         ends = self._source.end_offsets(self._number)
         known = topics.read_progress(layout, name)
-        changed = [
-            self._progress(
-                place, known.get(place), counts.get(place, _Counts()), ends.get(place, 0)
-            )
-            for place in {**ends, **counts}
-        ]
-        topics.write_progress(layout, [progress for progress in changed if progress])
+        changed = (
+            self._progress(at, known.get(at), counts.get(at, _Counts()), ends.get(at, 0))
+            for at in {**ends, **counts}
+        )
+        topics.write_progress(layout, filter(None, changed))
 
     def _progress(
         self, place: PartitionKey, before: PartitionProgress | None, counts: _Counts, end: int

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -153,12 +154,9 @@ def _equals_line(schema: Mapping[str, str], layout: LineLayout) -> str:
     if any(time in dtype for dtype in nested for time in TIME_TYPES):
         return "false"
     if layout.is_full:  # null if a field is missing; cheaper
-        fields = [
-            part
-            for name in layout.order
-            for part in _as_json(name, schema, layout, is_first=name == layout.order[0])
-        ]
-        written = f"concat('{{', {', '.join(fields)}, '}}')"
+        first = layout.order[0]
+        fields = (_as_json(n, schema, layout, is_first=n == first) for n in layout.order)
+        written = f"concat('{{', {', '.join(chain.from_iterable(fields))}, '}}')"
     else:
         members = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
         written = _json_object(members, "not _is_spaced")

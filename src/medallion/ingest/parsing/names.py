@@ -26,14 +26,12 @@ def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[st
     """
     if not names:
         return dict(columns)
-    return {
-        names.get(column, column): type_ddl(
-            with_field_names(T.DataType.fromDDL(dtype), names, column)
-        )
-        if "struct<" in dtype
-        else dtype
-        for column, dtype in columns.items()
-    }
+    fields = {}
+    for column, dtype in columns.items():
+        if "struct<" in dtype:
+            dtype = type_ddl(with_field_names(T.DataType.fromDDL(dtype), names, column))
+        fields[names.get(column, column)] = dtype
+    return fields
 
 
 def _with_fields(
@@ -151,11 +149,10 @@ class ColumnNamer:
     ) -> T.StructType:
         before = {f.name: f.dataType for f in known} if isinstance(known, T.StructType) else {}
         columns = self._columns_of(fields.names, list(before), path)
-        types = {each.name: each.dataType for each in fields}
         renamed_fields = []
-        for name in fields.names:
-            if column := columns.get(name):
-                inner = self._rename_in_type(types[name], before.get(column), f"{path}{column}")
+        for each in fields:
+            if column := columns.get(each.name):
+                inner = self._rename_in_type(each.dataType, before.get(column), f"{path}{column}")
                 renamed_fields.append(T.StructField(column, inner))
         return T.StructType(renamed_fields)
 

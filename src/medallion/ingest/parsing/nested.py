@@ -62,16 +62,12 @@ def is_nested_changed(exact: str, typed: str, dtype: T.DataType, depth: int = 0)
         depth: the number of enclosing lambdas, for unique names of their variables.
     """
     if isinstance(dtype, T.StructType):
-        inner = (
-            is_nested_changed(
-                f"try_cast({exact} as map<string, variant>)[{string_literal(field.name)}]",
-                f"{typed}.{quote_identifier(field.name)}",
-                field.dataType,
-                depth,
-            )
-            for field in dtype.fields
-        )
-        return " or ".join(filter(None, inner)) or None
+        tests = list[str | None]()
+        for field in dtype.fields:
+            value = f"try_cast({exact} as map<string, variant>)[{string_literal(field.name)}]"
+            inner = f"{typed}.{quote_identifier(field.name)}"
+            tests.append(is_nested_changed(value, inner, field.dataType, depth))
+        return " or ".join(filter(None, tests)) or None
     if isinstance(dtype, T.ArrayType):
         item, value = f"e{depth}", f"t{depth}"
         test = is_nested_changed(item, value, dtype.elementType, depth + 1)
@@ -97,9 +93,7 @@ def is_changed(json: str, typed: str, dtype: str) -> str | None:
         return f"abs({typed}) = double('infinity')"  # 1e400: JSON has no infinite numbers
     if dtype == "timestamp":
         return is_not_timestamp(json, typed)
-    if dtype == "date":
-        return is_not_date(json, typed)
-    return None
+    return is_not_date(json, typed) if dtype == "date" else None
 
 
 def is_rounded(exact: str, text: str) -> str:

@@ -66,9 +66,8 @@ def parse_lines(
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # the layout's unknown fields must not change the result
-        other = with_variables(
-            {"_parsed": parsed_struct(times_as_strings(fields))}, other, path_type(fields)
-        )
+        steps = {"_parsed": parsed_struct(times_as_strings(fields))}
+        other = with_variables(steps, other, path_type(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     columns = _column_values(schema, fields)
     corrupt = F.col(f"_other.{CORRUPT}")

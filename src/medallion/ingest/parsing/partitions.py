@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.rescued import merged_objects
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -29,16 +30,15 @@ def infer_partition_types(paths: Iterable[str], columns: Iterable[str]) -> dict[
         columns: the partition columns.
     """
     listed = list(paths)
-    values = {
-        name: {v for p in listed if (v := _decoded_value(p, name)) is not None} for name in columns
-    }
+    values = {name: {v for p in listed if (v := _decoded_value(p, name))} for name in columns}
     return {name: _type_of(strings) for name, strings in values.items() if strings}
 
 
-def _decoded_value(path: str, column: str) -> str | None:
+def _decoded_value(path: str, column: str) -> str:
+    """Return the value in a path, "" if there is none."""
     match = re.match(_pattern(column), path, re.DOTALL)
     value = unquote(match[1]) if match else ""
-    return None if value in ("", _NULL) else value
+    return "" if value == _NULL else value
 
 
 def _pattern(column: str) -> str:
@@ -73,13 +73,9 @@ def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFra
         return rows
     values = {name: _path_column(name) for name in types}
     typed = {name: value.try_cast(types[name]) for name, value in values.items()}
-    misfits = F.to_json(
-        F.struct(*(F.when(typed[n].isNull(), v).alias(n) for n, v in values.items()))
-    )
-    rescued = F.col(RESCUED)
-    start = F.substr(misfits, F.lit(1), F.length(misfits) - 1)
-    merged = F.concat(start, F.lit(","), F.substr(rescued, F.lit(2)))
-    all_rescued = F.when(misfits == "{}", rescued).when(rescued.isNull(), misfits).otherwise(merged)
+    misfits = (F.when(typed[n].isNull(), value).alias(n) for n, value in values.items())
+    misfits_json = F.nullif(F.to_json(F.struct(*misfits)), F.lit("{}"))
+    all_rescued = merged_objects(misfits_json, F.col(RESCUED))
     return rows.select(
         *(
             typed[name].alias(name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.ingest.parsing.json_text import string_array, with_variables
+from medallion.ingest.parsing.json_text import parsed_field, string_array, with_variables
 from medallion.ingest.parsing.names import field_path, rename_fields, with_field_names
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED, quote_identifier, string_literal
@@ -37,13 +39,11 @@ def rescued_fields(
         arrays and maps count for the path of the array or map.
     """
     names = names or {}
-    fields = {names.get(c, c): with_field_names(dtype, names, c) for c, dtype in columns.items()}
-    typed = {
-        name: rename_fields(
-            quote_identifier(column), type_ddl(columns[column]), type_ddl(fields[name])
-        )
-        for name, column in zip(fields, columns, strict=True)
-    }
+    fields, typed = dict[str, T.DataType](), dict[str, str]()
+    for column, dtype in columns.items():
+        name, wanted = names.get(column, column), with_field_names(dtype, names, column)
+        fields[name] = wanted
+        typed[name] = rename_fields(quote_identifier(column), type_ddl(dtype), type_ddl(wanted))
     fields_sql = (
         _rescued_in_object(RESCUED, fields, typed.__getitem__, (), 0) if columns else _NO_FIELDS
     )
@@ -53,6 +53,12 @@ def rescued_fields(
         f" (known, field) -> if({is_known}, known, array_append(known, field)))"
     )
     return f"case when {RESCUED} is not null then {unique} end"
+
+
+def merged_objects(one: Column, other: Column) -> Column:
+    """Return a JSON object with the members of two objects, each of which is null or not empty."""
+    start = F.substr(one, F.lit(1), F.length(one) - 1)
+    return F.coalesce(F.concat(start, F.lit(","), F.substr(other, F.lit(2))), one, other)
 
 
 def rescued_rule_names(
@@ -85,8 +91,7 @@ def rescued_rule_names(
 
 def paths_overlap(path: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether one path of names is the start of the other, ignoring case."""
-    pairs = zip(path, other, strict=False)
-    return all(one.lower() == two.lower() for one, two in pairs)
+    return all(one.lower() == two.lower() for one, two in zip(path, other, strict=False))
 
 
 def _overlap_sql(path: str, other: Sequence[str]) -> str:
@@ -112,9 +117,7 @@ def _rescued_in_object(
         depth: the number of enclosing values, for the names of lambda variables.
     """
     keys, members, entries, empty, lost = (f"_{n}{depth}" for n in ("k", "m", "e", "n", "l"))
-    is_empty = (
-        f"case when {typed(name)} is null then {string_literal(name)} end" for name in fields
-    )
+    is_empty = (f"case when {typed(n)} is null then {string_literal(n)} end" for n in fields)
     steps = {
         keys: f"json_object_keys({json})",
         members: f"from_json({json}, 'map<string, string>')",
@@ -155,9 +158,7 @@ def _rescued_in_value(
     this_field = f"array({_rescued_field(path, json)})"
     if isinstance(dtype, T.StructType):
         fields = {field.name: field.dataType for field in dtype}
-        return _rescued_in_object(
-            json, fields, lambda name: f"{typed}.{quote_identifier(name)}", path, depth
-        )
+        return _rescued_in_object(json, fields, lambda n: parsed_field(n, typed), path, depth)
     if isinstance(dtype, T.ArrayType):
         items, item, value = (f"_{n}{depth}" for n in ("i", "j", "t"))
         one = _rescued_in_item(item, value, dtype.elementType, path, depth)

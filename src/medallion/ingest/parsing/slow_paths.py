@@ -215,17 +215,13 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
     """
     formats = {name: dtype for name, dtype in schema.items() if is_time_format(dtype)}
     times = {n: dtype for n, dtype in time_columns(schema).items() if n not in formats}
-    unread = [
-        f"({parsed_field(name)} is not null and {plain_column(name)} is null)" for name in times
-    ]
+    unread = [f"({parsed_field(n)} is not null and {plain_column(n)} is null)" for n in times]
     # If a field is repeated, Spark's parser may read one value here and the other as the string.
     has_unread = f"({' or '.join(unread) or 'false'}) and {_HAS_UNIQUE_KEYS}"
     typed = {name: parsed_field(name) for name in schema} | {
         name: f"coalesce({plain_column(name)}, {parsed_field(name, '_times')})" for name in times
     }
-    typed |= {
-        name: timestamp_from_format(parsed_field(name), dtype) for name, dtype in formats.items()
-    }
+    typed |= {n: timestamp_from_format(parsed_field(n), dtype) for n, dtype in formats.items()}
     read_again = parsed_struct(times_as_strings(schema))
     first = {
         "_raw": "value",

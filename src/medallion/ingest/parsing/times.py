@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cache
+from typing import Any
 
+from medallion.config.values import TIME_UNITS
 from medallion.ingest.parsing.json_text import json_field, parsed_field
 from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier, string_literal
 from medallion.storage.text import json_object
 
 TIME_TYPES = ("timestamp", "date")
 # Declared types of epoch times, with their digits of fractional seconds.
-EPOCH_DIGITS = {
-    "timestamp_seconds": 0,
-    "timestamp_millis": 3,
-    "timestamp_micros": 6,
-    "timestamp_nanos": 9,
-}
+EPOCH_DIGITS = {f"timestamp_{unit}": digits for unit, digits in TIME_UNITS.items()}
+# Spark's own formats drop microseconds.
+_LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+EXACT_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _LOCAL_TIME}
 _SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
 # Digits of fractional seconds in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
@@ -65,11 +65,7 @@ def max_fraction_digits(schema: Mapping[str, str]) -> int:
 
 def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of a schema that are times or dates."""
-    return {
-        name: dtype
-        for name, dtype in schema.items()
-        if dtype in TIME_TYPES or is_time_format(dtype)
-    }
+    return {n: dtype for n, dtype in schema.items() if dtype in TIME_TYPES or is_time_format(dtype)}
 
 
 def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
@@ -251,9 +247,8 @@ def needs_full_times_sql(columns: Mapping[str, str]) -> str:
             string = f"trim({json_field(RESCUED, name)})"
             is_time = rf"{string} rlike r'^{_time_pattern(NANOSECONDS)}\z'"
             has_nanos = f"{string} rlike r'{_BEYOND_MICROS}'"
-            tests.append(
-                f"({is_time} and {has_nanos} and try_cast({string} as timestamp) {_IN_RANGE})"
-            )
+            is_valid = f"try_cast({string} as timestamp) {_IN_RANGE}"
+            tests.append(f"({is_time} and {has_nanos} and {is_valid})")
     return f"coalesce({' or '.join(tests)}, false)"
 
 
@@ -262,13 +257,11 @@ def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:
     start = re.match(f"{_DAY}([T ]{_CLOCK})?", string)
     if not start or not re.fullmatch(_time_pattern(digits), string):
         return False
-    year, month, day, *clock = map(int, re.findall("[0-9]+", start[0])[:6])
-    hour, minute, second = (*clock, 0, 0, 0)[:3]
+    numbers: Any = map(int, re.findall("[0-9]+", start[0]))
     try:
-        date(year, month, day)
+        return bool(datetime(*numbers))
     except ValueError:
         return False
-    return hour < 24 and minute < 60 and second < 60
 
 
 def is_in_time_range(value: str, dtype: str) -> str:

@@ -130,12 +130,10 @@ def parse_typed_rows(
             conditions.append(f"({misfit})")
             rescued += [string_literal(column.name), json_value]
     typed_names = {column.column for column in columns}
-    rescued_json = f"to_json(named_struct({', '.join(rescued)}), {_JSON_OPTIONS})"
-    rescued_sql = (
-        f"case when {' or '.join(conditions)} then {rescued_json} end"
-        if rescued
-        else _null("string")
-    )
+    rescued_sql = _null("string")
+    if rescued:
+        rescued_json = f"to_json(named_struct({', '.join(rescued)}), {_JSON_OPTIONS})"
+        rescued_sql = f"case when {' or '.join(conditions)} then {rescued_json} end"
     return rows.select(
         *(
             F.expr(f"coalesce({', '.join(casts)})" if casts else _null(schema[name])).alias(name)
@@ -299,5 +297,4 @@ def _exists(items: str, item: str, test: str) -> str:
 
 
 def _or(tests: list[str]) -> str:
-    some = [f"({test})" for test in tests if test != _NEVER]
-    return " or ".join(some) or _NEVER
+    return " or ".join(f"({test})" for test in tests if test != _NEVER) or _NEVER

@@ -112,9 +112,7 @@ def declared_columns(source: SourceConfig) -> tuple[DeclaredColumns | None, Decl
 
 
 def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> DeclaredColumns:
-    types = {
-        name: _declared_type(source, key, name, column_type(ddl)) for name, ddl in fields.items()
-    }
+    types = {n: _declared_type(source, key, n, column_type(ddl)) for n, ddl in fields.items()}
     namer = ColumnNamer()
     columns = namer.columns(types, {})
     for name, column in namer.collisions.items():
@@ -122,11 +120,8 @@ def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> Decl
             f"sources.{source.name}.{key}: {name} has the same column as another field, {column}. "
             f"Leave one of them out: it is kept in {RESCUED}."
         )
-    formats = {
-        column: ddl
-        for column, ddl in zip(columns, fields.values(), strict=True)
-        if is_time_format(ddl)
-    }
+    declared = zip(columns, fields.values(), strict=True)
+    formats = {column: ddl for column, ddl in declared if is_time_format(ddl)}
     if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
         columns[FULL_TIMES] = "string"
     return DeclaredColumns(columns, namer.names, formats)
@@ -148,9 +143,7 @@ def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
             f"do not fit it. Use {', '.join(allowed)}, struct<> or array<>{more}, or leave out a "
             "column that bronze already has."
         )
-    invalid = [
-        each for each in (name, *nested_names(dtype)) if not is_valid_name(column_name(each))
-    ]
+    invalid = [n for n in (name, *nested_names(dtype)) if not is_valid_name(column_name(n))]
     if invalid or fold_case(column_name(name)) in reserved_names(source.origin_columns):
         raise ConfigError(
             f"{setting}.{name}: {(*invalid, name)[0]!r} cannot be the name of a column. "
@@ -184,9 +177,7 @@ def file_types(rows: DataFrame) -> dict[str, str]:
         if dtype := storage_type(column.own):
             name = spelled.setdefault(fold_case(column.name), column.name)
             types[name] = grow_type(types[name], dtype, can_widen=True) if name in types else dtype
-    return {
-        name: type_ddl(dtype) for name, dtype in types.items() if not invalid_type_reason(dtype)
-    }
+    return {n: type_ddl(dtype) for n, dtype in types.items() if not invalid_type_reason(dtype)}
 
 
 def storage_type(dtype: T.DataType) -> T.DataType | None:

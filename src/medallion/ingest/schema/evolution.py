@@ -121,20 +121,21 @@ class Schema:
         Otherwise such a column could be inferred again with another type than the table's.
         """
         last = registry.newest_version(self._directory)
-        in_table = source_columns(self._table, self._source.origin_columns)
-        new = _without(in_table, last.columns)
+        new = _without(source_columns(self._table, self._source.origin_columns), last.columns)
         # A table that was created before the first row had any fields has only the hints.
         if _without(new, {} if last.version else self._hints):
             registry.add_version(self._directory, new, "as bronze's table has it")
 
-    def table_json(self) -> str:
-        """Return the schema of bronze's table as Delta's and Spark's JSON.
+    def table_type(self) -> T.StructType:
+        """Return the type of the rows of bronze's table.
 
         Fields with other names have the original ones as comments.
         """
         columns = bronze_columns(self.columns, self._source.origin_columns)
         ddl = ", ".join(f"{quote_identifier(name)} {dtype}" for name, dtype in columns.items())
-        return with_comments(T.DataType.fromDDL(ddl), self.names).json()
+        table_type = with_comments(T.DataType.fromDDL(ddl), self.names)
+        assert isinstance(table_type, T.StructType), "columns are those of a struct"
+        return table_type
 
     @property
     def fields(self) -> dict[str, str]:
@@ -156,9 +157,7 @@ class Schema:
             Notes for the user on values that do not fit, and fields that cannot become columns.
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
-        inferred = (
-            InferredSchema(file_types(rows), {}, {}) if self._is_typed else infer_schema(lines)
-        )
+        inferred = InferredSchema(file_types(rows)) if self._is_typed else infer_schema(lines)
         namer = ColumnNamer(dict(self.names), self._hints)
         fields = namer.columns(inferred.columns, self._hints)
         columns = {**self._hints, **self._select_columns(fields, self._hints)}
@@ -231,9 +230,7 @@ class Schema:
             for part in reversed(path[1:]):
                 wanted = T.StructType([T.StructField(part, wanted)])
             before = columns.get(name)
-            after = (
-                wanted if before is None else grow_type(T.DataType.fromDDL(before), wanted, False)
-            )
+            after = grow_type(T.DataType.fromDDL(before), wanted, False) if before else wanted
             if type_ddl(after) != before:
                 columns[name] = type_ddl(after)
                 added.append(".".join(path))
@@ -335,11 +332,14 @@ class Schema:
         return {c: n for c, n in new.items() if not self._has_values(rows, c)}
 
     def _has_values(self, rows: DataFrame, column: str) -> bool:
-        in_table = column in source_columns(self._table, self._source.origin_columns)
-        is_used = f'where "{column}" is not null limit 1'
-        return (in_table and bool(delta_tables.select_rows(self._table, "1", is_used))) or bool(
-            rows.where(F.col(quote_identifier(column)).isNotNull()).take(1)
-        )
+        new = rows.where(F.col(quote_identifier(column)).isNotNull())
+        return self._has_stored(column, "is not null") or bool(new.take(1))
+
+    def _has_stored(self, column: str, condition: str) -> bool:
+        """Return whether the table has a row whose value of a column meets a condition."""
+        in_table = source_columns(self._table, self._source.origin_columns)
+        where = f'where "{column}" {condition} limit 1'
+        return column in in_table and bool(delta_tables.select_rows(self._table, "1", where))
 
     def _grow(self, fields: Mapping[str, str], batch: int) -> Growth:
         namer = ColumnNamer(dict(self.names))
@@ -361,19 +361,15 @@ class Schema:
         growth.added.extend(new)
         if growth.added or growth.widened:
             self._add({**columns, **new}, f"new in batch {batch}", namer.names)
-            growth.notes.extend(
-                f"{name} stays in {RESCUED}: {reason}"
-                for name, reason in _collision_reasons(namer).items()
-            )
+            reasons = _collision_reasons(namer).items()
+            growth.notes.extend(f"{name} stays in {RESCUED}: {reason}" for name, reason in reasons)
         return growth
 
     def _would_round(self, name: str, before: T.DataType, after: T.DataType) -> bool:
         """Return whether the table has whole numbers that a double may round, such as ids."""
-        beyond = f'where "{name}" not between -{_MAX_EXACT} and {_MAX_EXACT} limit 1'
-        return (type(before), type(after)) == (T.LongType, T.DoubleType) and (
-            name in source_columns(self._table, self._source.origin_columns)
-            and bool(delta_tables.select_rows(self._table, "1", beyond))
-        )
+        becomes_double = (type(before), type(after)) == (T.LongType, T.DoubleType)
+        beyond = f"not between -{_MAX_EXACT} and {_MAX_EXACT}"
+        return becomes_double and self._has_stored(name, beyond)
 
     @staticmethod
     def _note_growth(growth: Growth, name: str, before: T.DataType, after: T.DataType) -> None:

@@ -48,9 +48,8 @@ def new_fields_sql(
     if can_widen:
         entry_tests.append(f"array_contains({known}, lower(e.key))")
     is_new = f"e.value is not null and not array_contains({string_array(refused)}, e.key)"
-    row_tests = [
-        f"exists(map_entries(fields), e -> {is_new} and ({' or '.join(entry_tests)}))"
-    ] * bool(entry_tests)
+    can_grow = f"{is_new} and ({' or '.join(entry_tests)})"
+    row_tests = [f"exists(map_entries(fields), e -> {can_grow})"] if entry_tests else []
     if not can_widen:
         for name, dtype in columns.items():
             json = json_field(RESCUED, name)
@@ -72,13 +71,10 @@ def maps_to_columns_sql(columns: Iterable[str], refused: Iterable[str]) -> str:
         refused: fields that cannot become columns.
     """
     name = rf"lower(regexp_replace(k, r'{SQL_REPLACED}', '_'))"
-    is_like = (
-        f"{name} <> lower(k) and array_contains({string_array(map(fold_case, columns))}, {name})"
-    )
+    is_known = f"array_contains({string_array(map(fold_case, columns))}, {name})"
     is_refused = f"array_contains({string_array(refused)}, k)"
-    return (
-        f"coalesce(exists(json_object_keys({RESCUED}), k -> {is_like} and not {is_refused}), false)"
-    )
+    is_like = f"{name} <> lower(k) and {is_known} and not {is_refused}"
+    return f"coalesce(exists(json_object_keys({RESCUED}), k -> {is_like}), false)"
 
 
 # JSON values with a type, unlike null, [] and {}.
@@ -93,13 +89,10 @@ def _has_new_field(json: str, dtype: T.DataType, depth: int = 0) -> str | None:
     if isinstance(dtype, T.StructType):
         known = string_array(sorted({name.lower() for name in dtype.names}))
         entries = f"map_entries(from_json({json}, 'map<string,string>'))"
-        is_new = (
-            f"not array_contains({known}, lower(e.key)) and e.value is not null and {_HAS_TYPE}"
-        )
-        tests = [f"exists({entries}, e -> {is_new})"]
+        is_unknown = f"not array_contains({known}, lower(e.key))"
+        tests = [f"exists({entries}, e -> {is_unknown} and e.value is not null and {_HAS_TYPE})"]
         for field in dtype.fields:
-            inner = json_field(json, field.name)
-            if test := _has_new_field(inner, field.dataType, depth):
+            if test := _has_new_field(json_field(json, field.name), field.dataType, depth):
                 tests.append(test)
         return f"coalesce({' or '.join(tests)}, false)"
     if isinstance(dtype, T.ArrayType):
@@ -157,9 +150,7 @@ def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:
         scale = max(size[1] for size in sizes)
         digits = max(size[0] for size in sizes) + scale
         return T.DecimalType(digits, scale) if digits <= _MAX_DIGITS else T.StringType()
-    if dtypes == {T.DateType, T.TimestampType}:
-        return T.TimestampType()
-    return T.StringType()
+    return T.TimestampType() if dtypes == {T.DateType, T.TimestampType} else T.StringType()
 
 
 def _digits_of(dtype: T.DataType) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -60,8 +60,8 @@ class InferredSchema:
     """
 
     columns: dict[str, str]
-    odd_values: dict[str, list[OddValues]]
-    invalid: dict[str, str]
+    odd_values: dict[str, list[OddValues]] = field(default_factory=dict)
+    invalid: dict[str, str] = field(default_factory=dict)
 
 
 def infer_schema(lines: Iterable[str]) -> InferredSchema:
@@ -76,9 +76,10 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
     Names that differ only in case are one column, in the most frequent spelling.
     """
     fields = _Fields()
-    for number, row in _rows(lines):
-        fields.add(row, 1, number)
-    inferred = InferredSchema({}, {}, {})
+    for number, line in enumerate(lines, 1):
+        if (row := json_object(line)) is not None:
+            fields.add(row, 1, number)
+    inferred = InferredSchema({})
     for name, values in fields.by_name():
         odd: list[OddValues] = []
         dtype = values.type_of(name, odd)
@@ -90,14 +91,6 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
             inferred.columns[name] = type_ddl(dtype)
             inferred.odd_values[name] = odd
     return inferred
-
-
-def _rows(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each line that is a JSON object, with its number."""
-    for number, line in enumerate(lines, 1):
-        row = json_object(line)
-        if row is not None:
-            yield number, row
 
 
 def _is_few(rows: int, total: int) -> bool:
@@ -234,9 +227,7 @@ class _Values:
             item = self._items and self._items.type_of(f"{path}[]", odd)
             return T.ArrayType(item) if item else None
         if main is T.StructType:
-            fields = [
-                (n, values.type_of(f"{path}.{n}", odd)) for n, values in self._fields.by_name()
-            ]
+            fields = [(n, each.type_of(f"{path}.{n}", odd)) for n, each in self._fields.by_name()]
             known = [T.StructField(name, dtype) for name, dtype in fields if dtype]
             return T.StructType(known) if known else None
         return main()
@@ -283,9 +274,8 @@ def inference_notes(
     odd = list(chain.from_iterable(lists))
     notes += map(_odd_values_note, odd[:_MAX_NOTES])
     invalid = list(inferred.invalid.items())
-    notes += [
-        f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in invalid[:_MAX_NOTES]
-    ]
+    shown = invalid[:_MAX_NOTES]
+    notes += [f"{printable(name)} stays in {RESCUED}: {reason}" for name, reason in shown]
     if more := len(odd[_MAX_NOTES:]) + len(invalid[_MAX_NOTES:]):
         notes.append(f"{more:,} more fields stay in {RESCUED} or have values that do not fit")
     return notes

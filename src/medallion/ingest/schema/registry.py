@@ -7,7 +7,7 @@ only through `medallion refresh bronze.<source>` or type widening, which rewrite
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 
@@ -185,6 +185,14 @@ def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[
     old_names = before.names if before else {}
     new_names = [item for item in after.names.items() if item not in old_names.items()]
     return changes + [f"  {path} is {json.dumps(name)}" for path, name in new_names]
+
+
+def changes_by_version(
+    versions: Sequence[SchemaVersion],
+) -> Iterator[tuple[SchemaVersion, list[str]]]:
+    """Yield each version with its changes, as `version_changes` returns them."""
+    for before, version in zip((None, *versions), versions, strict=False):
+        yield version, version_changes(before, version)
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Event
@@ -10,7 +9,6 @@ from typing import Any
 
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config
 from medallion.config.queries import Query
@@ -147,7 +145,7 @@ class Bronze(Flow):
         if self.source.format not in TYPED_FORMATS and schema.add_full_times(rows):
             rows = self._rewritten(self.rows(), schema)
         if schema.names:
-            rows = rows.to(T.StructType.fromJson(json.loads(schema.table_json())))  # comments
+            rows = rows.to(schema.table_type())  # comments
         options = {"overwriteSchema": "true"}
         rows.write.format("delta").mode("overwrite").options(**options).save(str(self._table))
 
@@ -166,8 +164,7 @@ class Bronze(Flow):
         uncounted = [batch for batch in batches if batch not in counts]
         lines = sum(counts[batch] for batch in batches if batch in counts)
         if uncounted:
-            source = self._open_source(self.schema())
-            lines += sum(map(source.count_rows, uncounted))
+            lines += sum(map(self._open_source(self.schema()).count_rows, uncounted))
         names = self._writer.schema.names if self._writer else {}
         rescued = RescuedValues(self, batches, self._conditions(), names)
         if report := rescued.report():

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
-from medallion.ingest.parsing.times import is_time_format, timestamp_from_format
+from medallion.ingest.parsing.rescued import merged_objects
+from medallion.ingest.parsing.times import EXACT_FORMATS, is_time_format, timestamp_from_format
 from medallion.ingest.parsing.typed import parse_typed_rows, typed_column_name
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import (
@@ -24,10 +25,6 @@ from medallion.storage.table_specs import (
 
 _OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
-_TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def rewrite_rows(
@@ -103,17 +100,15 @@ def _as_json(values: Mapping[str, Column]) -> Column:
         values: the values of the columns whose type changes, by field name.
     """
     fields = [F.when(~_is_rescued(name), value).alias(name) for name, value in values.items()]
-    own = F.to_json(F.struct(*fields), _TIMES) if fields else F.lit("{}")
-    rescued = _before(RESCUED)
-    start, end = F.substr(own, F.lit(1), F.length(own) - 1), F.substr(rescued, F.lit(2))
-    both = F.concat(start, F.lit(","), end)
-    return F.when(rescued.isNull(), own).when(own == "{}", rescued).otherwise(both)
+    own = F.to_json(F.struct(*fields), EXACT_FORMATS) if fields else F.lit("{}")
+    merged = merged_objects(F.nullif(own, F.lit("{}")), _before(RESCUED))
+    return F.coalesce(merged, F.lit("{}"))
 
 
 def _time(name: str) -> Column:
     """Return a time as a string, with all its digits."""
     full = F.get_json_object(_before(FULL_TIMES), f"$['{name}']")
-    return F.coalesce(full, F.date_format(_before(name), _TIMES["timestampFormat"]))
+    return F.coalesce(full, F.date_format(_before(name), EXACT_FORMATS["timestampFormat"]))
 
 
 def _full_times(changed_times: list[str]) -> Column:
@@ -154,11 +149,8 @@ def _rewrite_typed(
     typed = []
     for number, each in enumerate(field for field in rows.schema if field.name in schema):
         value, dtype = F.col(quote_identifier(each.name)), type_ddl(each.dataType)
-        field_name = typed_column_name(
-            number,
-            names.get(each.name, each.name),
-            with_field_names(each.dataType, names, each.name),
-        )
+        own = with_field_names(each.dataType, names, each.name)
+        field_name = typed_column_name(number, names.get(each.name, each.name), own)
         typed.append(_with_names(value, dtype, each.name, names).alias(field_name))
     others = (RESCUED, CORRUPT, *origin, INGESTED_AT)
     kept = [F.col(quote_identifier(name)).alias(_OLD + name) for name in others]
@@ -168,21 +160,17 @@ def _rewrite_typed(
         column: _cast_exactly(json_field(before, name), type_)
         for column, (name, type_) in zip(schema, fields.items(), strict=True)
     }
-    keys = (
-        F.when(value.isNotNull(), name) for name, value in zip(fields, moved.values(), strict=True)
-    )
+    values = zip(fields, moved.values(), strict=True)
+    keys = (F.when(value.isNotNull(), name) for name, value in values)
     parsed = parsed.withColumn(_KEYS, F.array_compact(F.array(*keys)))
     members = f"cast(try_parse_json(`{_OLD}{RESCUED}`) as map<string, variant>)"
-    left = F.expr(
-        f"to_json(map_filter({members}, (key, val) -> not array_contains(`{_KEYS}`, key)))"
-    )
+    is_left = f"not array_contains(`{_KEYS}`, key)"
+    left = F.expr(f"to_json(map_filter({members}, (key, val) -> {is_left}))")
     left = F.when(F.size(F.col(quote_identifier(_KEYS))) == 0, _before(RESCUED)).otherwise(left)
-    left = F.nullif(left, F.lit("{}"))
-    start, end = F.substr(left, F.lit(1), F.length(left) - 1), F.substr(RESCUED, F.lit(2))
-    both = F.concat(start, F.lit(","), end)
+    rescued = merged_objects(F.nullif(left, F.lit("{}")), F.col(RESCUED))
     return parsed.select(
         *(F.coalesce(quote_identifier(name), value).alias(name) for name, value in moved.items()),
-        F.coalesce(both, left, RESCUED).alias(RESCUED),
+        rescued.alias(RESCUED),
         *(_before(name).alias(name) for name in others[1:]),
     )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
@@ -60,7 +58,8 @@ class BronzeWriter:
             self._infer(self.source.sample_batch())
         self._add_configured_fields()
         if not delta_tables.table_exists(self._table):
-            delta_tables.create_table(self._table, self.schema.table_json(), self._properties)
+            table_json = self.schema.table_type().json()
+            delta_tables.create_table(self._table, table_json, self._properties)
         elif self.schema.table_change() is TableChange.WIDER:
             self._add_columns()
 
@@ -74,9 +73,7 @@ class BronzeWriter:
 
     def _add_columns(self) -> None:
         """Add the schema's new columns to the table, so that silver can use them at once."""
-        rows = self._spark.createDataFrame(
-            [], T.StructType.fromJson(json.loads(self.schema.table_json()))
-        )
+        rows = self._spark.createDataFrame([], self.schema.table_type())
         options = {"mergeSchema": "true"}
         rows.write.format("delta").mode("append").options(**options).save(str(self._table))
 
@@ -175,8 +172,7 @@ class BronzeWriter:
         types = self.schema.partition_types
         # If a row has a field with the name of a partition column, the value from the path wins.
         strings = dict.fromkeys(types, "string")
-        columns = {**self.schema.columns, **strings}
-        fields = {**self.schema.fields, **strings}
+        columns, fields = {**self.schema.columns, **strings}, {**self.schema.fields, **strings}
         parsed = parse_lines(rows, columns, LineLayout.from_lines(first_lines, fields), fields)
         return with_partition_columns(parsed, types)
 
@@ -194,18 +190,12 @@ class BronzeWriter:
         if self.schema.names and self.schema.table_change() is TableChange.WIDER:
             self._add_columns()  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
-        observed = rows.observe(read, F.count(F.lit(1)).alias("rows"))
-        parsed = self._parsed(observed, first_lines)
+        parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias("rows")), first_lines)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
-        once_only = checkpoints.once_only(self._query(), number)
-        (
-            parsed.write.format("delta")
-            .mode("append")
-            .options(**once_only, mergeSchema="true")
-            .save(str(self._table))
-        )
+        options = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
+        parsed.write.format("delta").mode("append").options(**options).save(str(self._table))
         self.lines[number] = int(read.get["rows"])
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:

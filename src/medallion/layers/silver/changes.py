@@ -114,10 +114,8 @@ def without_deleted(
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the keys and sequences that several changes have with different values."""
     values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))
-    groups = changes.groupBy(*keys, SEQUENCE).agg(
-        F.min(values).alias("a"), F.max(values).alias("z")
-    )
-    return groups.where("a <> z").select(*keys, SEQUENCE)
+    ends = (F.min(values).alias("a"), F.max(values).alias("z"))
+    return changes.groupBy(*keys, SEQUENCE).agg(*ends).where("a <> z").select(*keys, SEQUENCE)
 
 
 def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: bool = True) -> str:
@@ -152,8 +150,7 @@ def _values(changes: DataFrame, keys: Sequence[str]) -> list[str]:
 
 
 def _newest_first(changes: DataFrame, keys: Sequence[str]) -> WindowSpec:
-    order = (F.expr(sql).desc() for sql in _order(changes, keys))
-    return Window.partitionBy(*keys).orderBy(*order)
+    return Window.partitionBy(*keys).orderBy(*(F.expr(sql).desc() for sql in _order(changes, keys)))
 
 
 def _up_to(newest_first: WindowSpec) -> WindowSpec:

@@ -111,19 +111,15 @@ class Child(Flow):
         silver, quarantine = self.target_paths
         rows = self._marked(self._child_rows(batch), self.rows()).persist(StorageLevel.DISK_ONLY)
         try:
-            counts = (
-                rows.agg(
-                    F.count(F.lit(1)).alias(ELEMENTS),
-                    F.count_if(transform.DUPLICATE).alias(DUPLICATES),
-                    F.count_if(~transform.is_good()).alias("broken"),
-                )
-                .collect()[0]
-                .asDict()
+            columns = (
+                F.count(F.lit(1)).alias(ELEMENTS),
+                F.count_if(transform.DUPLICATE).alias(DUPLICATES),
+                F.count_if(~transform.is_good()).alias("broken"),
             )
+            counts = rows.agg(*columns).collect()[0].asDict()
             if delta_log.committed_version(silver, application, batch_id) is None:
                 good = transform.silver_rows(rows.where(~F.col(transform.DUPLICATE)), self._columns)
-                metadata = {"userMetadata": json.dumps(counts)}
-                append_rows(good, silver, once_only | metadata)
+                append_rows(good, silver, once_only | {"userMetadata": json.dumps(counts)})
             if counts["broken"]:
                 append_rows(transform.quarantine_rows(rows), quarantine, once_only | MERGE_SCHEMA)
         finally:
@@ -158,9 +154,8 @@ class Child(Flow):
         if self.table.change_keys:
             return super().batch_metrics(batches)
         application = checkpoints.query_id(self.checkpoint) if batches else ""
-        counts = [
-            delta_log.user_metadata(self.target_paths[0], application, number) for number in batches
-        ]
+        table = self.target_paths[0]
+        counts = [delta_log.user_metadata(table, application, number) for number in batches]
         return {
             "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
             "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),

@@ -92,10 +92,8 @@ def _time_digits_sql(source: SourceConfig, bronze: DataFrame) -> str | None:
         return None
     keys = (source.silver[key] for key in source.keys)
     named = {fold_case(name[0]) for name in fields_in(bronze.sparkSession, keys, _COARSE)}
-    times = (
-        name for name, type_ in types.items() if type_ == "timestamp" and fold_case(name) in named
-    )
-    digits = [digits_beyond_micros(name) for name in sorted(times)]
+    times = sorted(name for name, type_ in types.items() if type_ == "timestamp")
+    digits = [digits_beyond_micros(name) for name in times if fold_case(name) in named]
     # Separated, so that the digits of one time are not taken for those of another.
     return f"rtrim(',', concat_ws(',', {', '.join(digits)}))" if digits else None
 

@@ -73,8 +73,7 @@ class BatchRows:
         if not batch or rows_observed(batch) != self.rows_read(batch.id):
             return None
         batch = replace(batch, duplicates=batch.duplicates + duplicates)
-        dropped = batch.duplicates + batch.late
-        return batch if dropped == self.rows_dropped(batch.id) else None
+        return batch if batch.duplicates + batch.late == self.rows_dropped(batch.id) else None
 
 
 def rows_observed(batch: BatchProgress) -> int:
@@ -201,8 +200,7 @@ class RereadBatch:
         )
         names = F.array(*map(F.lit, self._rules_after_dedup))
         rows = quarantine.where(F.arrays_overlap(FAILED_RULES, names)).drop(FAILED_RULES)
-        complete = transform.with_bronze_columns(rows, bronze)
-        return self._apply_rules(complete).select(self._row_key)
+        return self._apply_rules(transform.with_bronze_columns(rows, bronze)).select(self._row_key)
 
     @property
     def _row_key(self) -> list[str]:

@@ -119,10 +119,8 @@ class LookupJoin:
         return open_lookup_table(self._spark, self._path, self.name, self._types)
 
     def _join(self, rows: DataFrame, lookup: DataFrame) -> DataFrame:
-        enrich = self._enrich
-        return transform.join_lookup(
-            rows, lookup, enrich.on, enrich.columns, failed_rules(self.rules)
-        )
+        enrich, rules = self._enrich, failed_rules(self.rules)
+        return transform.join_lookup(rows, lookup, enrich.on, enrich.columns, rules)
 
     @property
     def _ddl(self) -> str:
@@ -134,8 +132,7 @@ class LookupJoin:
         try:
             yield
         except SPARK_ERRORS as error:
-            reason = one_line(str(error))
-            raise MedallionError(f"{self.name} cannot be read: {reason}.") from None
+            raise MedallionError(f"{self.name} cannot be read: {one_line(str(error))}.") from None
 
     def _copy_for(self, batch: int) -> StoragePath:
         """Return the path of the copy that a batch reads; make it if the lookup table changed.
@@ -213,9 +210,8 @@ def open_lookup_table(
 
     def rows() -> DataFrame:
         strings = ", ".join(f"`{column}` string" for column in types)
-        return _typed_rows(
-            spark.createDataFrame(list(_csv_rows(data, name, types)), strings), name, types
-        )
+        untyped = spark.createDataFrame(list(_csv_rows(data, name, types)), strings)
+        return _typed_rows(untyped, name, types)
 
     return LookupTable(hashlib.sha256(data).hexdigest(), rows)
 

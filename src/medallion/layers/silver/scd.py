@@ -24,9 +24,8 @@ from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALI
 from medallion.storage.text import Reporter, counted
 
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
-_APPLICATION, _TRANSACTION = (
-    f"spark.databricks.delta.write.{name}" for name in ("txnAppId", "txnVersion")
-)
+_APPLICATION = "spark.databricks.delta.write.txnAppId"
+_TRANSACTION = "spark.databricks.delta.write.txnVersion"
 _ROUNDING = 1.0  # second, of times as doubles
 _PRUNED_TYPES = ("tinyint", "smallint", "int", "bigint", "string")
 

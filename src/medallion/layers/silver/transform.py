@@ -64,9 +64,8 @@ def apply_rules(
     )
     typed = _with_derived(typed, derived, bronze.columns)
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))
-    is_bad = (
-        F.col("_breaks_in_bronze") | (F.size("_failed_by_rescue") > 0) | breaks_any(silver_rules)
-    )
+    is_rescued = F.size("_failed_by_rescue") > 0
+    is_bad = F.col("_breaks_in_bronze") | is_rescued | breaks_any(silver_rules)
     tested = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
     return tested.select(*silver, *origin, INGESTED_AT, *derived, FAILED_RULES, _IS_GOOD, BRONZE)
 
@@ -146,10 +145,8 @@ def split_by_identity(rows: DataFrame, keys: Sequence[str]) -> tuple[DataFrame, 
     advance it, or it would drop them.
     """
     is_identified = F.col(_IS_GOOD) & has_identity(keys)
-    identified, others = (
-        rows.where(part).drop(_IS_GOOD) for part in (is_identified, ~is_identified)
-    )
-    return identified.withColumn(FAILED_RULES, failed_rules(())), others
+    identified = rows.where(is_identified).drop(_IS_GOOD).withColumn(FAILED_RULES, failed_rules(()))
+    return identified, rows.where(~is_identified).drop(_IS_GOOD)
 
 
 def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark: str) -> DataFrame:

@@ -196,9 +196,8 @@ class SilverWriter:
                 counts = rows.agg(*self._count_columns()).collect()[0].asDict()
             else:
                 counts = self._write_silver(rows, once_only)
-            self.counts[batch_id] = RowCounts(
-                counts["late"], counts["duplicates"], counts.get("unmatched", 0)
-            )
+            unmatched = counts.get("unmatched", 0)
+            self.counts[batch_id] = RowCounts(counts["late"], counts["duplicates"], unmatched)
             if counts["broken"]:
                 checked = rows.where(~F.col(transform.DUPLICATE))
                 if not has_bronze:
