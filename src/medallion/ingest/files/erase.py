@@ -131,7 +131,7 @@ def erase_from_files(
         entry = ledger.version(origin.path, origin.version)
         assert entry is not None, "the plan has files of the ledger"
         if origin.action is Action.DELETED:
-            # A file in landing may be overwritten meanwhile; nobody else writes to archive/.
+            # A file in landing may be overwritten meanwhile; only medallion writes to archive/.
             (layout.root / origin.location).delete(None if entry.moved_to else entry.info)
             gone = replace(entry, moved_to=None)
             is_replaced = entry.state == State.REPLACED
