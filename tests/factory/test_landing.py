@@ -185,9 +185,9 @@ def test_state_is_beside_the_landing_zone(tmp_path: Path) -> None:
         "",
         "[]",
         "{}",
-        '{"generator": 2, "sources": {"event": {"done": {"odd": 1}}}}',
-        '{"generator": 2, "sources": {"event": 5}}',
-        '{"generator": 2, "sources": {"event": {"given": 5}}}',
+        '{"generator": 3, "sources": {"event": {"done": {"odd": 1}}}}',
+        '{"generator": 3, "sources": {"event": 5}}',
+        '{"generator": 3, "sources": {"event": {"given": 5}}}',
     ],
 )
 def test_invalid_state_is_refused(tmp_path: Path, content: str) -> None:
@@ -201,7 +201,7 @@ def test_invalid_state_is_refused(tmp_path: Path, content: str) -> None:
 def test_state_of_another_generator_is_refused(tmp_path: Path) -> None:
     factory(tmp_path).land()
     state = state_path(tmp_path)
-    state.write_text(state.read_text().replace('"generator": 2', '"generator": 0'))
+    state.write_text(state.read_text().replace('"generator": 3', '"generator": 0'))
     with pytest.raises(UsageError, match="generator 0"):
         factory(tmp_path).land()
 

@@ -93,8 +93,9 @@ def _activity_lines(plan: FilePlan, count: int) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _wave(swing: float) -> tuple[str, ...]:
-    """Return one period of an axis in 1024 values."""
-    return tuple(f"{swing * sin(2 * pi * at / 1024) - 0.0003814697:.8f}" for at in range(1024))
+    """Return one period of an axis in 1024 values, without zeros at the end, as JSON writers do."""
+    values = (swing * sin(2 * pi * at / 1024) - 0.0003814697 for at in range(1024))
+    return tuple(f"{value:.8f}".rstrip("0") for value in values)
 
 
 def _append_stretch(
