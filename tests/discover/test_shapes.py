@@ -205,3 +205,18 @@ def test_arrays_that_no_record_path_can_name(tmp_path: Path) -> None:
     document = {"a.b": [{"id": n} for n in range(9)], "items": ROWS}
     source = inspect(tmp_path, a__json=json.dumps(document))
     assert source.description.settings == {"record_path": "items"}
+
+
+def test_signs_that_may_separate_thousands_are_a_choice(tmp_path: Path) -> None:
+    rows = "".join(f"{n};2026-05-01T10:00:{n:02}Z;{n}.500\n" for n in range(1, 9))
+    description = inspect(tmp_path, a__csv=f"id;at;menge\n{rows}").description
+    assert "menge" not in description.settings.get("hints", {})
+    (choice,) = description.choices
+    assert choice.startswith("whether 1.500 of menge is a thousand times more")
+
+
+def test_a_delta_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "table/_delta_log").mkdir(parents=True)
+    (tmp_path / "table/part-0.parquet").touch()
+    with pytest.raises(UsageError, match="table is a Delta table"):
+        input_files([str(tmp_path)])

@@ -25,6 +25,7 @@ _TIME_NAME = re.compile(
 _KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
 # Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
+_GROUPED = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")  # 1.500 may be 1500
 _NOTATIONS = {
     r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
     r"[-+]?[$€£]? ?\d[\d,]*(\.\d+)?([eE][-+]?\d+)? ?[$€£%]?": (
@@ -162,6 +163,8 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "boolean"
     if all(type(value) is int for value in values) or all_match(r"-?(0|[1-9]\d{0,17})"):
         return "long"
+    if all_match(_GROUPED.pattern):
+        return "string"
     exact = r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"  # a double holds 15 digits
     if all(type(value) in (int, float) for value in values) or all_match(exact):
         return "double"
@@ -169,11 +172,20 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")
 
 
+def ambiguous_number(column: Column) -> str | None:
+    """Return a value such as 1.500 if all are like it: its sign may separate thousands."""
+    values = column.values if column.type == "string" else []
+    are_grouped = all(_GROUPED.fullmatch(str(value)) for value in values)
+    return str(values[0]) if values and are_grouped else None
+
+
 def conversion_sql(column: Column) -> str | None:
     """Return SQL that converts strings such as 1.234,50, $5 and TRUE; None if they are others."""
     values = [*map(str, column.values)]
     if all(value.isdigit() for value in values):
         return None  # an identifier, with leading zeros
+    if ambiguous_number(column):
+        return None
     for pattern, sql in _NOTATIONS.items():
         if all(re.fullmatch(pattern, value) for value in values):
             return sql.format(column.sql)

@@ -117,6 +117,11 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
     choices = list(first.choices)
     ambiguous = ((column, time) for column, time in times if time.other)
     choices += [f"the format of {c.name}: {time.hint} or {time.other}" for c, time in ambiguous]
+    choices += [
+        f"whether {value} of {column.name} is a thousand times more than with a decimal point"
+        for column in columns
+        if (value := _columns.ambiguous_number(column))
+    ]
     choices += filter(None, [_different_fields(descriptions)])
     keys = _columns.key_candidates(columns, len(rows))
     description = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)

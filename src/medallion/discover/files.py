@@ -66,6 +66,11 @@ def input_files(paths: Iterable[str]) -> list[InputFile]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
+            for log in path.rglob("_delta_log"):
+                raise UsageError(
+                    f"{log.parent} is a Delta table, whose files also have rows that were removed: "
+                    "write its rows to other files."
+                )
             inputs = [InputFile(each, each.relative_to(path)) for each in sorted(path.rglob("*"))]
         else:
             names = [given] if path.exists() else sorted(glob(given, recursive=True))  # noqa: PTH207

@@ -390,3 +390,13 @@ def test_unread_file_warnings_patterns(home: Home, tmp_path: Path) -> None:
         f"landing/activity: 1 file {reads} *.log",
         f"landing/event: 2 files {reads} *.json or *.log",
     ]
+
+
+def test_scan_reads_no_files_of_a_delta_table(home: Home) -> None:
+    """Its files also have rows that were removed, and archiving them would damage it."""
+    home.land("table/_delta_log/0.json")
+    home.land("table/part-0.parquet")
+    home.land("a.json")
+    assert home.poll() == 1
+    assert home.states() == {("a.json", 1): "pending", ("table", 1): "pending"}
+    assert "a Delta table" in "".join(home.messages)

@@ -126,6 +126,38 @@ def test_rewrite_rows_of_typed_columns_keeps_digits(spark: SparkSession) -> None
     }
 
 
+def test_rewrite_rows_of_csv_reads_strings_as_numbers(spark: SparkSession) -> None:
+    """As a refresh after a hint does: CSV has no types, so the strings are not JSON strings."""
+    rows = [("10", "a"), (" 12.50 ", "b"), ("n/a", "c"), (None, "d")]
+    frame = spark.createDataFrame(rows, "amount string, _source_file string").selectExpr(
+        *("amount", "cast(null as string) as _rescued_data"),
+        *("cast(null as string) as _corrupt_record", "_source_file", "now() as _ingested_at"),
+    )
+
+    def amounts(is_text: bool) -> list[tuple[float | None, str | None]]:
+        rewritten = rewrite_rows(frame, {"amount": "double"}, ORIGIN, is_text=is_text)
+        ordered = rewritten.orderBy("_source_file")
+        return [(row.amount, row._rescued_data) for row in ordered.collect()]
+
+    odd = (None, '{"amount":"n/a"}')
+    assert amounts(is_text=True) == [(10.0, None), (12.5, None), odd, (None, None)]
+    assert amounts(is_text=False)[0] == (None, '{"amount":"10"}')
+
+
+def test_rewrite_rows_of_typed_columns_moves_only_exact_doubles(spark: SparkSession) -> None:
+    """A whole number beyond 2^53, and zeros in front, would be other values as doubles."""
+    kept = ('{"n":9007199254740993}', '{"n":"0012"}', '{"n":"12D"}')
+    moved = {'{"n":0.1234567890123456}': 0.1234567890123456, '{"n":12.50}': 12.5, '{"n":7}': 7.0}
+    frame = spark.createDataFrame([(text,) for text in (*kept, *moved)], "_rescued_data string")
+    frame = frame.selectExpr(
+        *("cast(null as double) as n", "cast(null as string) as _corrupt_record", "_rescued_data"),
+        *("_rescued_data as _source_file", "now() as _ingested_at"),
+    )
+    rows = rewrite_rows(frame, {"n": "double"}, ORIGIN, is_typed=True).collect()
+    assert {row._source_file: row.n for row in rows} == {**dict.fromkeys(kept), **moved}
+    assert {row._rescued_data for row in rows} == {None, *kept}
+
+
 def sale(order: str, **more: Any) -> str:
     return json.dumps({"order": order, "time": "2026-05-01T10:00:00Z", **more})
 

@@ -30,6 +30,10 @@ _LINK = Reason(
     "a symbolic link, which is not followed: move or copy the files themselves here, or name their "
     "folder in the source's folders",
 )
+_DELTA_TABLE = Reason(
+    ReasonCode.FOLDER_UNREADABLE,
+    "a Delta table, whose files also have rows that were removed: write its rows to other files",
+)
 _NOT_A_FILE = Reason(ReasonCode.NOT_A_FILE, "neither a file nor a directory")
 _MISSING = Reason(
     ReasonCode.FOLDER_MISSING, "the folder does not exist, or its disk is not mounted"
@@ -118,6 +122,9 @@ def walk_directory(
         except OSError as error:
             text = f"cannot be listed: {error_reason(error)}"
             yield directory, Reason(ReasonCode.FOLDER_UNREADABLE, text)
+            continue
+        if any(entry.name == "_delta_log" for entry in entries):
+            yield directory, _DELTA_TABLE
             continue
         for entry in entries:
             if is_ignored(entry.name, ignore):

@@ -128,9 +128,13 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
             return T.ArrayType(grow_type(known.elementType, new.elementType, can_widen))
         case T.MapType(), T.MapType() if known.keyType == new.keyType:
             return T.MapType(known.keyType, grow_type(known.valueType, new.valueType, can_widen))
-    # A nested value is never widened to a string: silver reads its fields.
-    is_nested = isinstance(known, (T.StructType, T.ArrayType, T.MapType))
-    return wider_type(known, new) if can_widen and not is_nested else known
+    # A nested value is never widened to a string: silver reads its fields. A time is not either:
+    # the string of an older value would differ from what its file has.
+    times = (T.DateType, T.TimestampType)
+    is_kept = isinstance(known, (T.StructType, T.ArrayType, T.MapType)) or (
+        isinstance(known, times) and not isinstance(new, times)
+    )
+    return wider_type(known, new) if can_widen and not is_kept else known
 
 
 def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:

@@ -154,7 +154,9 @@ class Bronze(Flow):
         strings = dict.fromkeys(partitions, "string")  # the values in paths are read again
         columns, fields = {**schema.columns, **strings}, {**schema.fields, **strings}
         origin, is_typed = self.source.origin_columns, self.source.format in TYPED_FORMATS
-        rewritten = rewrite_rows(rows, columns, origin, is_typed, fields, schema.names)
+        rewritten = rewrite_rows(
+            rows, columns, origin, is_typed, fields, schema.names, self.source.format == "csv"
+        )
         return with_partition_columns(rewritten, partitions)
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from medallion.storage.table_specs import (
     quote_identifier,
 )
 
+# As CSV is decoded: other text stays a string (`ingest.files.decode`).
+_PLAIN = r"^ *(-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false) *$"
 _OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
 
@@ -34,6 +36,7 @@ def rewrite_rows(
     is_typed: bool = False,
     fields: Mapping[str, str] | None = None,
     names: Mapping[str, str] | None = None,
+    is_text: bool = False,
 ) -> DataFrame:
     """Return bronze's rows with the columns and types of another schema.
 
@@ -48,6 +51,7 @@ def rewrite_rows(
         is_typed: True if the source's files have types, as Parquet does.
         fields: the fields of the columns, as `parse_lines` takes them.
         names: the original names of fields by path.
+        is_text: True if the source's files have no types, as CSV has none.
 
     Returns:
         The columns of `schema`, then the technical ones, in bronze's order.
@@ -63,6 +67,11 @@ def rewrite_rows(
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
     values = {name: _with_names(_before(name), before[name], name, names) for name in changed}
     values |= {name: _time(name) for name in times}
+    for name, value in values.items():
+        is_string = schema[name].startswith(("string", "timestamp", "date"))
+        if is_text and before[name] == "string" and not is_string:
+            number = F.when(value.rlike(_PLAIN), F.try_parse_json(value))
+            values[name] = F.coalesce(number, value.cast("variant"))
     old = old.withColumn("value", _as_json({names.get(n, n): v for n, v in values.items()}))
     parsed = parse_lines(old, schema, None, fields).drop(INGESTED_AT)
     columns = {
@@ -185,11 +194,14 @@ def _cast_exactly(sql: str, type_: str) -> Column:
         case T.StringType():
             return json
         case T.FloatType() | T.DoubleType():
-            return value
+            is_short = json.rlike(r"\A(?!\D*(\d\D*){16})-?(0|[1-9][0-9]*)([.][0-9]+)?\z")
+            return F.when(is_short | (value.cast("string") == json), value)
         case T.DecimalType():
-            return F.when(json.rlike(rf"\A-?[0-9]+([.][0-9]{{0,{wanted.scale}}}0*)?\z"), value)
+            scale = wanted.scale
+            is_exact = json.rlike(rf"\A-?(0|[1-9][0-9]*)([.][0-9]{{0,{scale}}}0*)?\z")
+            return F.when(is_exact, value)
         case T.IntegralType():
-            return F.when(json.rlike(r"\A-?[0-9]+\z"), value)
+            return F.when(json.rlike(r"\A-?(0|[1-9][0-9]*)\z"), value)
         case T.BooleanType():
             return F.when(json.isin("true", "false"), value)
     return F.lit(None).cast(type_)
