@@ -67,11 +67,8 @@ def rewrite_rows(
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
     values = {name: _with_names(_before(name), before[name], name, names) for name in changed}
     values |= {name: _time(name) for name in times}
-    for name, value in values.items():
-        is_string = schema[name].startswith(("string", "timestamp", "date"))
-        if is_text and before[name] == "string" and not is_string:
-            number = F.when(value.rlike(_PLAIN), F.try_parse_json(value))
-            values[name] = F.coalesce(number, value.cast("variant"))
+    strings = [name for name in values if is_text and before[name] == "string"]
+    values |= {name: _from_csv(values[name], schema[name]) for name in strings}
     old = old.withColumn("value", _as_json({names.get(n, n): v for n, v in values.items()}))
     parsed = parse_lines(old, schema, None, fields).drop(INGESTED_AT)
     columns = {
@@ -92,6 +89,14 @@ def rewrite_rows(
         .alias(CORRUPT),
         *(_before(name).alias(name) for name in (*origin, INGESTED_AT)),
     )
+
+
+def _from_csv(value: Column, dtype: str) -> Column:
+    """Return the string of a CSV field as its decoder writes it for a column of this type."""
+    if dtype.startswith(("string", "timestamp", "date")):
+        return value
+    number = F.when(value.rlike(_PLAIN), F.try_parse_json(value))
+    return F.coalesce(number, value.cast("variant"))
 
 
 def _with_names(value: Column, dtype: str, column: str, names: Mapping[str, str]) -> Column:
