@@ -17,6 +17,8 @@ NESTED = ("struct<...>", "array<...>")
 # Numbers since 1970, and strings of a pattern, which bronze has as timestamps.
 TIME_UNITS = {"seconds": 0, "millis": 3, "micros": 6, "nanos": 9}  # digits of a second's fraction
 TIME_FORMATS = (*(f"timestamp_{unit}" for unit in TIME_UNITS), "timestamp '<pattern>'")
+# The pattern of numbers that a double holds exactly as text: of 15 digits, for Python and Java.
+EXACT_DOUBLE = r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"
 _TIME_PATTERN = re.compile(r"timestamp '(.+)'")
 # Letters of Spark's datetime patterns that it can parse, with how many of each may be in a row.
 _PATTERN_LETTERS = {

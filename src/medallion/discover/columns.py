@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from medallion.config.values import TIME_UNITS
+from medallion.config.values import EXACT_DOUBLE, TIME_UNITS
 from medallion.storage.table_specs import column_name
 
 Row = dict[str, Any]
@@ -24,8 +24,8 @@ _TIME_NAME = re.compile(
 )
 _KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
 _CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
-# Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")  # 1.500 may be 1500
+# Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
 _NOTATIONS = {
     r"[-+]?[\d.]+,\d+": "try_cast(replace(replace({}, '.', ''), ',', '.') as double)",
     r"[-+]?[$€£]? ?\d[\d,]*(\.\d+)?([eE][-+]?\d+)? ?[$€£%]?": (
@@ -165,8 +165,7 @@ def _infer_type(values: Sequence[Any], has_types: bool) -> str:
         return "long"
     if all_match(_GROUPED.pattern):
         return "string"
-    exact = r"(?!\D*(\d\D*){16})-?(0|[1-9]\d*)(\.\d+)?"  # a double holds 15 digits
-    if all(type(value) in (int, float) for value in values) or all_match(exact):
+    if all(type(value) in (int, float) for value in values) or all_match(EXACT_DOUBLE):
         return "double"
     nested = {"struct": dict, "array": list, "decimal": Decimal}
     return next((n for n, t in nested.items() if all(isinstance(v, t) for v in values)), "string")

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
 from medallion.ingest.files.content import READ_ERRORS, ContentError, open_members
+from medallion.ingest.files.listing import DELTA_LOG, DELTA_TABLE
 from medallion.storage.paths import StoragePath
 
 SAMPLE_BYTES = 1 << 20
@@ -66,12 +67,10 @@ def input_files(paths: Iterable[str]) -> list[InputFile]:
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            for log in path.rglob("_delta_log"):
-                raise UsageError(
-                    f"{log.parent} is a Delta table, whose files also have rows that were removed: "
-                    "write its rows to other files."
-                )
-            inputs = [InputFile(each, each.relative_to(path)) for each in sorted(path.rglob("*"))]
+            found = sorted(path.rglob("*"))
+            if log := next((each for each in found if each.name == DELTA_LOG), None):
+                raise UsageError(f"{log.parent} is {DELTA_TABLE.text}.")
+            inputs = [InputFile(each, each.relative_to(path)) for each in found]
         else:
             names = [given] if path.exists() else sorted(glob(given, recursive=True))  # noqa: PTH207
             inputs = [InputFile(Path(name), Path(Path(name).name)) for name in names]

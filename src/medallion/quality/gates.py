@@ -181,21 +181,21 @@ def count_broken(
     Returns:
         The number of rows, and the number of rows that break each expectation, by its name.
     """
-    implied = {e.name: 0 for e in expectations if _is_implied_by_key(key, e, batch.columns)}
+    known = {e.name: 0 for e in expectations if _is_implied_by_key(key, e, batch.columns)}
     conditions = {e.name: sql for e in expectations if (sql := _broken_condition(e)) is not None}
     broken = [F.count_if(F.expr(condition)) for condition in conditions.values()]
     try:
         ((rows, *counts),) = batch.select(F.count(F.lit(1)), *broken).collect()
     except SPARK_ERRORS:
-        return batch.count(), implied
+        return batch.count(), known
     for each in expectations:
         is_query = each.type == BY_QUERY and {*each.kwargs} == {"unexpected_rows_query"}
         if is_query and each.name not in conditions:
             with suppress(LookupError, ValueError, *SPARK_ERRORS):
-                implied[each.name] = _queried_rows(batch, each).count()
+                known[each.name] = _queried_rows(batch, each).count()
     with_mostly = {e.name for e in expectations if e.kwargs.get("mostly", 1) != 1}
     by_name = zip(conditions, counts, strict=True)
-    return rows, implied | {n: count for n, count in by_name if not (count and n in with_mostly)}
+    return rows, known | {n: count for n, count in by_name if not (count and n in with_mostly)}
 
 
 def counted_failures(

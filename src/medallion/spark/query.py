@@ -257,10 +257,14 @@ class RunningQuery:
         """Return the watermark of the last batch, in microseconds since 1970."""
         return parse_timestamp(self.batches[max(self.batches)].watermark) if self.batches else None
 
+    @property
+    def has_other_batches(self) -> bool:
+        """Return whether it ended before a batch that it must not write: see `Sink`."""
+        return self.sink is not None and self.sink.is_complete
+
     def failure(self) -> Failure | None:
         """Return what stopped the query; None if it runs, ended well, or only has to restart."""
-        self.needs_restart |= self.sink is not None and self.sink.is_complete
-        if self.needs_restart:
+        if self.needs_restart or self.has_other_batches:
             return None
         if self._is_stopped:
             return self._own_failure

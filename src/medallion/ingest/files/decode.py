@@ -34,7 +34,7 @@ _BLANK = " \t\r\n\v\f"
 # Bytes that are not valid in the encoding, as `surrogateescape` decodes them.
 _INVALID = re.compile("[\udc80-\udcff]")
 # JSON writes these without quotes.
-_PLAIN = re.compile(r" *(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false) *")
+PLAIN = re.compile(r" *(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false) *")
 _NUMBERS = re.compile(r"(?:(?:-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+)?+\n)*+")
 _NESTED = re.compile(r"[ \t\r\n]*[\[{]")
 csv.field_size_limit(sys.maxsize)  # `max_line_bytes` is the limit
@@ -359,7 +359,7 @@ def _number_members(start: str, values: Sequence[str]) -> list[str]:
     text = "\n".join((*values, ""))  # one match for all is several times faster
     if _NUMBERS.fullmatch(text) and text.count("\n") == len(values):
         return [value and start + value for value in values]
-    return _json_members(start, _PLAIN.fullmatch, values)
+    return _json_members(start, PLAIN.fullmatch, values)
 
 
 def _json_members(start: str, is_json: Callable[[str], object], values: Sequence[str]) -> list[str]:

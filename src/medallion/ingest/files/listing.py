@@ -30,7 +30,8 @@ _LINK = Reason(
     "a symbolic link, which is not followed: move or copy the files themselves here, or name their "
     "folder in the source's folders",
 )
-_DELTA_TABLE = Reason(
+DELTA_LOG = "_delta_log"
+DELTA_TABLE = Reason(
     ReasonCode.FOLDER_UNREADABLE,
     "a Delta table, whose files also have rows that were removed: write its rows to other files",
 )
@@ -123,8 +124,8 @@ def walk_directory(
             text = f"cannot be listed: {error_reason(error)}"
             yield directory, Reason(ReasonCode.FOLDER_UNREADABLE, text)
             continue
-        if any(entry.name == "_delta_log" for entry in entries):
-            yield directory, _DELTA_TABLE
+        if any(entry.name == DELTA_LOG for entry in entries):
+            yield directory, DELTA_TABLE
             continue
         for entry in entries:
             if is_ignored(entry.name, ignore):

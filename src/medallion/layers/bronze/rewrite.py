@@ -8,6 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from medallion.config.values import EXACT_DOUBLE
+from medallion.ingest.files.decode import PLAIN
 from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
@@ -23,8 +25,6 @@ from medallion.storage.table_specs import (
     quote_identifier,
 )
 
-# As CSV is decoded: other text stays a string (`ingest.files.decode`).
-_PLAIN = r"^ *(-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false) *$"
 _OLD = "before "  # prefix of the table's current columns; no field has such a name
 _KEYS = f"{_OLD}keys"  # the names of the fields that were rescued
 
@@ -95,7 +95,7 @@ def _from_csv(value: Column, dtype: str) -> Column:
     """Return the string of a CSV field as its decoder writes it for a column of this type."""
     if dtype.startswith(("string", "timestamp", "date")):
         return value
-    number = F.when(value.rlike(_PLAIN), F.try_parse_json(value))
+    number = F.when(value.rlike(rf"\A(?:{PLAIN.pattern})\z"), F.try_parse_json(value))
     return F.coalesce(number, value.cast("variant"))
 
 
@@ -199,7 +199,7 @@ def _cast_exactly(sql: str, type_: str) -> Column:
         case T.StringType():
             return json
         case T.FloatType() | T.DoubleType():
-            is_short = json.rlike(r"\A(?!\D*(\d\D*){16})-?(0|[1-9][0-9]*)([.][0-9]+)?\z")
+            is_short = json.rlike(rf"\A{EXACT_DOUBLE}\z")
             return F.when(is_short | (value.cast("string") == json), value)
         case T.DecimalType():
             scale = wanted.scale
