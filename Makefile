@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka classes broker nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ nightly: setup ## land the sample files the first time, then run the nightly bat
 classes: setup ## archive Java's classes, so that each start is a fifth faster (once, a minute)
 	@$(BIN)/medallion setup --classes
 
-# Two workers with a Spark each run file by file; end-to-end tests, the longest, start first.
+# Two workers with a Spark each run file by file, the longest first (tests/durations.json).
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start and stop a real Kafka broker.
@@ -38,12 +38,18 @@ broker: setup-kafka
 	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
 # Without `classes`: the suite starts Java too rarely.
-test: broker ## run the test suite, in two processes
-	@$(WITH_JAVA) $(PYTEST) $(PYTEST_ARGS)
+test: broker ## run the test suite, in two processes (ten minutes on two cores)
+	@$(WITH_JAVA) $(PYTEST) --junitxml=build/tests.xml $(PYTEST_ARGS)
 
-test-slow: broker classes ## run the long tests, before a release (half an hour)
-	@$(WITH_JAVA) $(PYTEST) -m slow $(PYTEST_ARGS)
+test-slow: broker classes ## run the long tests, before a release (an hour)
+	@$(WITH_JAVA) $(PYTEST) -m slow --junitxml=build/tests-slow.xml $(PYTEST_ARGS)
 	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
+
+test-wheel: setup ## build the wheel, and run its first commands without this repository
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m slow --junitxml=build/tests-wheel.xml tests/e2e/test_wheel.py
+
+test-durations: ## print the slowest tests of the last run; DURATIONS_ARGS=--record keeps the order
+	@$(BIN)/python tools/durations.py $(DURATIONS_ARGS)
 
 wheel: setup ## build the wheel, into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-import shutil
 import sys
-import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
 from medallion.spark.settings import FIRST_COMPILER, INTERPRETED
-from tests.support import PROJECT
+from tests.support import PROJECT, durations
 from tests.support.command import Cli
 from tests.support.home import Home
+from tests.support.java import write_files_without_processes
 from tests.support.lakehouse import Lakehouse
+from tests.support.permissions import obey_permissions
+from tests.support.settings import session_settings
 
 # Use only Java's first compiler: most code of a test runs once, so the second never pays off. Use
 # one logger context per process: by default, each of Spark's many loggers walks up the stack to
@@ -41,9 +45,21 @@ SETTINGS = {
     "spark.default.parallelism": "1",
     "spark.sql.files.minPartitionNum": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Two workers on two cores: a core each.
+    "spark.master": "local[1]",
 }
 
-NOBODY = 65534
+# For queries of a few rows: a state store in memory, no batches that only evict state, and no
+# checksums of checkpoint files. `production_streams` is without these.
+QUICK_STREAMS = {
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+started: Counter[str] = Counter()
+"""What the current test has started."""
 
 # PySpark takes a main module without `__file__` for a doctest, and exits if it is imported without
 # PyArrow; pytest-xdist's workers have no `__file__`.
@@ -70,9 +86,12 @@ settings.load_profile("moderate")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed here, so that all workers get it."""
+    """Choose the seed here, so that all workers get it, and obey permissions where tests run."""
     if config.getoption("--hypothesis-profile") == "long" and not seed(config):
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        obey_permissions()
+        sys.addaudithook(partial(durations.count_processes, started))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -84,37 +103,44 @@ def seed(config: pytest.Config) -> str | None:
     return None if value is None else str(value)
 
 
-# These take minutes each, so they start first: two workers then finish at about the same time.
-SLOW_FILES = (
-    "changing_tables",
-    "refresh",
-    "erase",
-    "kafka",
-    "evolution",
-    "checkpoints",
-    "changing_types",
-    "processes",
-    "scd",
-    "changes",
-    "recovery",
-    "blocked_gold",
-    "nights",
-)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start Spark: `pytest -m "not spark"` runs the rest in a minute."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in SLOW_FILES)
+    """Mark tests that start Spark, and start the longest files first.
+
+    Two workers then finish at about the same time. New files come first: they may be long.
+    """
+    seconds = durations.read_seconds()
+    items.sort(key=lambda item: -seconds.get(durations.file_of(item.nodeid), math.inf))
     for item in items:
         if {"spark", "cli"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    started.clear()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Leave the kind of the test in the report, for `make test-durations`."""
+    uses_spark = "spark" in getattr(item, "fixturenames", ())
+    item.user_properties.append(("kind", durations.kind_of(started, uses_spark)))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session(load({}, PROJECT), "tests", more=SETTINGS)
-    yield session
+    session = spark_session(load({}, PROJECT), "tests", more={**SETTINGS, **QUICK_STREAMS})
+    write_files_without_processes(session)
+    with durations.counting_queries(started):
+        yield session
     session.stop()
+
+
+@pytest.fixture
+def production_streams(spark: SparkSession) -> Iterator[None]:
+    """Run queries as in production: batches without rows evict state, which RocksDB holds."""
+    with session_settings(spark, dict.fromkeys(QUICK_STREAMS)):
+        yield
 
 
 @pytest.fixture
@@ -129,18 +155,12 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def unprivileged_home() -> Iterator[Home]:
-    """Yield a lakehouse of an unprivileged user: permissions do not apply to root."""
-    if os.geteuid() != 0:
-        pytest.skip("takes root to become somebody else")
-    root = Path(tempfile.mkdtemp())
-    root.chmod(0o777)
-    os.seteuid(NOBODY)
-    try:
-        yield Home(root / "lakehouse")
-    finally:
-        os.seteuid(0)
-        shutil.rmtree(root)
+def unprivileged_home(home: Home) -> Iterator[Home]:
+    """Yield a lakehouse whose directories and files may be closed to the user."""
+    yield home
+    for path, below, _ in os.walk(home.layout.root):
+        for name in below:
+            Path(path, name).chmod(0o755)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
+from tests.support.permissions import closed
 
 SLIDING = {
     "source": "silver.event",
@@ -35,7 +36,7 @@ LOOKUP = {"file": "reference/devices.csv", "on": "device", "columns": {"maker": 
 
 def edited(tmp_path: Path, *path: str, value: Any) -> Path:
     """Copy the project's pipeline.yaml with one value changed, or removed if the value is `...`."""
-    (tmp_path / "conf").mkdir(exist_ok=True)
+    (tmp_path / "conf").mkdir(parents=True, exist_ok=True)
     document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text())
     node = document
     for key in path[:-1]:
@@ -849,3 +850,15 @@ def test_table_errors_beside_an_invalid_source(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document))
     _, errors = load_with_errors({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
     assert [error.key for error in errors] == ["sources.ev.late", "gold.b.windw"]
+
+
+@pytest.mark.parametrize("path", [".", "conf", "conf/pipeline.yaml", "conf/spark", ".env"])
+def test_closed_file_or_folder_is_one_error(tmp_path: Path, path: str) -> None:
+    """The error names the first file or folder that this user may not read."""
+    project = edited(tmp_path / "project", "gold", value={})
+    (project / "conf/spark").mkdir()
+    (project / ".env").touch()
+    named = {".": "pipeline.yaml", "conf": "conf/pipeline.yaml"}.get(path, path)
+    with closed(project / path), pytest.raises(ConfigError) as error:
+        load({"MEDALLION_CONF": str(project)}, tmp_path)
+    assert str(error.value) == f"{project / named}: cannot be read (Permission denied)."

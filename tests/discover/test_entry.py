@@ -14,6 +14,7 @@ from medallion.discover import entry, files
 from medallion.discover.files import copy_to_landing, input_files
 from medallion.errors import UsageError
 from medallion.storage.paths import StoragePath
+from tests.support.permissions import closed
 
 PIPELINE = """# My pipeline.
 sources:
@@ -163,6 +164,12 @@ def test_partitions_become_columns(conf: Path) -> None:
     assert (source.partition_columns, source.event_time) == (("date",), "date")
     landed = load().layout.landing("new").local.rglob("*.json")
     assert sorted(file.parent.name for file in landed) == ["date=2026-05-01", "date=2026-05-02"]
+
+
+def test_closed_folder_is_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    with closed(tmp_path / "closed"), pytest.raises(PermissionError):
+        input_files([str(tmp_path)])
 
 
 def test_input_files(tmp_path: Path) -> None:

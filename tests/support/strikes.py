@@ -1,7 +1,6 @@
 """Injected failures of Spark's checkpoint writes.
 
-Spark's checkpoint file manager is a setting. This one is written in Java and compiled with Janino,
-which Spark includes.
+Spark's checkpoint file manager is a setting, and this one is written in Java.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from tests.support.java import define_class
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _PROPERTY = "tests.strike"
@@ -75,42 +75,12 @@ class Strikes:
 @contextmanager
 def failing_checkpoint_writes(spark: SparkSession) -> Iterator[Strikes]:
     """Make the session write its checkpoints with the failing manager."""
-    gateway: Any = spark.sparkContext._gateway
-    _define(gateway)
+    define_class(spark, _CLASS, _SOURCE)
+    java: Any = spark._jvm
     original = spark.conf.get(_SETTING)
     spark.conf.set(_SETTING, _CLASS)
     try:
-        yield Strikes(gateway.jvm)
+        yield Strikes(java)
     finally:
         spark.conf.set(_SETTING, str(original))
-        gateway.jvm.java.lang.System.clearProperty(_PROPERTY)
-
-
-def _define(gateway: Any) -> None:
-    """Define the class in the system class loader, where executors find it."""
-    lang = gateway.jvm.java.lang
-    if _is_defined(lang):
-        return
-    loader = lang.ClassLoader.getSystemClassLoader()
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(_SOURCE)
-    code = compiler.getBytecodes()[_CLASS]
-    parameter_types = gateway.new_array(lang.Class, 4)
-    for at, class_ in enumerate((lang.Class.forName("java.lang.String"), lang.Class.forName("[B"))):
-        parameter_types[at] = class_
-    parameter_types[2] = parameter_types[3] = lang.Integer.TYPE
-    define = lang.Class.forName("java.lang.ClassLoader").getDeclaredMethod(
-        "defineClass", parameter_types
-    )
-    define.setAccessible(True)
-    arguments = gateway.new_array(lang.Object, 4)
-    arguments[0], arguments[1], arguments[2], arguments[3] = _CLASS, code, 0, len(code)
-    define.invoke(loader, arguments)
-
-
-def _is_defined(lang: Any) -> bool:
-    try:
-        lang.Class.forName(_CLASS)
-    except Py4JError:
-        return False
-    return True
+        java.java.lang.System.clearProperty(_PROPERTY)

@@ -30,6 +30,7 @@ from medallion.config.sources import (
 )
 from medallion.config.tables import ChildTable, ToKafka
 from medallion.errors import ConfigError, NoSourceError
+from medallion.storage.files import list_tree
 from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
 from medallion.storage.text import counted, error_reason
 
@@ -86,12 +87,17 @@ def load_with_errors(
         cwd: the directory that relative paths start from; by default the current one.
 
     Raises:
-        ConfigError: pipeline.yaml or `.env` cannot be read, or the root is invalid.
+        ConfigError: pipeline.yaml, conf/ or `.env` cannot be read, or the root is invalid.
     """
     environ = os.environ if environ is None else environ
     cwd = cwd or Path.cwd()
-    file = find_pipeline_file(environ, cwd)
-    project, conf_dir = _project_and_conf(file)
+    try:
+        file = find_pipeline_file(environ, cwd)
+        project, conf_dir = _project_and_conf(file)
+        # Files of a folder that cannot be listed would count as missing.
+        list_tree(conf_dir)
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: cannot be read ({error_reason(error)}).") from None
     dotenv = read_dotenv(project / ".env")
     layout = Layout(_root(environ, cwd, dotenv, project))
     document = Node(read_yaml(file), file)

@@ -14,6 +14,7 @@ from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
 from medallion.ingest.files.content import READ_ERRORS, ContentError, open_members
 from medallion.ingest.files.listing import DELTA_LOG, DELTA_TABLE
+from medallion.storage.files import list_tree
 from medallion.storage.paths import StoragePath
 
 SAMPLE_BYTES = 1 << 20
@@ -62,12 +63,13 @@ def input_files(paths: Iterable[str]) -> list[InputFile]:
 
     Raises:
         UsageError: a path does not exist, or has no files.
+        OSError: a directory cannot be listed.
     """
     files: dict[Path, InputFile] = {}
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            found = sorted(path.rglob("*"))
+            found = sorted(list_tree(path))
             if log := next((each for each in found if each.name == DELTA_LOG), None):
                 raise UsageError(f"{log.parent} is {DELTA_TABLE.text}.")
             inputs = [InputFile(each, each.relative_to(path)) for each in found]

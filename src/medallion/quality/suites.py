@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from medallion.errors import ConfigError
+from medallion.storage.files import list_tree
+from medallion.storage.text import error_reason
 
 BY_QUERY = "unexpected_rows_expectation"
 BETWEEN = "expect_column_values_to_be_between"
@@ -61,7 +63,8 @@ def suite_path(conf_dir: Path, table: str) -> Path:
 def unused_suites(conf_dir: Path, tables: Iterable[str]) -> list[Path]:
     """Return the suite files that belong to none of these tables."""
     used = {suite_path(conf_dir, table) for table in tables}
-    return sorted(set(_suites_dir(conf_dir).rglob("*.json")) - used)
+    suites = (file for file in list_tree(_suites_dir(conf_dir)) if file.suffix == ".json")
+    return sorted(set(suites) - used)
 
 
 def _suites_dir(conf_dir: Path) -> Path:
@@ -75,14 +78,16 @@ def read_suite(conf_dir: Path, table: str) -> tuple[Expectation, ...]:
         ConfigError: the file is not a suite, or an expectation lacks `name` or `on_failure`.
     """
     path = suite_path(conf_dir, table)
-    if not path.exists():
-        return ()
     try:
+        if not path.exists():
+            return ()
         entries = json.loads(path.read_text(encoding="utf-8"))["expectations"]
         if not isinstance(entries, list):
             raise TypeError('"expectations" is not a list')
         expectations = tuple(_expectation(path, *entry) for entry in enumerate(entries, start=1))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error_reason(error)}).") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not a Great Expectations suite ({type(error).__name__}: {error}). It must "
             'be JSON with "expectations", each with "type", "kwargs" and "meta".'

@@ -87,6 +87,21 @@ def walk(top: Path, is_skipped: Callable[[Path], bool]) -> Iterator[tuple[Path, 
         yield Path(path), names
 
 
+def list_tree(top: Path) -> list[Path]:
+    """Return everything below a directory; nothing if it does not exist.
+
+    Raises:
+        OSError: a directory cannot be listed, and what it has would count as missing.
+    """
+
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    tree = os.walk(top, onerror=fail)
+    return [Path(path, name) for path, below, names in tree for name in (*below, *names)]
+
+
 def write_atomic(file: Path, data: str | bytes) -> None:
     """Write a file so that readers see the complete new content or the old one, even after a crash.
 

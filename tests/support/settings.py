@@ -1,0 +1,31 @@
+"""Settings of the shared Spark session for one test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
+    """Change settings, and restore them at the end.
+
+    Args:
+        settings: new values by name; None for medallion's default, or else Spark's.
+    """
+    before = {name: spark.conf.get(name, None) for name in settings}
+    _apply(spark, settings)
+    try:
+        yield
+    finally:
+        _apply(spark, before)
+
+
+def _apply(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
