@@ -9,7 +9,6 @@ from medallion.config.expressions import (
     column_names,
     has_current_time,
     nearest_name,
-    replace_columns,
     without_strings,
 )
 
@@ -91,15 +90,6 @@ def test_arrival_column(sql: str, column: str | None) -> None:
 )
 def test_column_names(sql: str, names: list[str]) -> None:
     assert column_names(sql) == names
-
-
-def test_replace_columns_leaves_other_names() -> None:
-    values = {"id": "after.id", "name": "after.name"}
-    sql = "concat(ID, 'id', t.id, transform(name, id -> id)) as id"
-    assert replace_columns(sql, values) == (
-        "concat(after.id, 'id', t.id, transform(after.name, id -> id)) as id"
-    )
-    assert replace_columns("lower(Name) || id", values) == "lower(after.name) || after.id"
 
 
 def test_nearest_name() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.spark.plans import fields_in
+from medallion.spark.plans import fields_in, replace_columns
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,31 @@ def test_fields_in_leaves_out_arguments_of_functions(spark: SparkSession) -> Non
         "DATE_TRUNC('day', b)",
     ]
     assert fields_in(spark, expressions, {"date_trunc", "date"}) == {("b",), ("d",)}
+
+
+@pytest.mark.parametrize(
+    ("sql", "replaced"),
+    [
+        ("make_date(year, Day, 1)", "make_date(year, (row.d), 1)"),
+        ("extract(day from day) + day(day)", "extract(day from (row.d)) + day((row.d))"),
+        ("interval '1' day + `day`", "interval '1' day + (row.d)"),
+        ("transform(a, day -> day + 1) || day", "transform(a, day -> day + 1) || (row.d)"),
+        ("filter(a, x -> x.day = day)", "filter(a, x -> x.day = (row.d))"),
+        ("day.zip || t.day || day[0]", "(row.d).zip || t.day || (row.d)[0]"),
+        ("'😀 day' || day -- day", "'😀 day' || (row.d) -- day"),
+        ("`a``day` || day", "`a``day` || (row.d)"),
+    ],
+)
+def test_replace_columns_replaces_names_alone(spark: SparkSession, sql: str, replaced: str) -> None:
+    assert replace_columns(spark, sql, {"day": "row.d"}) == replaced
+
+
+def test_replace_columns_replaces_all_keywords(spark: SparkSession) -> None:
+    """Each of Spark's words is a column in an expression, except literals and a function."""
+    words = spark.sql("select lower(keyword) as word from sql_keywords()").collect()
+    columns = sorted({row.word for row in words} - {"current_path", "false", "null", "true"})
+    assert len(columns) > 400
+    values = {name: f"row.`{name}`" for name in columns}
+    replaced = ", ".join(f"(row.`{name}`)" for name in columns)
+    sql = f"array(1, {', '.join(columns)})"
+    assert replace_columns(spark, sql, values) == f"array(1, {replaced})"

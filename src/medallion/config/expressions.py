@@ -62,7 +62,7 @@ def column_names(sql: str) -> list[str]:
     Functions, keywords, types, struct fields and lambda variables are left out. Of a qualified name
     such as `event.device`, the first part is returned.
     """
-    return list(dict.fromkeys(name for name, _ in _columns(sql)))
+    return list(dict.fromkeys(_columns(sql)))
 
 
 def unknown_columns(
@@ -94,21 +94,11 @@ def unknown_columns(
                 yield table, tokens[index + 1]
 
 
-def replace_columns(sql: str, values: Mapping[str, str]) -> str:
-    """Return a SQL expression with expressions in place of some columns, by lower-case name."""
-    result, end = "", 0
-    for name, match in _columns(sql):
-        if value := values.get(name.lower()):
-            result += sql[end : match.start()] + value
-            end = match.end()
-    return result + sql[end:]
-
-
-def _columns(sql: str) -> list[tuple[str, re.Match[str]]]:
-    """Return the columns of a SQL expression, each with its token."""
+def _columns(sql: str) -> list[str]:
+    """Return the columns of a SQL expression."""
     tokens = [match for match in _TOKEN.finditer(sql) if not match["skip"]]
     signs = [match[0] for match in tokens] + [""]
-    columns = list[tuple[str, re.Match[str]]]()
+    columns = list[str]()
     variables: set[str] = set()
     type_depth, depth = None, 0  # type_depth is set after AS, until the bracket around it ends
     for index, match in enumerate(tokens):
@@ -122,10 +112,10 @@ def _columns(sql: str) -> list[tuple[str, re.Match[str]]]:
         elif name and index and signs[index - 1] == ".":
             continue
         elif match["quoted"] or (match["word"] and _is_column(sign, signs[index + 1])):
-            columns.append((str(name), match))
+            columns.append(str(name))
         elif sign == "->":
             variables |= _lambda_variables(signs[:index])
-    return [(name, match) for name, match in columns if name not in variables]
+    return [name for name in columns if name not in variables]
 
 
 def _is_column(word: str, following: str) -> bool:

@@ -301,7 +301,7 @@ def _rows_of_three_tables(spark: SparkSession, target: VerifiableQuery) -> DataF
     """
     source = with_recorded_time_digits(target.config, target.config.sources[target.query.source])
     bronze, silver, quarantine = target.tables(spark)
-    source = unwrapped(source, bronze.schema)
+    source = unwrapped(source, bronze)
     origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
     keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
     by_expression = [*keys, *origin]

@@ -228,7 +228,7 @@ def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
     """Return a source as silver's query starts with it, and the rows of its bronze table."""
     source, bronze = pipeline.config.sources[name], _bronze(pipeline, name).rows()
-    return unwrapped(with_recorded_time_digits(pipeline.config, source), bronze.schema), bronze
+    return unwrapped(with_recorded_time_digits(pipeline.config, source), bronze), bronze
 
 
 def _with_matches(

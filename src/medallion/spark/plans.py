@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -66,25 +66,58 @@ def fields_in(
     Raises:
         ParseException: one of them is not an expression.
     """
-    parsed = map(spark._jsparkSession.sessionState().sqlParser().parseExpression, expressions)
-    return {name for expression in parsed for name in _names_in(expression, excluded)}
+    nodes = (node for sql in expressions for node in _fields_of(spark, sql, excluded))
+    return {_name_parts(node) for node in nodes}
 
 
-def _names_in(
+def replace_columns(spark: SparkSession, sql: str, values: Mapping[str, str]) -> str:
+    """Return a SQL expression with expressions in place of some columns.
+
+    Args:
+        spark: the session whose parser reads the expression, and so finds all columns.
+        sql: the expression.
+        values: the expressions by the lower-case name of the column.
+
+    Raises:
+        ParseException: it is not an expression.
+    """
+    result, end = "", 0
+    spans = sorted(
+        (origin.startIndex().get(), value)
+        for node in _fields_of(spark, sql)
+        if (value := values.get(_name_parts(node)[0].lower())) and (origin := node.origin())
+    )
+    for start, value in spans:
+        column = _FIRST_PART.match(sql, start)
+        if column and start >= end:
+            result += f"{sql[end:start]}({value})"
+            end = column.end()
+    return result + sql[end:]
+
+
+_FIRST_PART = re.compile(r"`(?:[^`]|``)*`|\w+")  # of a dotted name
+
+
+def _fields_of(spark: SparkSession, sql: str, excluded: Collection[str] = ()) -> Iterator[Any]:
+    """Yield the nodes of the fields that a SQL expression names."""
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    yield from _field_nodes(parser.parseExpression(sql), excluded)
+
+
+def _field_nodes(
     node: Any, excluded: Collection[str], variables: frozenset[str] = frozenset()
-) -> Iterator[tuple[str, ...]]:
-    """Yield the names within a parsed expression, without the variables of enclosing lambdas."""
+) -> Iterator[Any]:
+    """Yield the fields within a parsed expression, without the variables of enclosing lambdas."""
     if _function_name(node) in excluded:
         return
     if node_type(node) == "LambdaFunction":
         variables |= {_name_parts(argument)[0] for argument in items(node.arguments())}
     # Within a lambda the parser takes each name for a variable.
-    if node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable"):
-        parts = _name_parts(node)
-        if parts[0] not in variables:
-            yield parts
+    is_field = node_type(node) in ("UnresolvedAttribute", "UnresolvedNamedLambdaVariable")
+    if is_field and _name_parts(node)[0] not in variables:
+        yield node
     for child in items(node.children()):
-        yield from _names_in(child, excluded, variables)
+        yield from _field_nodes(child, excluded, variables)
 
 
 def _function_name(node: Any) -> str | None:

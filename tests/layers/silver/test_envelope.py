@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.silver.changes import unwrapped
+from medallion.layers.silver.changes import missing_columns, unwrapped
 from tests.support.home import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
@@ -25,45 +26,81 @@ def struct(*strings: str, **nested: T.StructType) -> T.StructType:
     return T.StructType([*fields, *(T.StructField(n, type_) for n, type_ in nested.items())])
 
 
-def test_unwrapped_payload() -> None:
+PAYLOAD = struct(
+    "op",
+    "ts_ms",
+    before=struct("id"),
+    after=struct("id", "name"),
+    source=struct("ts_ms", "lsn"),
+)
+
+
+def test_unwrapped_payload(spark: SparkSession) -> None:
     """A delete has only the key in `before`."""
-    row, key = struct("id", "name"), struct("id")
-    origin = struct("ts_ms", "lsn")
-    payload = struct("op", "ts_ms", before=key, after=row, source=origin)
-    bronze = struct("schema", payload=payload)
-    source = unwrapped(SOURCE, bronze)
-    assert source.silver == {
-        "user_id": "if(payload.op = 'd', payload.before.`id`, payload.after.`id`)",
-        "name": "lower(if(payload.op = 'd', null, payload.after.`name`))",
-    }
-    assert source.cdc is not None
-    assert source.cdc.sequence_by == (
-        "coalesce(payload.source.lsn, coalesce(payload.source.ts_ms, payload.ts_ms))"
+    schema = struct("schema", payload=PAYLOAD)
+    bronze = spark.createDataFrame(
+        [
+            (None, ("c", "7", None, ("1", "ADA"), ("5", "10"))),
+            (None, ("u", "8", ("1",), ("1", "Bo"), ("6", None))),
+            (None, ("d", "9", ("1",), None, (None, None))),
+        ],
+        schema,
     )
-    assert source.cdc.apply_as_deletes == "payload.op = 'd'"
-
-
-def test_unwrapped_without_payload() -> None:
-    bronze = struct("before", "op", "ts_ms", after=struct("id"))
     source = unwrapped(SOURCE, bronze)
-    assert source.silver["user_id"] == "if(op = 'd', null, after.`id`)"
-    assert source.silver["name"] == "lower(name)"  # no row has this field yet
     assert source.cdc is not None
-    assert source.cdc.sequence_by == "coalesce(cast(null as bigint), coalesce(ts_ms))"
+    sql = [*source.silver.values(), source.cdc.sequence_by, source.cdc.apply_as_deletes]
+    assert [tuple(row) for row in bronze.selectExpr(*map(str, sql)).collect()] == [
+        ("1", "ada", "10", False),
+        ("1", "bo", "6", False),
+        ("1", None, "9", True),
+    ]
 
 
-def test_unwrapped_position_alone() -> None:
-    bronze = struct("op", after=struct("id"), source=struct("lsn"))
+def test_unwrapped_without_payload(spark: SparkSession) -> None:
+    """A column that no message has had is null, and reported."""
+    bronze = spark.createDataFrame(
+        [("x", "u", "7", ("1",))], struct("before", "op", "ts_ms", after=struct("id"))
+    )
+    source = unwrapped(SOURCE, bronze)
+    assert bronze.selectExpr(*source.silver.values()).collect() == [("1", None)]
+    assert source.cdc is not None
+    assert bronze.selectExpr(source.cdc.sequence_by).collect() == [(7,)]
+    assert missing_columns(SOURCE, bronze) == ["name"]
+
+
+def test_unwrapped_position_alone(spark: SparkSession) -> None:
+    schema = struct("op", after=struct("id"), source=struct("lsn"))
+    bronze = spark.createDataFrame([("u", ("1",), ("5",))], schema)
     cdc = unwrapped(SOURCE, bronze).cdc
     assert cdc is not None
-    assert cdc.sequence_by == "coalesce(source.lsn, cast(null as bigint))"
+    assert bronze.selectExpr(cdc.sequence_by).collect() == [(5,)]
 
 
-def test_unwrapped_without_order() -> None:
+def test_unwrapped_without_order(spark: SparkSession) -> None:
     """The message names the key and the fields; a sequence of other columns needs none of them."""
-    bronze = struct("op", after=struct("id", "version"))
+    bronze = spark.createDataFrame([], struct("op", after=struct("id", "version")))
     message = r"sources\.\w+\.cdc\.sequence_by is .*source\.lsn, source\.ts_ms or ts_ms"
     with pytest.raises(ConfigError, match=message):
         unwrapped(SOURCE, bronze)
     for sequence in ("version", "coalesce(_ts_ms, payload.source.pos)"):
         unwrapped(replace(SOURCE, cdc=replace(CDC, sequence_by=sequence)), bronze)
+
+
+def test_unwrapped_columns_named_like_keywords(spark: SparkSession) -> None:
+    names = (
+        "day",
+        "year",
+        "month",
+        "hour",
+        "minute",
+        "second",
+        "week",
+        "quarter",
+        "position",
+        "desc",
+    )
+    schema = struct("op", "ts_ms", after=struct(*names))
+    bronze = spark.createDataFrame([("c", "1", names)], schema)
+    source = replace(SOURCE, silver={f"c_{name}": name for name in names}, keys=("c_day",))
+    rows = bronze.selectExpr(*unwrapped(source, bronze).silver.values()).collect()
+    assert [tuple(row) for row in rows] == [names]

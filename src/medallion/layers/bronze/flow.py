@@ -121,7 +121,9 @@ class Bronze(Flow):
 
     def schema(self, can_rewrite: bool = False) -> Schema:
         """Return the source's schema; see `Schema` for the argument and what is raised."""
-        sql = (*self.source.silver.values(), *self._conditions())
+        # Silver of Debezium names columns of the row within the envelope.
+        silver = () if self.source.is_debezium else self.source.silver.values()
+        sql = (*silver, *self._conditions())
         named = set[tuple[str, ...]]()
         with suppress(ParseException):  # silver reports it with the column or rule
             named = fields_in(self.spark, sql)

@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.expressions import column_names, replace_columns
 from medallion.config.model import SourceConfig
 from medallion.errors import ConfigError
-from medallion.spark.plans import is_comparable
+from medallion.spark.plans import fields_in, is_comparable, replace_columns
 from medallion.storage.table_specs import (
     INGESTED_AT,
     IS_CURRENT,
@@ -178,36 +177,53 @@ def _without_nulls(rows: DataFrame, keys: Sequence[str], newest_first: WindowSpe
 _NO_VALUE = "cast(null as bigint)"
 
 
-def unwrapped(source: SourceConfig, bronze: T.StructType) -> SourceConfig:
+def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     """Return a source whose expressions name the fields of Debezium's envelope.
+
+    A column that no message has had yet is null.
 
     Args:
         source: the source; one that is not `format: debezium` is returned unchanged.
-        bronze: the schema of its bronze table.
+        bronze: rows of its bronze table.
 
     Raises:
         ConfigError: the envelopes have none of the fields that order the changes.
+        ParseException: an expression is not valid SQL.
     """
     if not source.is_debezium or not source.cdc:
         return source
-    columns, cdc = _row_columns(bronze), source.cdc
-    sequence = [columns.get(name.lower()) for name in column_names(cdc.sequence_by)]
-    if len(columns) > 3 and sequence and set(sequence) == {_NO_VALUE}:
+    columns, cdc, spark = _row_columns(bronze.schema), source.cdc, bronze.sparkSession
+    sequence = {columns.get(name[0].lower()) for name in fields_in(spark, [cdc.sequence_by])}
+    if len(columns) > 3 and sequence == {_NO_VALUE}:
         raise ConfigError(
             f"sources.{source.name}.cdc.sequence_by is {cdc.sequence_by}, but no message has "
             "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
             "updated_at or payload.source.pos."
         )
+    columns |= dict.fromkeys(
+        map(str.lower, missing_columns(source, bronze)), "cast(null as string)"
+    )
     own = {name: sql for name, sql in columns.items() if name not in source.silver}
     return replace(
         source,
-        silver={name: replace_columns(sql, columns) for name, sql in source.silver.items()},
+        silver={n: replace_columns(spark, sql, columns) for n, sql in source.silver.items()},
         cdc=replace(
             cdc,
-            sequence_by=replace_columns(cdc.sequence_by, own),
-            apply_as_deletes=replace_columns(cdc.apply_as_deletes or "false", own),
+            sequence_by=replace_columns(spark, cdc.sequence_by, own),
+            apply_as_deletes=replace_columns(spark, cdc.apply_as_deletes or "false", own),
         ),
     )
+
+
+def missing_columns(source: SourceConfig, bronze: DataFrame) -> list[str]:
+    """Return the columns that the expressions name and no message of Debezium has had yet."""
+    if not source.is_debezium or not source.cdc:
+        return []
+    order = (source.cdc.sequence_by, source.cdc.apply_as_deletes or "false")
+    known = {*_row_columns(bronze.schema), *map(str.lower, bronze.columns)}
+    names = fields_in(bronze.sparkSession, source.silver.values())
+    names |= {n for n in fields_in(bronze.sparkSession, order) if n[0].lower() not in source.silver}
+    return sorted({name[0] for name in names if name[0].lower() not in known})
 
 
 def _row_columns(bronze: T.StructType) -> dict[str, str]:
