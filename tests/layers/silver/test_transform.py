@@ -64,6 +64,39 @@ def test_apply_rules_with_a_null_condition_keeps_the_row(spark: SparkSession) ->
     assert [(r.device, r._failed_rules) for r in others.collect()] == [(None, [])]
 
 
+def test_apply_rules_to_deletes_without_values(spark: SparkSession) -> None:
+    """A delete breaks the rules about its key alone; another change breaks all."""
+    rows = spark.sql(
+        """
+        select k, v, op, 'f' as _source_file, now() as _ingested_at
+        from values
+            (1, null, 'd'), (null, 'x', 'd'), (null, null, 'd'), (2, null, 'u'), (3, 'y', 'u')
+            as t(k, v, op)
+        """
+    )
+    checked = silver.apply_rules(
+        rows,
+        {"k": "k", "v": "v"},
+        "",
+        [Rule("operation", "op = 'd' and v is null")],
+        [Rule("no_key", "k is null"), Rule("no_value", "v is null")],
+        ["_source_file"],
+        derived={"_is_delete": "op = 'd'"},
+        for_deletes=["no_key"],
+    )
+    failed = {(r.k, r.v): r._failed_rules for r in checked.collect()}
+    assert failed == {
+        (1, None): [],
+        (None, "x"): ["no_key"],
+        (None, None): ["no_key"],
+        (2, None): ["no_value"],
+        (3, "y"): [],
+    }
+    good, others = silver.split_by_identity(checked, ["_source_file"])
+    assert sorted(r.k for r in good.collect()) == [1, 3]
+    assert others.count() == 3
+
+
 def test_overlapping_windows_count_a_row_twice(spark: SparkSession) -> None:
     rows = frame(spark, ("2020-01-01 12:07:00", "A"), ("2020-01-01 12:01:00", "A"))
     windows = (Duration.parse("10 minutes"), Duration.parse("5 minutes"))

@@ -1,9 +1,10 @@
 """The rules that send a row to silver or quarantine, and the definition of a silver table.
 
 The rules are a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued":
-SQL}`, kept beside the checkpoint: an interrupted batch is completed with the rules that it started
-with. `rescued` is SQL over a bronze row that returns the names of the rules for rescued values that
-it breaks. It is empty if there are no such rules, and older documents lack it.
+SQL, "deletes": [name]}`, kept beside the checkpoint: an interrupted batch is completed with the
+rules that it started with. `rescued` is SQL over a bronze row that returns the names of the rules
+for rescued values that it breaks; it is empty if there are no such rules. `deletes` has the rules
+that hold for deletes, if the source has change records. Older documents lack both.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,11 +26,17 @@ from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart
 from medallion.layers.flow import Flow
-from medallion.layers.rescued import rescue_rules, rescued_rules_sql, source_columns
+from medallion.layers.rescued import (
+    FieldPath,
+    rescue_rules,
+    rescued_rules_sql,
+    source_columns,
+)
 from medallion.layers.silver import keys, transform
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
+from medallion.spark.plans import fields_in
 from medallion.storage.table_specs import (
     CORRUPT,
     INGESTED_AT,
@@ -114,13 +122,48 @@ def with_rescue_rules(
         bronze: the schema of its bronze table.
         names: the original names of its fields (`ingest.parsing.names`).
     """
-    rescued, columns = "", source_columns(source, bronze)
+    rescued, columns, fields = "", source_columns(source, bronze), dict[str, FieldPath]()
     if source.on_rescued == "quarantine":
         fields = rescue_rules(spark, source, columns, rules["bronze"].values())
         own = {*rules["bronze"], *rules["silver"]}
         fields = {name: path for name, path in fields.items() if name not in own}
         rescued = rescued_rules_sql(fields, columns, names)
-    return {**rules, "rescued": rescued}
+    document = {**rules, "rescued": rescued}
+    if source.cdc:
+        document["deletes"] = _delete_rules(spark, source, rules, columns)
+    return document
+
+
+def _delete_rules(
+    spark: SparkSession,
+    source: SourceConfig,
+    rules: Mapping[str, Any],
+    columns: Mapping[str, T.DataType],
+) -> list[str]:
+    """Return the names of the rules that a delete can break: those about its key and sequence.
+
+    Other values are absent from most deletes, and nothing reads them.
+
+    Args:
+        spark: the session that parses the rules.
+        source: the source, with change records.
+        rules: the document.
+        columns: the source's own columns of bronze, with their types.
+    """
+    assert source.cdc, f"{source.name} has no change records"
+    names = {*built_in_rules(source)["bronze"], *CHANGE_GUARDS, keys.TIME_DIGITS_RULE}
+    read = {key: source.silver[key] for key in source.keys} | {SEQUENCE: source.cdc.sequence_by}
+    names |= rescue_rules(spark, replace(source, silver=read), columns).keys()
+    for layer, known in (("bronze", fields_in(spark, read.values())), ("silver", set(zip(read)))):
+        known = {_folded(name) for name in known}
+        for name, sql in rules[layer].items():
+            if known.issuperset(map(_folded, fields_in(spark, [sql]))):
+                names.add(name)
+    return sorted(names)
+
+
+def _folded(name: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(str.lower, name))
 
 
 def bind_rules(
@@ -144,6 +187,7 @@ def bind_rules(
         origin=source.silver_origin_columns,
         rescued=rules.get("rescued", ""),
         derived=_change_columns(source) if derived is None else derived,
+        for_deletes=rules.get("deletes"),
     )
 
 
