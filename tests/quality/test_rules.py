@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -62,9 +63,7 @@ CASES: list[tuple[str, dict[str, Any], set[int]]] = [
     (LENGTHS, {"column": "s", "min_value": 3, "strict_min": True}, {1, 2}),
     (IN_SET, {"column": "s", "value_set": ["abc", 'it\'s \\d+ "so"', "\u00e9${x}"]}, {2, 4}),
     (IN_SET, {"column": "n", "value_set": [1, 2]}, {3, 4, 5}),
-    (IN_SET, {"column": "n", "value_set": [1, None]}, set()),
     (NOT_IN_SET, {"column": "d", "value_set": [1.0, 2.5]}, {1, 2}),
-    (NOT_IN_SET, {"column": "n", "value_set": [1, None]}, {1}),
     (REGEX, {"column": "s", "regex": "^[a-z]*$"}, {3, 4, 5}),
     (REGEX, {"column": "s", "regex": "'s \\\\d\\+ \""}, {1, 2, 4, 5}),
     (NOT_REGEX, {"column": "s", "regex": "(?m)^abc$"}, {1, 4}),
@@ -175,13 +174,52 @@ def test_failed_rules_are_in_order(
         assert frame.select(failed_rules(rule_set)).dtypes[0][1] == "array<string>"
 
 
-def test_rules_quote_column_names(spark: SparkSession, tmp_path: Path) -> None:
-    # Great Expectations cannot name such a column, so this is not compared with it.
-    name = "a.b`c"
-    write_suite(tmp_path, "t", entry(NOT_NULL, {"column": name}, "r", "quarantine"))
-    frame = spark.range(2).select(F.when(F.col("id") == 1, 1).alias(name))
-    failed = frame.select(failed_rules(load_rules(tmp_path, "t"))).collect()
-    assert [row[0] for row in failed] == [["r"], []]
+@pytest.mark.parametrize(
+    ("type_", "values", "expected"),
+    [
+        (IN_SET, ["new", None], {2, 3}),
+        (IN_SET, ["new"], {2, 3}),
+        (IN_SET, [None], {1, 2, 3}),
+        (IN_SET, [""], {1, 3}),
+        (NOT_IN_SET, ["new", None], {1}),
+        (NOT_IN_SET, [None], set()),
+        (NOT_IN_SET, ["", "new"], {1, 2}),
+    ],
+)
+def test_null_in_a_set_as_in_gx_on_pandas(
+    spark: SparkSession, tmp_path: Path, type_: str, values: list[str | None], expected: set[int]
+) -> None:
+    """A null passes, and all other values are compared; on Spark, GX would compare none."""
+    import great_expectations as gx
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    statuses = pandas.DataFrame({"status": [None, "new", "", "NEW"]})
+    kwargs = {"column": "status", "value_set": values}
+    write_suite(tmp_path, "t", entry(type_, kwargs, "r", "quarantine"))
+    rows = spark.createDataFrame(list(enumerate(statuses.status)), "id int, status string")
+    checked = rows.select("id", failed_rules(load_rules(tmp_path, "t")).alias("failed")).collect()
+    assert {row.id for row in checked if row.failed} == expected
+    batch = gx.get_context(mode="ephemeral").data_sources.pandas_default.read_dataframe(statuses)
+    expectation = ExpectationConfiguration(type=type_, kwargs=kwargs).to_domain_obj()
+    result = batch.validate(expectation, result_format="COMPLETE").result
+    assert set(result["unexpected_index_list"]) == expected
+
+
+def test_rule_about_a_field_of_a_struct(spark: SparkSession, tmp_path: Path) -> None:
+    five = {"column": "address.zip", "regex": "^[0-9]{5}$"}
+    odd = {"column": "address.odd`name"}
+    write_suite(
+        tmp_path,
+        "t",
+        entry(REGEX, five, "zip_five", "quarantine"),
+        entry(NOT_NULL, odd, "named", "quarantine"),
+    )
+    rows = spark.sql(
+        "select named_struct('zip', zip, 'odd`name', name) as address "
+        "from values ('12345', 'a'), ('1', 'b'), (null, null) as t(zip, name)"
+    )
+    failed = rows.select(failed_rules(load_rules(tmp_path, "t"))).collect()
+    assert [row[0] for row in failed] == [[], ["zip_five"], ["named"]]
 
 
 def test_only_quarantine_expectations_are_rules(tmp_path: Path) -> None:

@@ -127,12 +127,14 @@ def _in_set(kwargs: Mapping[str, Any]) -> str:
     values = kwargs["value_set"]
     if not isinstance(values, list) or not values:
         raise ValueError('needs a list of values as "value_set"')
-    return f"{quote_identifier(kwargs['column'])} IN ({', '.join(map(_literal, values))})"
+    # A null never breaks a rule. In Spark's IN, a null in the list would make others null, too.
+    column, known = _column(kwargs), [_literal(value) for value in values if value is not None]
+    return f"{column} IN ({', '.join(known)})" if known else f"nullif({column} IS NULL, true)"
 
 
 def _not_greater(kwargs: Mapping[str, Any]) -> str:
     # With a NULL on either side the result is NULL, so the row is good whatever ignore_row_if is.
-    first, second = (quote_identifier(kwargs[name]) for name in ("column_A", "column_B"))
+    first, second = (_column(kwargs, name) for name in ("column_A", "column_B"))
     return f"{first} {'<' if _is_true(kwargs, 'or_equal') else '<='} {second}"
 
 
@@ -153,8 +155,12 @@ def _matches(kwargs: Mapping[str, Any]) -> str:
     return f"rlike({_column(kwargs)}, {_literal(kwargs['regex'])})"
 
 
-def _column(kwargs: Mapping[str, Any]) -> str:
-    return quote_identifier(kwargs["column"])
+def _column(kwargs: Mapping[str, Any], key: str = "column") -> str:
+    """Return SQL of a column, or of a field of a struct, such as `address.zip`.
+
+    The names of columns have no dots: bronze replaces them.
+    """
+    return ".".join(map(quote_identifier, kwargs[key].split(".")))
 
 
 _RANGE = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max"})

@@ -349,7 +349,7 @@ def _expectation_columns(expectation: Expectation) -> list[str]:
         return column_names(match[1]) if match and is_simple else []
     names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
     names += kwargs.get("column_list") or []
-    return [name for name in names if isinstance(name, str)]
+    return [name.partition(".")[0] for name in names if isinstance(name, str)]
 
 
 _PROJECT_CHECKS = (_check_suites, _check_sql, _check_permissions, _check_installation)
