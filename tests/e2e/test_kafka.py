@@ -346,7 +346,7 @@ def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) 
     lakehouse.configure(tmp_path, {"sources": {"customers": source}, "gold": {}})
     broker.create("customers")
     ulm = (2, "Ulm", 11, "c")
-    runs = (
+    runs: tuple[list[tuple[int, str, int, str] | None], ...] = (
         [(1, "Bonn", 10, "c"), ulm, (1, "Jena", 14, "u"), ulm, (3, "Trier", 16, "c")],
         [(1, "Bern", 12, "u"), (2, "Ulm", 15, "d"), None, (2, "Köln", 13, "u")],
     )

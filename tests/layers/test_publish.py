@@ -25,7 +25,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.ingest.kafka import broker
 from medallion.inspect.status import query_statuses
 from medallion.layers import publish
-from medallion.layers.publish import MANIFEST, FilesOutput, TopicOutput, change_messages
+from medallion.layers.publish import MANIFEST, FilesOutput, Publish, TopicOutput, change_messages
 from medallion.runtime import refresh
 from medallion.spark import checkpoints
 from medallion.state import pending_work
@@ -220,10 +220,16 @@ def lakehouse(published: Lakehouse, tmp_path: Path) -> Lakehouse:
     return published.copy(tmp_path / "lakehouse")
 
 
+def publish_flow(lakehouse: Lakehouse) -> Publish:
+    flow = lakehouse.pipeline().flow(QUERY)
+    assert isinstance(flow, Publish)
+    return flow
+
+
 def check_refused(lakehouse: Lakehouse, message: str, recorded: int = 1) -> None:
     """Check that the query does not start, without one."""
     with pytest.raises(UsageError, match=message):
-        lakehouse.pipeline().flow(QUERY).start(None, recorded)
+        publish_flow(lakehouse).start(None, recorded)
 
 
 def test_publish_sends_each_change_once(published: Lakehouse) -> None:
@@ -235,7 +241,7 @@ def test_publish_sends_each_change_once(published: Lakehouse) -> None:
     assert [row[1:] for row in runs if row[0] == QUERY] == [(2, 2), (3, 2)]
     table = published.config.layout.table("gold.totals")
     assert not pending_work.has_input(published.config, QUERY, table)
-    assert published.pipeline().flow(QUERY).start(None, 1) is None
+    assert publish_flow(published).start(None, 1) is None
 
 
 def test_publish_writes_an_interrupted_batch_once(lakehouse: Lakehouse) -> None:
@@ -316,10 +322,10 @@ def test_publish_refuses_another_table(
     checkpoints.write_document(layout.checkpoint(QUERY), "definition", of_topic)
     monkeypatch.setattr(FilesOutput, "definition", lambda *_: {"topic id": "one"})
     with pytest.raises(UsageError, match=r"_commit_version restarts .* Recreate the topic"):
-        lakehouse.pipeline().flow(QUERY).reset(1)
+        publish_flow(lakehouse).reset(1)
     assert published_changes(lakehouse) == {"00000000": FIRST, "00000001": SECOND}
     monkeypatch.setattr(FilesOutput, "definition", lambda *_: {"topic id": "two"})
-    lakehouse.pipeline().flow(QUERY).reset(1)
+    publish_flow(lakehouse).reset(1)
     assert published_changes(lakehouse) == {}
 
 

@@ -82,8 +82,8 @@ def test_the_medallion(run: Any) -> None:
 
 @pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.py")), ids=lambda path: path.stem)
 def test_notebook_cells_compile(notebook: Path) -> None:
-    """Its imports exist, too; tests of the other half run it."""
-    imports = []
+    """Their imports exist, too; the slow tests run the long notebooks."""
+    imports: list[ast.stmt] = []
     for cell in cells(notebook):
         tree = ast.parse(cell, str(notebook))
         imports += [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
