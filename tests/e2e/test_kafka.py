@@ -35,7 +35,7 @@ from medallion.runtime.backfill import BackfillResult
 from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.stream import Stream
-from medallion.state import erasures, topics
+from medallion.state import erasures, pending_work, topics
 from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
 from medallion.state.topics import PartitionProgress
 from medallion.storage import delta_tables, records, table_specs
@@ -154,7 +154,7 @@ def test_messages_are_rows(first: Lakehouse) -> None:
 
 
 def test_gold_is_published_to_a_topic(first: Lakehouse, broker: Broker) -> None:
-    messages = topic_messages(broker, "pages")[:2]  # other tests publish more
+    messages = topic_messages(broker, "pages")
     expected = [("home", 3, "insert"), ("shop", 1, "insert")]
     assert sorted((v["page"], v["total"], v["_change_type"]) for _, v in messages) == expected
     assert [key for key, _ in messages] == [{"page": value["page"]} for _, value in messages]
@@ -201,6 +201,10 @@ def topic_messages(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
 def test_erased_messages_stay_in_the_topic(first: Lakehouse, tmp_path: Path) -> None:
     """The next batch leaves the ledger as it is, and the audit does not miss them."""
     lakehouse = first.copy(tmp_path / "erased")
+    lakehouse.config = replace(lakehouse.config, gold={})
+    for query in ("bronze.clicks", "silver.clicks"):  # as their next start does
+        settings = pending_work.settings_digest(lakehouse.config)
+        pending_work.record_settings(lakehouse.config, query, settings)
     request = Request("silver.clicks", "person = 'ann'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
     assert result.plan.rows == {"bronze.clicks": 2, "silver.clicks": 1, "quarantine.clicks": 0}
@@ -208,7 +212,6 @@ def test_erased_messages_stay_in_the_topic(first: Lakehouse, tmp_path: Path) -> 
     lakehouse.fill("bronze")
     assert ledger(lakehouse) == {0: (6, 4, 3, 0), 1: (2, 2, 0, 0)}
     assert lakehouse.rows("silver.clicks", "person") == [("bob",), ("eve",), ("eve",)]
-    assert lakehouse.rows("gold.pages", "page", "total") == [("home", 2), ("shop", 1)]
     assert check_verified(lakehouse) == []
 
 
