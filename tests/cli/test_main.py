@@ -24,7 +24,7 @@ from markupsafe import escape
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.balance import Balance
-from medallion.runtime import pipeline
+from medallion.runtime import pipeline, stream
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
@@ -199,6 +199,43 @@ def test_run_reports_each_message_once(
     monkeypatch.setattr(pipeline, "open_pipeline", poll_twice)
     assert main.main(["run", "bronze"]) == 0
     assert capsys.readouterr().out.split("\n") == ["no such folder", "another line", "bronze", ""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command", "layers", "trigger"),
+    [
+        (["stream"], "stream", ["bronze", "silver", "gold"], "4 seconds"),
+        (["stream", "--trigger", "2 s"], "stream", ["bronze", "silver", "gold"], "2 s"),
+        (["run", "silver", "--trigger", "9 s"], "run silver", ["silver"], "9 s"),
+    ],
+)
+def test_stream_runs_its_layers_at_an_interval(
+    arguments: list[str],
+    command: str,
+    layers: list[str],
+    trigger: str,
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline_, streams, opened = MagicMock(), list[Any](), list[Any]()
+
+    @contextmanager
+    def open_pipeline(_: object, *arguments: object) -> Iterator[Any]:
+        opened.append((arguments[0], list(arguments[1])))  # type: ignore[call-overload]
+        yield pipeline_
+
+    monkeypatch.setattr(pipeline, "open_pipeline", open_pipeline)
+    monkeypatch.setattr(stream, "run_stream", lambda *arguments: streams.append(arguments))
+    assert main.main(arguments) == 0
+    assert opened == [(command, layers)]
+    assert [(p, list(names), text) for p, names, text in streams] == [(pipeline_, layers, trigger)]
+
+
+def test_stream_refuses_the_trigger_of_one_run(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = "medallion stream keeps running: give an interval, or use nightly."
+    assert message in refused_message(capsys, "stream", "--trigger", "available-now")
 
 
 def test_main_unwritable_output_is_an_error(

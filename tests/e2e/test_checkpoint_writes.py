@@ -11,8 +11,9 @@ from tests.support.lines import event
 from tests.support.strikes import failing_checkpoint_writes
 
 BRONZE, SILVER, GOLD = "bronze.event", "silver.event", "gold.action_counts"
-FEW = (f"rename .*{BRONZE}/commits/", f"rename .*{GOLD}/state/", f"list .*{GOLD}/offsets")
+FEW = (f"rename .*{BRONZE}/commits/", f"list .*{GOLD}/offsets")
 MANY = (
+    *(f"rename .*{BRONZE}/commits/", f"rename .*{GOLD}/state/", f"list .*{GOLD}/offsets"),
     *(f"create .*{BRONZE}/offsets/", f"create .*{SILVER}/offsets/", f"create .*{GOLD}/commits/"),
     *(f"create .*{BRONZE}/commits/", f"rename .*{SILVER}/commits/", f"create .*{SILVER}/state/"),
     *(f"rename .*{BRONZE}/offsets/", f"rename .*{SILVER}/state/", f"create .*{GOLD}/state/"),

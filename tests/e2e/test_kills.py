@@ -49,6 +49,7 @@ def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> Non
     kill_when(cli, lambda _: checkpoints.last_planned(checkpoint) == 0, log)
     result = cli("nightly")
     assert result.returncode == 0, result.stderr
+    assert "\nbalanced\n" in result.stdout
     assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
     assert not (root / "rejected").exists()
 

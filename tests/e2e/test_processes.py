@@ -1,9 +1,13 @@
-"""Commands and jobs as processes: the same tables, clean ends, and exit statuses."""
+"""Commands and jobs as processes: the same tables, clean ends, and exit statuses.
+
+One quick test runs the stream in this process; test_kills runs a batch as a process.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
@@ -13,16 +17,20 @@ from pathlib import Path
 
 import pytest
 
+from medallion.cli import main
 from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.factory import DataFactory, Landed
+from medallion.ingest.files import discovery
 from medallion.inspect.audit import run_audit
+from medallion.runtime.stream import Stream, run_stream
 from medallion.sql import engine
 from medallion.storage import locks
 from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
+from tests.support.lines import event
 from tests.support.old_files import old_files
 
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
@@ -119,9 +127,8 @@ def interrupt_nightly(cli: Cli) -> None:
 BACKFILLED = Landed(lines=5, duplicates=1)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stream_backfill_and_nightly(
     cli: Cli, lakehouse: Lakehouse, tmp_path: Path, number: int
 ) -> None:
@@ -197,6 +204,70 @@ def test_stream_backfill_and_nightly(
     assert balance == {figure: getattr(landed, name) for figure, name in figures.items()}
 
 
+def test_stream_ingests_a_backfill_until_sigterm(
+    lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream ingests files that land, and those of a backfill, and ends after its batches."""
+    lakehouse.keep_only("event", "action_counts")
+    lakehouse.land("event", "0.json", event("13:00:00"), event("13:01:00", action="close"))
+    old_files(tmp_path / "elsewhere")
+    layout, messages = lakehouse.config.layout, list[str]()
+    pipeline = lakehouse.pipeline()
+    pipeline.report = messages.append
+    deadline, step = time.monotonic() + 120, Stream.step
+
+    def step_and_land(stream: Stream) -> None:
+        step(stream)
+        assert time.monotonic() < deadline, stream.failures
+        if gold_count(layout.root.local) == 2 and not discovery.pending_backfills(layout, "event"):
+            discovery.request_backfill(layout, "event", tmp_path / "elsewhere")
+        if gold_count(layout.root.local) == 2 + 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Stream, "step", step_and_land)
+    run_stream(pipeline, ["bronze", "silver", "gold"], "1 second")
+    assert messages[-1] == "stopped: the next run resumes from here"
+    assert not lakehouse.spark.streams.active
+    # Four rows of the backfill and a duplicate: they are hours older, so each is late.
+    audit = run_audit(lakehouse.config)
+    assert audit.is_balanced
+    balance = audit.balances["event"]
+    assert (balance.bronze_rows, balance.silver_rows, balance.duplicate_rows) == (7, 6, 1)
+    assert balance.late_rows == 4
+    recorded = lakehouse.rows("ops.runs", "command", "query")
+    assert {query for _, query in recorded} >= {"bronze.event", "silver.event"}
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments"),
+    [(layer, ["run", layer]) for layer in ("bronze", "silver", "gold", "publish")]
+    + [("nightly", ["nightly"])],
+)
+def test_job_runs_its_command(
+    job: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job submitted to Spark has the command's exit status."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> int:
+        commands.append(command)
+        return 2
+
+    monkeypatch.setattr(main, "main", run)
+    monkeypatch.setattr(sys, "argv", [f"{job}.py", "--debug"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(PROJECT / f"jobs/{job}.py"), run_name="__main__")
+    assert (commands, end.value.code) == ([[*arguments, "--debug"]], 2)
+
+
+def test_gold_before_silver_is_refused(lakehouse: Lakehouse) -> None:
+    lakehouse.keep_only("event", "action_counts")
+    message = r"silver\..* run medallion run silver first"
+    with pytest.raises(MedallionError, match=message) as error:
+        lakehouse.fill("gold")
+    assert error.value.exit_status == 2
+
+
 def refused_message(result: subprocess.CompletedProcess[str]) -> str:
     """Return the one-line error of a command that is refused."""
     assert result.returncode == 2, result
@@ -222,6 +293,7 @@ def test_nightly_unknown_expectation_is_refused(cli: Cli) -> None:
     assert "session" not in result.stdout  # reported before Spark starts
 
 
+@pytest.mark.slow
 def test_gold_job_before_silver_is_refused(cli: Cli) -> None:
     """A job submitted to Spark has the job's exit status."""
     result = submit(cli, "gold")

@@ -1,4 +1,7 @@
-"""Changes of gold tables, published to files and to a topic of a real broker."""
+"""Changes of gold tables, published to files and to a topic of a real broker, over many runs.
+
+Quick tests are in tests/layers/test_publish.py, and with a broker in test_kafka.
+"""
 
 from __future__ import annotations
 
@@ -137,6 +140,7 @@ def _raise_full(*_: Any) -> None:
     raise OSError("full")
 
 
+@pytest.mark.slow
 def test_changes_of_gold_are_published(
     lakehouse: Lakehouse, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

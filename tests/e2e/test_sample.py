@@ -1,8 +1,8 @@
-"""The sample files give the published counts; tests/notebooks has those of events."""
+"""The sample files give the published counts, and runs without new input need no Spark."""
 
 from __future__ import annotations
 
-import shutil
+import os
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,8 +10,11 @@ from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
 
+import pytest
 import yaml
+from pyspark.sql import SparkSession
 
+from medallion.cli import main
 from medallion.config.queries import query_names
 from medallion.errors import MedallionError
 from medallion.inspect.overview import take_overview
@@ -23,76 +26,117 @@ from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
+SOURCES, GOLD = ("activity", "event"), ("device_counts", "action_counts")
 
-def test_all_activity_samples_reach_gold(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    lakehouse.keep_only("activity", "device_counts", "device_totals")
+
+@pytest.fixture(scope="module")
+def samples(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """Return a lakehouse after one nightly run over the sample files."""
+    folder = tmp_path_factory.mktemp("samples")
+    lakehouse = Lakehouse(spark, folder / "lakehouse")
+    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
+    for part, names in (("sources", SOURCES), ("gold", GOLD)):
+        document[part] = {name: document[part][name] for name in names}
+    lakehouse.configure(folder, document)
     lakehouse.land_sample("activity", "sample.json")
-    assert lakehouse.nightly().is_good
+    lakehouse.land_sample("event", "file1.json", "file2.json", "file3.json")
+    report = lakehouse.nightly()
+    assert report.is_good, report
+    return lakehouse
+
+
+@pytest.fixture
+def lakehouse(samples: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """Return a copy that commands of this process use."""
+    lakehouse = samples.copy(tmp_path / "lakehouse")
+    monkeypatch.setenv("MEDALLION_CONF", str(lakehouse.config.conf_dir))
+    monkeypatch.setenv("MEDALLION_HOME", str(lakehouse.root))
+    return lakehouse
+
+
+def test_samples_give_the_published_counts(samples: Lakehouse) -> None:
     window = ("2015-02-23 10:10:00", "2015-02-23 10:20:00")
-    assert lakehouse.rows("gold.device_counts") == [
+    assert samples.rows("gold.device_counts") == [
         (*window, "nexus4_1", 1),
         (*window, "nexus4_2", 9),
     ]
-    assert lakehouse.rows("gold.device_totals") == [("nexus4_1", 1), ("nexus4_2", 9)]
-    _check_overview(lakehouse)
-    _check_dismissed_files(lakehouse, tmp_path)
-    _check_idle_run(lakehouse)
-    _check_damaged_table(lakehouse)
-    _check_unexpected_error(lakehouse)
+    # The files have four lines, and two each.
+    assert samples.rows("gold.action_counts", "window_start", "action", "total_events") == [
+        ("2018-03-02 10:00:00", "close", 3),
+        ("2018-03-02 10:00:00", "open", 4),
+        ("2018-03-02 10:10:00", "open", 1),
+    ]
 
 
-def _check_overview(lakehouse: Lakehouse) -> None:
-    """Check the content of `medallion report`."""
-    overview = take_overview(lakehouse.config)
+def test_overview_of_the_samples(samples: Lakehouse) -> None:
+    """This is the content of `medallion report`."""
+    overview = take_overview(samples.config)
     assert overview.audit.is_balanced
-    first = {table.table: table.first.rows for table in overview.gold}
-    assert first["gold.device_totals"] == [("nexus4_1", 1), ("nexus4_2", 9)]
-    assert overview.broken == {"activity": {}}
+    first = {table.table: sorted(row[2:] for row in table.first.rows) for table in overview.gold}
+    assert first["gold.device_counts"] == [("nexus4_1", 1), ("nexus4_2", 9)]
+    assert overview.broken == {"activity": {}, "event": {}}
     assert {gate.state for gate in overview.gates} == {"passed"}
     row_counts = {run.query: (run.rows_in, run.rows_out) for run in overview.runs}
     assert row_counts["silver.activity"] == (10, 10)
 
 
-def _check_dismissed_files(lakehouse: Lakehouse, tmp_path: Path) -> None:
-    """Run the command as a process, without Spark, and check its exit status."""
-    shutil.copytree(PROJECT / "conf", tmp_path / "conf")
-    file = tmp_path / "conf/pipeline.yaml"
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    for part in ("sources", "gold"):
-        configured = getattr(lakehouse.config, part)
-        document[part] = {
-            name: section for name, section in document[part].items() if name in configured
-        }
-    file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    cli = Cli(lakehouse.root)
-    cli.environment["MEDALLION_CONF"] = str(tmp_path / "conf")
+class Nights:
+    """Nightly runs of the command that need no Spark."""
 
-    def run_nightly() -> tuple[int, str]:
-        process = cli("nightly")
-        assert "nothing is new" in process.stdout, process.stderr  # without Spark
-        verdicts = [line for line in process.stdout.splitlines() if line.startswith("balanced")]
-        return process.returncode, "".join(verdicts)
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
 
-    assert run_nightly() == (0, "balanced")
+    def run(self) -> tuple[int, str]:
+        """Return the exit status and the verdict, if the tables are balanced."""
+        status = main.main(["nightly"])
+        out = self._capsys.readouterr().out
+        assert "nothing is new" in out
+        return status, "".join(line for line in out.splitlines() if line.startswith("balanced"))
+
+
+@pytest.fixture
+def nights(capsys: pytest.CaptureFixture[str]) -> Nights:
+    return Nights(capsys)
+
+
+def test_nightly_reports_a_rejected_file_once(lakehouse: Lakehouse, nights: Nights) -> None:
+    assert nights.run() == (0, "balanced")
     lakehouse.land("activity", "sample.json", '{"Index": 1}')  # the archived file's name
-    assert run_nightly() == (1, "")
-    assert run_nightly() == (0, "balanced, but 1 file was rejected:")
-    assert cli("files", "--dismiss", "sample.json").returncode == 0
-    assert run_nightly() == (0, "balanced")
-    (lakehouse.config.layout.landing("activity") / "sample.json").local.unlink()
+    assert nights.run() == (1, "")
+    assert nights.run() == (0, "balanced, but 1 file was rejected:")
+    assert main.main(["files", "--dismiss", "sample.json"]) == 0
+    nights._capsys.readouterr()
+    assert nights.run() == (0, "balanced")
 
+
+def test_nightly_reports_an_archived_file_once(lakehouse: Lakehouse, nights: Nights) -> None:
+    """The user has written the file after it was read."""
     archived = lakehouse.config.layout.archive("activity") / "sample.json"
     lines = archived.local.read_bytes()
     archived.local.write_bytes(lines + lines)
-    assert cli("audit").returncode == 1
-    assert run_nightly() == (1, "")
-    assert run_nightly() == (0, "balanced, but 1 archived file was written after it was read:")
+    assert main.main(["audit"]) == 1
+    nights._capsys.readouterr()
+    assert nights.run() == (1, "")
+    assert nights.run() == (0, "balanced, but 1 archived file was written after it was read:")
     archived.local.write_bytes(lines)
-    assert run_nightly() == (0, "balanced")
+    assert nights.run() == (0, "balanced")
 
 
-def _check_idle_run(lakehouse: Lakehouse) -> None:
-    """A run without new input needs no Spark; any work starts it."""
+def test_nightly_keeps_its_status_in_a_closed_pipe(lakehouse: Lakehouse) -> None:
+    """As `medallion nightly | true` does."""
+    lakehouse.land("activity", "sample.json", '{"Index": 1}')
+    read, write = os.pipe()
+    os.close(read)
+    nightly = Cli(lakehouse.root).start("nightly", stdout=write)  # it has MEDALLION_CONF, too
+    os.close(write)
+    _, err = nightly.communicate(timeout=600)
+    assert nightly.returncode == 1, err
+    assert "rejected: " in err
+    assert "Traceback" not in err
+
+
+def test_idle_run_needs_no_spark(lakehouse: Lakehouse) -> None:
+    """Any work starts it."""
     config, messages = lakehouse.config, list[str]()
 
     def is_idle() -> bool:
@@ -114,39 +158,38 @@ def _check_idle_run(lakehouse: Lakehouse) -> None:
         "deleted_rows": 0,
         "erased_rows": 0,
     }
-    changed_sources = {"activity": replace(config.sources["activity"], allow_overwrites=True)}
-    changed_config = replace(config, sources=changed_sources)
+    activity = replace(config.sources["activity"], allow_overwrites=True)
+    changed_config = replace(config, sources={**config.sources, "activity": activity})
     assert end_if_idle(changed_config, "test", messages.append) is None, (
         "the files may have to be refused"
     )
-    commit = config.layout.checkpoint("silver.activity") / "commits" / "0"
-    moved = commit.local.rename(commit.local.with_name("away"))
-    (commit.local.with_name("1")).rename(commit.local.with_name("away1"))
+    commits = (config.layout.checkpoint("silver.activity") / "commits").local
+    commits.rename(away := commits.with_name("away"))
+    commits.mkdir()
     assert not is_idle(), "a batch was interrupted"
-    moved.rename(commit)
-    commit.local.with_name("away1").rename(commit.local.with_name("1"))
+    commits.rmdir()
+    away.rename(commits)
     assert is_idle()
     assert messages == ["nothing is new"] * 2
     lakehouse.land("activity", "new.json", "{}")
     assert not is_idle(), "a file has landed"
 
 
-def _check_damaged_table(lakehouse: Lakehouse) -> None:
-    """A run beside a damaged table still has its report."""
+def test_run_beside_a_damaged_table_has_its_report(lakehouse: Lakehouse) -> None:
+    lakehouse.keep_only("activity", "device_counts")
+    lakehouse.land("activity", "new.json", "{}")
     log = lakehouse.config.layout.table("quarantine.activity") / "_delta_log"
     newest = max(log.local.glob("*.json"))
-    content = newest.read_bytes()
     newest.write_bytes(b"")
     report = lakehouse.run_without_gates()
     (error,) = report.errors
     assert error.startswith(f"quarantine.activity: {newest} is corrupt or truncated")
     assert (report.balances, report.exit_status) == ({}, 1)
     assert set(report.seconds) >= {"bronze", "silver", "gold", "maintain"}
-    newest.write_bytes(content)
 
 
-def _check_unexpected_error(lakehouse: Lakehouse) -> None:
-    """An unexpected error in one step is reported as a crash, and hides no other result."""
+def test_unexpected_error_hides_no_other_result(lakehouse: Lakehouse) -> None:
+    """An unexpected error in one step is reported as a crash."""
     nightly = Nightly(lakehouse.pipeline())
     with patch.object(nightly, "_run_layers", side_effect=KeyError("x")):
         report = nightly.run()
@@ -154,8 +197,7 @@ def _check_unexpected_error(lakehouse: Lakehouse) -> None:
     # Gates that fail with the same message all block their tables of gold.
     failed: Future[GateResult | None] = Future()
     failed.set_exception(MedallionError("no suites"))
-    sources = ("activity", "event")
-    flows = [SimpleNamespace(targets=(f"silver.{source}",)) for source in sources]
+    flows = [SimpleNamespace(targets=(f"silver.{source}",)) for source in SOURCES]
     nightly._await_gates([(cast(Flow, flow), failed) for flow in flows])
     assert nightly.left_out == {*query_names(lakehouse.config, ["gold"])} != set()
-    assert report.balances["activity"].bronze_rows == 11
+    assert report.balances["activity"].bronze_rows == 10

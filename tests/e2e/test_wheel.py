@@ -10,13 +10,13 @@ import sys
 import sysconfig
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from medallion.install.jars import cache_dir, listed_jars, spark_home
 from tests.support import PROJECT
 
-pytestmark = pytest.mark.spark
 SALES = """\
 order,shop,amount,time
 o1,north,12.50,2026-05-01T10:00:00Z
@@ -79,15 +79,38 @@ class NewUser:
 
 
 @pytest.fixture
-def new_user(tmp_path: Path) -> NewUser:
+def wheel(tmp_path: Path) -> Path:
+    """Build the wheel."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
     command = [*pip, *isolation, "--wheel-dir", str(tmp_path), str(PROJECT)]
     subprocess.run(command, check=True)
     (wheel,) = tmp_path.glob("medallion-0.1.0-*.whl")
-    return NewUser(tmp_path, wheel)
+    return wheel
 
 
+@pytest.fixture
+def new_user(wheel: Path) -> NewUser:
+    return NewUser(wheel.parent, wheel)
+
+
+def test_wheel_has_each_file_of_the_package(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        scripts = archive.read("medallion-0.1.0.dist-info/entry_points.txt").decode()
+    source = PROJECT / "src"
+    expected = {
+        str((Path(folder) / file).relative_to(source))
+        for folder, _, files in os.walk(source / "medallion", followlinks=True)
+        for file in files
+        if not file.endswith(".pyc")
+    }
+    assert {name for name in names if name.startswith("medallion/")} == expected
+    assert "medallion = medallion.cli.main:main" in scripts.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
 def test_wheel_from_an_empty_folder_to_numbers(new_user: NewUser) -> None:
     (new_user.home / "sales.csv").write_text(SALES)
     status, out, err = new_user("nightly", folder=".")

@@ -1,4 +1,4 @@
-"""A short walk in the tests' Spark session, and tests of the walk itself."""
+"""Tests of the walk itself, and a short walk in the tests' Spark session (slow)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def new_walk(
     return Walk(world_, conf, act, Results(), can_kill, can_kill)
 
 
+@pytest.mark.slow
 def test_walk_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = new_walk(tmp_path, actor.act, seed=12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_read_and_write_a_stream(run: Any) -> None:
     assert [(stream.name, stream.is_stopped) for stream in names["stopped"]] == [("by_hand", True)]
 
 
+@pytest.mark.slow
 def test_the_medallion(run: Any) -> None:
     names = run("2_the_medallion.py")
     first, second = (datetime(2018, 3, 2, 10, minute, tzinfo=UTC) for minute in (0, 10))
@@ -76,6 +78,17 @@ def test_the_medallion(run: Any) -> None:
     assert names["rows"] == {"bronze.event": 8, "silver.event": 8, "quarantine.event": 0}
     assert names["first_changes"] == ([(1, "paid"), (2, "new")], [("new", 1), ("paid", 1)])
     assert names["second_changes"] == ([(1, "paid")], [("paid", 1)])
+
+
+@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.py")), ids=lambda path: path.stem)
+def test_notebook_cells_compile(notebook: Path) -> None:
+    """Their imports exist, too; the slow tests run the long notebooks."""
+    imports: list[ast.stmt] = []
+    for cell in cells(notebook):
+        tree = ast.parse(cell, str(notebook))
+        imports += [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert imports
+    exec(compile(ast.Module(imports, []), str(notebook), "exec"), {})
 
 
 def test_windows_watermarks_and_late_rows(run: Any) -> None:
@@ -102,6 +115,7 @@ def test_windows_watermarks_and_late_rows(run: Any) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_joins_and_sinks(run: Any) -> None:
     names = run("4_joins_and_sinks.py")
     assert names["first"] == [("phone1", "10:10")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,8 @@ from pyspark.errors import PySparkException
 from medallion.config.loader import load
 from medallion.errors import MedallionError, UnreachableError
 from medallion.runtime import recorder
-from medallion.runtime.stream import Stream
-from medallion.spark.errors import Failure, classify
+from medallion.runtime.stream import Stream, run_stream
+from medallion.spark.errors import Failure, StreamError, classify
 from tests.support import PROJECT
 
 
@@ -345,3 +347,64 @@ def test_pauses_double_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (query.failure, query._next_start <= current_time) == (None, True)
     query._delay_start()
     assert query._next_start == current_time  # at once, as at first
+
+
+class ScriptedStream:
+    """Replaces `Stream` in `run_stream`; `step` is set by a test."""
+
+    def __init__(self, step: Callable[[], object], failures: dict[str, str]) -> None:
+        self.step, self.failures = step, failures
+        self.calls: list[str] = []
+
+    def __call__(self, *_: object) -> ScriptedStream:
+        return self
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+def run_scripted(
+    monkeypatch: pytest.MonkeyPatch, step: Callable[[], object], **failures: str
+) -> tuple[ScriptedStream, list[str]]:
+    """Run a stream with this step; return it, and the messages."""
+    scripted, messages = ScriptedStream(step, failures), list[str]()
+    monkeypatch.setattr("medallion.runtime.stream.Stream", scripted)
+    monkeypatch.setattr("medallion.runtime.stream.STEP_SECONDS", 0.0)
+    pipeline: Any = new_stream(None, [], messages).pipeline
+    run_stream(pipeline, [], "4 seconds")
+    return scripted, messages
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_stream_ends_by_a_signal(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, messages = run_scripted(monkeypatch, lambda: signal.raise_signal(number))
+    assert stream.calls == ["start", "stop"]
+    assert messages[-1] == "stopped: the next run resumes from here"
+
+
+def test_run_stream_raises_the_failures_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = {"a": "bronze.a stopped", "b": "bronze.b cannot start"}
+    with pytest.raises(StreamError, match=r"^bronze\.a stopped; bronze\.b cannot start$"):
+        run_scripted(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM), **failures)
+
+
+def test_run_stream_raises_errors_unless_a_signal_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal also ends calls to Java, which fail then."""
+
+    def fail() -> None:
+        raise ConnectionError("Java is gone")
+
+    with pytest.raises(ConnectionError):
+        run_scripted(monkeypatch, fail)
+
+    def fail_by_a_signal() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        fail()
+
+    _, messages = run_scripted(monkeypatch, fail_by_a_signal)
+    assert messages[-1] == "stopped: the next run resumes from here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError, MedallionError
-from medallion.spark import session, settings
+from medallion.spark import jvm, session, settings
 from medallion.spark.session import session_of_command, spark_session
 from medallion.spark.settings import DEFAULTS, FIXED, jar_settings, logging_file, session_settings
 from tests.support import PROJECT
@@ -136,6 +137,46 @@ def test_command_has_python_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> Non
         with session_of_command(load({}, PROJECT), "tests"):
             assert datetime.fromtimestamp(0) == datetime(1970, 1, 1)
     time.tzset()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_during_the_start_ends_the_command(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command has not begun; Java, which may have ended by the signal, is stopped."""
+    spark = MagicMock()
+
+    def start(*_: object, **__: object) -> MagicMock:
+        signal.raise_signal(number)
+        return spark
+
+    monkeypatch.setattr(session, "spark_session", start)
+    with (
+        pytest.raises(KeyboardInterrupt) as interrupt,
+        session_of_command(load({}, PROJECT), "tests"),
+    ):
+        pytest.fail("the command runs")
+    assert interrupt.value.args == (number,)
+    spark.stop.assert_called_once()
+
+
+def test_error_after_a_signal_ended_java_is_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark = MagicMock()
+    monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
+    monkeypatch.setattr(jvm, "is_alive", lambda _: False)
+
+    def fail(number: signal.Signals | None) -> None:
+        with session_of_command(load({}, PROJECT), "tests"):
+            if number:
+                signal.raise_signal(number)
+            raise ConnectionError("Java is gone")
+
+    with pytest.raises(KeyboardInterrupt):
+        fail(signal.SIGTERM)
+    with pytest.raises(ConnectionError, match="Java is gone"):
+        fail(None)
 
 
 def test_fixed_settings_cannot_be_changed(tmp_path: Path) -> None:

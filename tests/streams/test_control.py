@@ -75,11 +75,11 @@ def test_stop_all_streams_beside_one_that_hangs(doors: Doors, tmp_path: Path) ->
     other = streams.write(doors.df, "memory", name="other")
     try:
         assert started.wait(60)
-        outcomes = {row.name: row for row in streams.stop_all_streams(timeout=5)}
+        outcomes = {row.name: row for row in streams.stop_all_streams(timeout=2)}
         assert outcomes["other"].is_stopped
         assert not other.isActive
         assert not outcomes["hanging"].is_stopped
-        assert "still running after 5 seconds" in outcomes["hanging"].outcome
+        assert "still running after 2 seconds" in outcomes["hanging"].outcome
     finally:
         resume.set()
     assert streams.await_termination(hanging, timeout=60)
