@@ -22,6 +22,7 @@ MANY = (
 
 
 @pytest.mark.parametrize("strikes", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("production_streams")
 def test_failed_checkpoint_write_is_retried(lakehouse: Lakehouse, strikes: tuple[str, ...]) -> None:
     lakehouse.keep_only("event", "action_counts")
     lakehouse.land("event", "0.json", event("10:00:00"))

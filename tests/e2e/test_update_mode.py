@@ -81,6 +81,7 @@ def in_both_modes(lakehouse: Lakehouse) -> Lakehouse:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("production_streams")
 def test_update_mode_equals_complete_mode(in_both_modes: Lakehouse) -> None:
     lakehouse = in_both_modes
     for number in range(len(RUNS)):

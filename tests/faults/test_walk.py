@@ -33,6 +33,7 @@ def new_walk(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("production_streams")
 def test_walk_loses_no_row(spark: SparkSession, tmp_path: Path) -> None:
     actor = Actor(spark, tmp_path / "conf", tmp_path / "lakehouse")
     walk = new_walk(tmp_path, actor.act, seed=12)

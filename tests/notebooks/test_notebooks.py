@@ -91,6 +91,7 @@ def test_notebook_cells_compile(notebook: Path) -> None:
     exec(compile(ast.Module(imports, []), str(notebook), "exec"), {})
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_windows_watermarks_and_late_rows(run: Any) -> None:
     names = run("3_windows_watermarks_and_late_rows.py")
     # Doors were opened at 10:02:33, 10:03:35, 10:03:50, 10:07:50 and 10:10:50.
@@ -116,6 +117,7 @@ def test_windows_watermarks_and_late_rows(run: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("production_streams")
 def test_joins_and_sinks(run: Any) -> None:
     names = run("4_joins_and_sinks.py")
     assert names["first"] == [("phone1", "10:10")]

@@ -19,6 +19,7 @@ from medallion.streams.control import keep
 from tests.support.doors import Doors
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_streams_of_a_query_from_start_to_end(doors: Doors) -> None:
     timed = doors.df.withWatermark("at", "10 minutes")
     query = streams.write(timed, "memory", name="doors")
