@@ -19,9 +19,9 @@ from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.home import added, rows_of_parquet
+from tests.support.home import rows_of_parquet
 
-_TIMES = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
+_PARTITIONS = "spark.sql.shuffle.partitions"  # Spark needs it to run a batch again
 
 
 class EndedQuery(RunningQuery):
@@ -63,11 +63,14 @@ def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink)
     if not (checkpoint / "metadata").is_stored():
         (checkpoint / "metadata").write_atomic(json.dumps({"id": str(uuid.uuid4())}))
     first = max(checkpoints.delta_offset(checkpoint, last).version, 1)
+    conf = {_PARTITIONS: flow.spark.conf.get(_PARTITIONS)}
+    times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
     versions = range(first, delta_tables.table_version(queue) + 1)
-    for number, version in enumerate(versions, last + 1):
+    # A commit without new rows, by maintenance, is no batch.
+    commits = [(version, file) for version in versions for file in _new_files(queue, version)]
+    for number, (version, file) in enumerate(commits, last + 1):
         offset = checkpoints.delta_start_offset(delta_tables.table_id(queue), version + 1)
-        _write_log(checkpoint / "offsets" / str(number), _TIMES, offset)
-        (file,) = added(queue.local, version)
+        _write_log(checkpoint / "offsets" / str(number), times, offset)
         rows = [Row(**row) for row in rows_of_parquet((queue / file).local)]
         queued: Any = SimpleNamespace(collect=lambda rows=rows: rows)
         try:
@@ -79,6 +82,13 @@ def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink)
         run.batches[number] = BatchProgress(number, len(rows), {}, 0, 0, None, 0)
         run.last_batch, run.has_done_batch = number, True
     return run
+
+
+def _new_files(queue: StoragePath, version: int) -> list[str]:
+    """Return the data files of a commit that have new rows: one, or none."""
+    commit = (queue / "_delta_log" / f"{version:020}.json").read().decode()
+    adds = [json.loads(line).get("add") for line in commit.splitlines()]
+    return [add["path"] for add in adds if add and add["dataChange"]]
 
 
 def _write_log(file: StoragePath, *documents: Any) -> None:
