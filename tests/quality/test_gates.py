@@ -258,32 +258,31 @@ LARGEST = "SELECT id, id FROM {batch} WHERE id = (SELECT max(id) FROM {batch})"
 ROW_QUERY = ("unexpected_rows_expectation", {"unexpected_rows_query": ABOVE})
 
 
-@pytest.mark.parametrize(
-    ("type_", "kwargs", "passes"),
-    [
-        ("expect_table_column_count_to_equal", {"value": 1}, True),
-        ("expect_table_column_count_to_equal", {"value": 2}, False),
-        ("expect_table_column_count_to_be_between", {"min_value": 2, "max_value": 9}, False),
-        ("expect_table_columns_to_match_set", {"column_set": ["id"]}, True),
-        ("expect_table_columns_to_match_ordered_list", {"column_list": ["id"]}, True),
-        ("unexpected_rows_expectation", {"unexpected_rows_query": OTHERS}, True),
-        ("unexpected_rows_expectation", {"unexpected_rows_query": LARGEST}, False),
-        ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT no FROM {batch}"}, False),
-    ],
-)
-def test_gate_of_table_expectations(
-    spark: SparkSession, tmp_path: Path, type_: str, kwargs: dict[str, Any], passes: bool
-) -> None:
+# Expectations about a table of one column `id`, and whether it meets them.
+OF_TABLE: list[tuple[str, dict[str, Any], bool]] = [
+    ("expect_table_column_count_to_equal", {"value": 1}, True),
+    ("expect_table_column_count_to_equal", {"value": 2}, False),
+    ("expect_table_column_count_to_be_between", {"min_value": 2, "max_value": 9}, False),
+    ("expect_table_columns_to_match_set", {"column_set": ["id"]}, True),
+    ("expect_table_columns_to_match_ordered_list", {"column_list": ["id"]}, True),
+    ("unexpected_rows_expectation", {"unexpected_rows_query": OTHERS}, True),
+    ("unexpected_rows_expectation", {"unexpected_rows_query": LARGEST}, False),
+    ("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT no FROM {batch}"}, False),
+]
+
+
+def test_gate_of_table_expectations(spark: SparkSession, tmp_path: Path) -> None:
     shutil.copytree(CONF / "great_expectations", tmp_path / "great_expectations")
-    expectations_by_name = {"small": ROW_QUERY, "its columns": (type_, kwargs)}
+    by_name = {f"case {n}": (type_, kwargs) for n, (type_, kwargs, _) in enumerate(OF_TABLE)}
     expectations = [
         {"type": type_, "kwargs": kwargs, "meta": {"name": name, "on_failure": "stop"}}
-        for name, (type_, kwargs) in expectations_by_name.items()
+        for name, (type_, kwargs) in {"small": ROW_QUERY, **by_name}.items()
     ]
     suite = {"name": "gold.t", "expectations": expectations, "meta": {}}
     suite_path(tmp_path, "gold.t").write_text(json.dumps(suite))
     verdict = validate(Gates(tmp_path), "gold.t", spark.range(3))
-    assert [f.expectation for f in verdict.failures] == ([] if passes else ["its columns"])
+    failed = [name for name, (*_, passes) in zip(by_name, OF_TABLE, strict=True) if not passes]
+    assert [failure.expectation for failure in verdict.failures] == failed
 
 
 def test_gate_writes_to_no_directory(conf: Path, tmp_path: Path) -> None:

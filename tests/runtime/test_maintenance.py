@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -53,11 +56,27 @@ def config(home: Home) -> Config:
 def append(config: Config, times: int = MANY, table: str = BRONZE) -> Path:
     """Append commits of one row each: 0, 1, 2 and so on."""
     path = config.layout.table(table)
+    if times == MANY and not delta_tables.table_exists(path):
+        shutil.copytree(many_commits(table).name, path)
+    else:
+        append_rows(path, times, table)
+    return path.local
+
+
+@cache
+def many_commits(table: str) -> TemporaryDirectory[str]:
+    """Write a table of many commits once for all tests, which copy it."""
+    directory = TemporaryDirectory()
+    Path(directory.name).chmod(0o755)  # also for the unprivileged user
+    append_rows(StoragePath(Path(directory.name)), MANY, table)
+    return directory
+
+
+def append_rows(path: StoragePath, times: int, table: str) -> None:
     spec = replace(table_specs.table_spec(table), columns={"n": "long"})
     first = delta_tables.row_count(path)
     for n in range(first, first + times):
         records.append_records(path, spec, [{"n": n}])
-    return path.local
 
 
 def record_all_read(config: Config, path: Path) -> None:

@@ -27,6 +27,7 @@ from medallion.state import ledger
 from medallion.state.ledger import Entry
 from medallion.storage.paths import LAYERS, Layout
 from tests.support import PROJECT, SAMPLE
+from tests.support.batches import without_queries
 from tests.support.home import activity_source
 
 
@@ -83,6 +84,11 @@ class Lakehouse:
         """
         for layer in layers or LAYERS:
             self.pipeline().run(layer)
+
+    def ingest(self) -> None:
+        """Run bronze on all waiting files without streaming queries, which tests of it need not."""
+        with without_queries():
+            self.fill("bronze")
 
     def run_each(self, source: str, *runs: Iterable[str]) -> None:
         """Land one file for each run, and run all layers after each."""

@@ -289,7 +289,7 @@ BYTES = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=30 * settings().max_examples)
 @given(data=BYTES)
 def test_csv_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     """No byte is lost or repeated: with 99 columns, every record is corrupt and kept as it is."""

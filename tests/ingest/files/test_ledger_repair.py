@@ -41,7 +41,7 @@ def lakehouse_after_runs(
     for number in range(1, RUNS + 1):
         name = "again.json" if number in (2, 3) else f"{number}.json"
         set_age(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
-        home.fill("bronze")
+        home.ingest()
         if number == 1:
             shutil.copytree(layout.table("ops.files"), home.root / "copy")
         if number in (RUNS - 2, RUNS):  # the first maintenance keeps the files it replaces
@@ -91,9 +91,9 @@ def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     expected = indexes(home)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"ledger .* is older .* whole root from one backup"):
-            home.fill("bronze")
+            home.ingest()
     assert indexes(home) == expected
     shutil.rmtree(table)
     newest.rename(table)
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == sorted([*expected, 8])

@@ -77,20 +77,35 @@ OBJECTS: dict[str, tuple[str, int]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def split_lines(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, list[str]]]:
+    """Return the file of each case, and its rows as Spark reads them; one job reads all files."""
+    root = tmp_path_factory.mktemp("objects")
+    files = {f"{number}.json": name for number, name in enumerate(OBJECTS)}
+    for file, name in files.items():
+        (root / file).write_text(f"{OBJECTS[name][0]}\n\n{{}}\n", encoding="utf-8")
+    config = replace(load({}, PROJECT), layout=Layout(root))
+    rows = reader.read_rows(spark, config, activity_source(), list(files), {})
+    values = dict[str, list[str]]()
+    for file, value in rows.select("_source_file", "value").collect():
+        values.setdefault(file, []).append(value)
+    return {name: (root / file, values[file]) for file, name in files.items()}
+
+
 @pytest.mark.parametrize("name", OBJECTS)
-def test_several_objects_on_a_line(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_several_objects_on_a_line(
+    split_lines: dict[str, tuple[Path, list[str]]], name: str
+) -> None:
     """Spark splits a line into the same objects as Python and loses no character."""
     text, rows = OBJECTS[name]
-    (tmp_path / "a.json").write_text(f"{text}\n\n{{}}\n", encoding="utf-8")
-    assert count_file_rows(tmp_path / "a.json", activity_source()) == rows + 1
+    file, (*values, last) = split_lines[name]
+    assert count_file_rows(file, activity_source()) == rows + 1
     assert objects_in(text.encode()) == rows
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
-    rows_read = (
-        reader.read_rows(spark, config, activity_source(), ["a.json"], {}).select("value").collect()
-    )
-    assert [row.value for row in rows_read][-1] == "{}"
-    assert len(rows_read) == rows + 1
-    assert "".join(row.value for row in rows_read[:-1]) == text
+    assert last == "{}"
+    assert len(values) == rows
+    assert "".join(values) == text
 
 
 @settings(max_examples=200)

@@ -20,6 +20,7 @@ from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.state import ledger
 from medallion.state.ledger import State
+from tests.support.batches import without_queries
 from tests.support.home import set_age
 from tests.support.lakehouse import (
     Lakehouse,
@@ -55,9 +56,15 @@ def interrupt_once(
 
 
 def run_until_interrupted(home: Lakehouse) -> None:
-    """Run bronze until the interruption; no batch metrics are recorded after its queries."""
+    """Run bronze's query until the interruption; its batch metrics are not recorded."""
     with pytest.raises(StreamError, match="interrupted"):
         Watch(print).await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
+
+
+def ingest_until_interrupted(home: Lakehouse) -> None:
+    """As `run_until_interrupted`, without a query."""
+    with without_queries():
+        run_until_interrupted(home)
 
 
 def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +102,10 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
 ) -> None:
     """Only the rows in bronze show that they are ingested."""
     home.land("activity", "a.json", row(1), row(2, x="high"))
-    home.fill("bronze")
+    home.ingest()
     home.land("activity", "b.json", row(3), row(4))
     interrupt_once(monkeypatch, "record_in_ledger")
-    run_until_interrupted(home)
+    ingest_until_interrupted(home)
     other = home.copy(tmp_path / "other")
     # The new checkpoint reads the queue from its start, and batches 2 and 3 find nothing new;
     # without a commit of the queue there is only batch 2.
@@ -126,10 +133,10 @@ def test_files_that_change_before_the_ledger(
     home.land("activity", "stays.json", row(2))
     home.land("activity", "changed.json", row(3))
     interrupt_once(monkeypatch, "record_in_ledger")
-    run_until_interrupted(home)
+    ingest_until_interrupted(home)
     file.unlink()
     set_age(home.land("activity", "changed.json", row(7), row(8)), -5)
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == [1, 2, 3]
     names = ("gone.json", "stays.json", "changed.json")
     assert ledger_counts(home) == {
@@ -146,9 +153,9 @@ def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "write", interrupt_write)
         with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*interrupted"):
-            home.fill("bronze")
+            home.ingest()
     home.land("activity", "b.json", row(3))
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == [1, 2, 3]
     assert {key: state for key, (state, *_) in ledger_counts(home).items()} == {
         ("a.json", 1): State.INGESTED,
@@ -167,7 +174,7 @@ def run_with_change(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, change: An
 
     with monkeypatch.context() as patch:
         patch.setattr(BronzeWriter, "prepare", prepare)
-        home.fill("bronze")
+        home.ingest()
 
 
 def test_files_that_change_before_they_are_read(
@@ -193,7 +200,7 @@ def test_files_that_change_before_they_are_read(
     assert ledger_counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     assert ledger_counts(home)["c.json", 1][0] == State.PENDING
     home.land("activity", "a.json", row(4))
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == [2, 4, 7, 8]
     assert ledger_counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
     assert ledger_counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
@@ -207,7 +214,7 @@ def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
     for number, age in ((1, 20), (2, 10)):
         file = set_age(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
-        home.fill("bronze")
+        home.ingest()
     last = State.INGESTED if clean == "off" else State.ARCHIVED
     assert {k: v[:3] for k, v in ledger_counts(home).items()} == {
         ("a.json", 1): (State.REPLACED, 0, 1),
@@ -234,7 +241,7 @@ def test_truncated_file_repaired_by_the_user(
     home.config.layout.rejected(
         "activity"
     ).local.touch()  # the file cannot be moved to rejected/ yet
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == [2, 3, 4]
     assert ledger_counts(home)["truncated.json.gz", 1][0] == State.UNREADABLE
     assert truncated.exists()
@@ -254,7 +261,7 @@ def test_truncated_file_repaired_by_the_user(
     assert entry.path in reason
     assert run_audit(home.config, everything=True).findings == ()
     truncated.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
-    home.fill("bronze")
+    home.ingest()
     assert indexes(home) == [1, 2, 3, 4]
     assert ledger_counts(home)["truncated.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # the repaired file is ingested
@@ -268,7 +275,7 @@ def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
     outside.mkdir()
     for index, name in enumerate(("a.json", "b c.json")):  # one name that a URI does not escape
         (outside / name).write_text(row(index) + "\n")
-        home.fill("bronze")
+        home.ingest()
         assert ledger_entries(home)[name, 1].rows == 1
     rows = home.rows("bronze.activity", "_source_file", "Index")
     assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

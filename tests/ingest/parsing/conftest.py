@@ -13,10 +13,15 @@ from medallion.spark.settings import INTERPRETED
 COMPILED = {"spark.sql.codegen.factoryMode": "FALLBACK", "spark.sql.codegen.wholeStage": "true"}
 
 
+@pytest.fixture
+def interpreted() -> None:
+    """Keep code generation off: compiling takes most of the time of a test with few lines."""
+
+
 @pytest.fixture(autouse=True)
 def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """Enable code generation; all other tests run without it, as small nightly runs do."""
-    if "spark" not in request.fixturenames:
+    if "spark" not in request.fixturenames or "interpreted" in request.fixturenames:
         yield
         return
     spark: SparkSession = request.getfixturevalue("spark")

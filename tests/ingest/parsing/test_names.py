@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -19,6 +20,8 @@ from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.rescued import rescued_fields, rescued_rule_names
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.storage.table_specs import column_name
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 COLUMNS = {
     "id_orig_h": "string",

@@ -113,6 +113,7 @@ def test_line(
         assert rescued_json is None
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_duplicate_field_keeps_both_values(spark: SparkSession) -> None:
     line = '{"id": "a", "id": "b"}'
     (row,) = rows_of(spark, [line], SCHEMA)
@@ -150,6 +151,7 @@ def test_nested_value_fits_or_is_rescued(spark: SparkSession) -> None:
     assert dict(zip(lines, rescued, strict=True)) == dict(zip(lines, expected, strict=True))
 
 
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("raw", [b'{"id": "caf\xe9"}', b'{"id": "\\n caf\xe9"}'])
 def test_line_that_is_not_utf8_keeps_its_bytes(spark: SparkSession, raw: bytes) -> None:
     frame = spark.createDataFrame([(bytearray(raw), "f")], "raw binary, _source_file string")
@@ -161,6 +163,7 @@ def test_line_that_is_not_utf8_keeps_its_bytes(spark: SparkSession, raw: bytes) 
     assert row["_corrupt_record"].encode("latin-1") == raw
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_epoch_seconds_and_string_with_the_same_digits(spark: SparkSession) -> None:
     (row,) = rows_of(spark, ['{"ts": 10115, "id": "10115 Berlin"}'], SCHEMA)
     assert (row.ts.timestamp(), row.id) == (10115, "10115 Berlin")
@@ -198,7 +201,7 @@ def test_long_strings_do_not_overflow_the_stack(spark: SparkSession) -> None:
 
 
 def test_deeply_nested_lines_are_kept(spark: SparkSession) -> None:
-    depths = [300, 900, 1_000, 100_000, 1_000_000]
+    depths = [300, 900, 1_000, 100_000]
     cases = [
         (levels, name, text)
         for levels in depths
@@ -222,6 +225,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize(
     "layout_line", ['{"id":"a","new":1,"n":1}', '{"new":"b","ts":"c","id":"a"}']
 )

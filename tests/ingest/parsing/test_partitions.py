@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from medallion.ingest.parsing.partitions import infer_partition_types, with_partition_columns
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 ROOT = "landing/sales"
 
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from medallion.ingest.files.decode import _spelled
 from medallion.ingest.parsing.fast_path import LineLayout
 from medallion.ingest.parsing.parse import parse_lines
 from tests.support.parsing import rows_of
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SCHEMA = {"id": "string", "Amount": "double", "at": "timestamp", "größe": "long"}
 GOOD = {"id": "a", "Amount": 2.5, "at": "2026-05-01T10:00:00Z", "größe": 7}

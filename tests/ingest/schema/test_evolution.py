@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.errors import ConfigError
-from medallion.ingest.schema import registry
+from medallion.ingest.schema import evolution, registry
 from medallion.ingest.schema.columns import declared_columns
 from medallion.ingest.schema.evolution import Schema, collect_sample
 from medallion.inspect.audit import run_audit
@@ -86,7 +87,8 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
     home = only_activity(lakehouse, schema_evolution="addNewColumns")
     bad = {"Device": None}
     home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
-    home.fill("bronze", "silver")
+    home.ingest()
+    home.fill("silver")
     assert types(home)["battery"] == "long"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>>"
     assert rescued(home) == {}
@@ -98,7 +100,8 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
         recording(10, **NEW, **bad),
         recording(5, late=True, cell={"volts": [10.0]}),
     )
-    home.fill("bronze", "silver")
+    home.ingest()
+    home.fill("silver")
     rows = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
     first = {"lat": 1.5, "tags": ["a"], "alt": None}
     assert rows == {
@@ -129,16 +132,16 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
         ("1.json", 1): (State.INGESTED, 0, 3, 0, 0),
         ("2.json", 1): (State.INGESTED, 1, 4, 0, 1),
     }
-    assert run_audit(home.config, everything=True).findings == ()
+    assert run_audit(home.config).is_balanced
 
 
 def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, schema_evolution="rescue")
     home.land("activity", "1.json", recording(1, **NEW))
-    home.fill("bronze")
+    home.ingest()
     only_activity(home, schema_evolution="none")
     home.land("activity", "2.json", recording(2, **NEW), recording(3))
-    home.fill("bronze")
+    home.ingest()
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
     assert len(registry.read_versions(home.config.layout.schemas("activity"))) == 1
@@ -148,16 +151,15 @@ def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
 def test_fail_on_new_columns_until_they_are_declared(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, schema_evolution="failOnNewColumns")
     home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
-    for _ in range(2):  # the next run fails in the same way
-        with pytest.raises(StreamError) as error:
-            home.fill("bronze")
-        assert "(Alt, battery)" in str(error.value)
-        assert "failOnNewColumns" in str(error.value)
+    with pytest.raises(StreamError) as error:
+        home.ingest()
+    assert "(Alt, battery)" in str(error.value)
+    assert "failOnNewColumns" in str(error.value)
     assert home.rows("bronze.activity") == []
     assert ledger_counts(home) == {("1.json", 1): (State.PENDING, None, None, None, None)}
     declare(home, battery="long", Alt="double")
     home.land("activity", "2.json", recording(3, battery=6))
-    home.fill("bronze")
+    home.ingest()
     rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
     assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
     assert rescued(home) == {2: {"x": "high"}}  # a misfit is not a new field
@@ -174,7 +176,7 @@ def test_fail_on_new_columns_until_they_are_declared(lakehouse: Lakehouse) -> No
     # Another type for an existing column is rejected before any flow runs.
     declare(home, battery="string")
     with pytest.raises(ConfigError, match=r"schema\.battery is string, but .* has long"):
-        home.fill("bronze")
+        home.ingest()
 
 
 def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
@@ -183,7 +185,7 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
     nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
     second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
     home.land("activity", "1.json", json.dumps({**first, **nested}), json.dumps(second), "{broken")
-    home.fill("bronze")
+    home.ingest()
     assert inferred(home) == {
         "code": "string",
         "late": "timestamp",
@@ -202,7 +204,7 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
         (None, None, None, None, "{broken"),
     ]
     home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
-    home.fill("bronze")
+    home.ingest()
     assert types(home)["empty"] == "long"
     assert ledger_counts(home)["2.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     # Without its versions, bronze's columns keep their types.
@@ -210,21 +212,21 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
     shutil.rmtree(home.config.layout.schemas("activity"))
     assert home.pipeline().flow("silver.activity").unknown_schema_reason() is None
     home.land("activity", "3.json", json.dumps({"n": "x", "mixed": 3, "empty": 4}))
-    home.fill("bronze")
+    home.ingest()
     assert types(home) == before
     assert (None, "3") in home.rows("bronze.activity", "n", "mixed")
     # New hints apply to new columns, and are rejected for existing ones.
     hints = dict(home.config.sources["activity"].hints)
     hint(home, **hints, zip="string", n="long")
     home.land("activity", "4.json", json.dumps({"n": 4, "zip": 7}))
-    home.fill("bronze")
+    home.ingest()
     assert types(home) == {**before, "zip": "string"}
     assert (4, "7") in home.rows("bronze.activity", "n", "zip")
     hint(home, **hints, n="string")
     with pytest.raises(
         ConfigError, match=r"hints\.n is string, but .* has long: medallion refresh"
     ):
-        home.fill("bronze")
+        home.ingest()
 
 
 def test_schema_is_inferred_from_the_first_file_with_fields(
@@ -234,9 +236,9 @@ def test_schema_is_inferred_from_the_first_file_with_fields(
     files_without_fields = {"broken.json": ["{broken"], "none.json": ["[]", "1"], "empty.json": []}
     for name, lines in files_without_fields.items():
         home.land("activity", name, *lines)
-    home.fill("bronze")
+    home.ingest()
     home.land("activity", "2.json", json.dumps({"n": 3}))
-    home.fill("bronze")
+    home.ingest()
     first = {
         (n, 1): (State.INGESTED, 0, len(lines), len(lines), 0)
         for n, lines in files_without_fields.items()
@@ -281,7 +283,7 @@ def test_invalid_schema_is_rejected_by_name(
     home = only_activity(lakehouse, schema=schema)
     home.land("activity", "1.json", "{}")
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{message}")):
-        home.fill("bronze")
+        home.ingest()
     assert not list(home.config.layout.schemas("activity").local.glob("*"))
 
 
@@ -331,10 +333,10 @@ def test_collect_sample_is_limited_by_bytes(spark: SparkSession) -> None:
 def test_evolution_reads_no_more_rows_than_a_task_can_send(
     lakehouse: Lakehouse,
 ) -> None:
-    """10,000 rows of 15 KB made one task too large to send, and all later runs failed."""
+    """Many rows of 15 KB made one task too large to send, and all later runs failed."""
     schema = Schema(lakehouse.config, lakehouse.config.sources["activity"])
     text = json.dumps({"new": 1, "long": "x" * 15_000})
-    rows = lakehouse.spark.range(0, 10_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
+    rows = lakehouse.spark.range(0, 1_000, 1, 4).selectExpr(f"'{text}' as _rescued_data")
     assert len(collect_sample(rows, "_rescued_data")) == 8 * 2**20 // len(text)
     assert sorted(schema.grow(rows, 3).added) == ["long", "new"]
 
@@ -351,14 +353,17 @@ def test_field_that_was_null_becomes_a_column_later(lakehouse: Lakehouse) -> Non
     assert schema.grow(rows('{"a\u200bb": 1, "later": 5}'), 2).added == ["later"]
 
 
-def test_each_batch_of_a_run_adds_columns(lakehouse: Lakehouse) -> None:
+def test_each_batch_of_a_run_adds_columns(
+    lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also from rows beyond the sample, and for a struct with new fields in each batch."""
     home = only_activity(lakehouse, schema_evolution="addNewColumns", max_files_per_trigger=1)
-    invalid_names = [recording(n, **{"a\u200bb": "x" * 1_000_000}) for n in range(9)]
+    monkeypatch.setattr(evolution, "collect_sample", partial(collect_sample, max_bytes=8_000))
+    invalid_names = [recording(n, **{"a\u200bb": "x" * 1_000}) for n in range(9)]
     home.land("activity", "1.json", *invalid_names, recording(9, place="here"))
     home.land("activity", "2.json", recording(10, at={"x": 1}))
     home.land("activity", "3.json", recording(11, at={"y": 2}))
-    home.fill("bronze")
+    home.ingest()
     rows = {index: rest for index, *rest in home.rows("bronze.activity", "Index", "place", "at")}
     assert {index: rows[index] for index in (9, 10, 11)} == {
         9: ["here", None],
@@ -415,10 +420,10 @@ def test_fields_with_other_names_become_columns(lakehouse: Lakehouse) -> None:
     hints = {"sent at": "timestamp_millis", "customer_email": "string"}
     home = only_activity(lakehouse, schema=None, hints=hints)
     home.land("activity", "1.json", '{"id.orig_h": "h", "sent at": 1777629600605}')
-    home.fill("bronze")
+    home.ingest()
     home.land("activity", "2.json", '{"id.orig_h": "i", "customer email": "a@x.org"}')
     home.land("activity", "3.json", '{"buyer": {"zip code": "1"}, "id_orig_h": "other"}')
-    home.fill("bronze")
+    home.ingest()
     rows = home.rows("bronze.activity", "id_orig_h", "sent_at", "customer_email", "buyer")
     assert rows == [
         ("h", "2026-05-01 10:00:00.605", None, None),
