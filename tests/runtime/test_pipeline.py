@@ -99,8 +99,8 @@ def test_invalid_gold_sql_names_its_measure(events: Lakehouse) -> None:
     with pytest.raises(ConfigError, match=r"yaml: gold\.new depends on the current time"):
         check(events, "gold.new")
     # Valid SQL that no stream can run; its table is already created.
-    measure = {"devices": "count(distinct device)"}
-    configure_gold(events, redefined(replace(counts, name="new"), measure=measure))
+    distinct = {"devices": "count(distinct device)"}
+    configure_gold(events, redefined(replace(counts, name="new"), measure=distinct))
     with pytest.raises(ConfigError, match=r"gold\.new.*[Dd]istinct"):
         check(events, "gold.new")
     assert "devices" in delta_tables.column_names(events.config.layout.table("gold.new"))
