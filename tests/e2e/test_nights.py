@@ -1,4 +1,4 @@
-"""Three runs over dirty data, compared with the factory's own figures and with another engine."""
+"""Runs over dirty data, compared with the factory's own figures and with another engine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from medallion.storage import delta_tables
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from tests.support.lakehouse import Lakehouse
 
-# Lines per source and run; the long form has 210,000 lines in all.
-ROWS = [1_000, pytest.param(35_000, marks=pytest.mark.slow)]
+# Runs, and lines per source and run; the long form has 210,000 lines in all.
+SIZES = [(2, 1_000), pytest.param((3, 35_000), marks=pytest.mark.slow)]
 
 
 @dataclass(frozen=True)
-class ThreeRuns:
-    """The lakehouse after three runs, and the landed figures."""
+class Runs:
+    """The lakehouse after its runs, and the landed figures."""
 
     lakehouse: Lakehouse
     landed: dict[str, Landed]
@@ -32,32 +32,36 @@ class ThreeRuns:
     """Of each source."""
 
 
-@pytest.fixture(scope="module", params=ROWS)
-def three_runs(
+@pytest.fixture(scope="module", params=SIZES, ids=["short", "long"])
+def runs(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
-) -> ThreeRuns:
+) -> Runs:
+    """Run bronze and silver each time; gold at the end, in the long form also at the start."""
     lakehouse = Lakehouse(spark, tmp_path_factory.mktemp("nights") / "lakehouse")
     factory = DataFactory(lakehouse.root / "landing", seed=11, dirty=True)
     landed: dict[str, Landed] = {}
-    for number in range(3):
-        for source, report in factory.land(files=4, rows=request.param).items():
+    count, rows = request.param
+    for number in range(count):
+        for source, report in factory.land(files=4, rows=rows).items():
             landed[source] = landed[source] + report if source in landed else report
-        if number == 1:
-            lakehouse.fill("bronze", "silver")  # gold processes two runs in one batch
-        else:
-            outcome = lakehouse.nightly() if number == 2 else lakehouse.run_without_gates()
+        if number == count - 1:
+            outcome = lakehouse.nightly()
             assert outcome.is_good, outcome
-    return ThreeRuns(lakehouse, landed, 3 * request.param)
+        elif number == count - 2:
+            lakehouse.fill("bronze", "silver")
+        else:
+            lakehouse.fill()
+    return Runs(lakehouse, landed, count * rows)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_balance_equals_the_factory_figures(three_runs: ThreeRuns, source: str) -> None:
-    lakehouse, expected = three_runs.lakehouse, three_runs.landed[source]
+def test_balance_equals_the_factory_figures(runs: Runs, source: str) -> None:
+    lakehouse, expected = runs.lakehouse, runs.landed[source]
     audit = run_audit(lakehouse.config)
     balance = audit.balances[source]
-    assert expected.lines == three_runs.lines
+    assert expected.lines == runs.lines
     assert expected.duplicates > 0
     assert expected.late > 0
     assert balance.landed_lines == balance.bronze_rows == expected.lines
@@ -69,16 +73,16 @@ def test_balance_equals_the_factory_figures(three_runs: ThreeRuns, source: str) 
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_quarantine_by_rule(three_runs: ThreeRuns, source: str) -> None:
-    lakehouse, landed = three_runs.lakehouse, three_runs.landed
+def test_quarantine_by_rule(runs: Runs, source: str) -> None:
+    lakehouse, landed = runs.lakehouse, runs.landed
     rules = lakehouse.rows(f"quarantine.{source}", "_failed_rules")
     actual = Counter(rule for (broken,) in rules for rule in broken)
     assert actual == Counter(landed[source].expected_quarantine)
 
 
 @pytest.mark.parametrize("source", ["activity", "event"])
-def test_unknown_fields_become_columns(three_runs: ThreeRuns, source: str) -> None:
-    lakehouse, landed = three_runs.lakehouse, three_runs.landed
+def test_unknown_fields_become_columns(runs: Runs, source: str) -> None:
+    lakehouse, landed = runs.lakehouse, runs.landed
     declared = lakehouse.config.sources[source].schema
     assert declared
     table = lakehouse.spark.read.format("delta").load(
@@ -128,13 +132,13 @@ def is_event(row: dict[str, Any]) -> bool:
 
 
 def landed_rows(
-    three_runs: ThreeRuns, source: str, to: Path, columns: tuple[str, ...]
+    runs: Runs, source: str, to: Path, columns: tuple[str, ...]
 ) -> duckdb.DuckDBPyConnection:
     """Return DuckDB with the valid rows of the landed files in the table `landed`, as strings."""
     is_good = {"activity": is_recording, "event": is_event}[source]
     jsonl = to / f"{source}.jsonl"
     with jsonl.open("w") as out:
-        for file in sorted((three_runs.lakehouse.root / "archive" / source).glob("*.json")):
+        for file in sorted((runs.lakehouse.root / "archive" / source).glob("*.json")):
             for row in filter(is_good, json_objects(file)):
                 out.write(json.dumps({name: row.get(name) for name in columns}) + "\n")
     duck = duckdb.connect()
@@ -146,21 +150,19 @@ def landed_rows(
     return duck
 
 
-def check_counts(
-    three_runs: ThreeRuns, table: str, duck: duckdb.DuckDBPyConnection, sql: str
-) -> None:
+def check_counts(runs: Runs, table: str, duck: duckdb.DuckDBPyConnection, sql: str) -> None:
     expected = duck.execute(sql).fetchall()
     assert expected
-    assert three_runs.lakehouse.rows(f"gold.{table}") == sorted(expected, key=repr)
+    assert runs.lakehouse.rows(f"gold.{table}") == sorted(expected, key=repr)
 
 
 WINDOW = """strftime(start, '%Y-%m-%d %H:%M:%S'),
     strftime(start + interval '10 minutes', '%Y-%m-%d %H:%M:%S')"""
 
 
-def test_gold_of_recordings_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path: Path) -> None:
+def test_gold_of_recordings_equals_duckdb_counts(runs: Runs, tmp_path: Path) -> None:
     """Python reads the landed lines; DuckDB dates, deduplicates and counts them."""
-    duck = landed_rows(three_runs, "activity", tmp_path, ("Recorded_At", "Device", "Index"))
+    duck = landed_rows(runs, "activity", tmp_path, ("Recorded_At", "Device", "Index"))
     duck.execute(
         """create table silver as select *, time_bucket(interval '10 minutes', moment) as start
         from (
@@ -169,15 +171,13 @@ def test_gold_of_recordings_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path
         ) where moment < '2090-01-01'"""
     )
     sql = f"select {WINDOW}, Device, count(*) from silver group by start, Device"
-    check_counts(three_runs, "device_counts", duck, sql)
-    check_counts(
-        three_runs, "device_totals", duck, "select Device, count(*) from silver group by all"
-    )
+    check_counts(runs, "device_counts", duck, sql)
+    check_counts(runs, "device_totals", duck, "select Device, count(*) from silver group by all")
 
 
-def test_gold_of_events_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path: Path) -> None:
+def test_gold_of_events_equals_duckdb_counts(runs: Runs, tmp_path: Path) -> None:
     """As for recordings; events without a device are never duplicates."""
-    duck = landed_rows(three_runs, "event", tmp_path, ("id", "action", "ts", "time"))
+    duck = landed_rows(runs, "event", tmp_path, ("id", "action", "ts", "time"))
     duck.execute(
         """create table good as select * from (
             select
@@ -199,17 +199,17 @@ def test_gold_of_events_equals_duckdb_counts(three_runs: ThreeRuns, tmp_path: Pa
     duck.execute("update silver set start = time_bucket(interval '10 minutes', moment)")
     counts = f"select {WINDOW}, action, count(*)"
     group_by = "group by start, action"
-    check_counts(three_runs, "action_counts", duck, f"{counts} from silver {group_by}")
+    check_counts(runs, "action_counts", duck, f"{counts} from silver {group_by}")
     duck.execute(
         """create table twice as
         select five as start, action from silver
         union all select five - interval '5 minutes', action from silver"""
     )
-    check_counts(three_runs, "user_activity", duck, f"{counts} from twice {group_by}")
+    check_counts(runs, "user_activity", duck, f"{counts} from twice {group_by}")
 
 
-def test_run_without_files_changes_no_table(three_runs: ThreeRuns) -> None:
-    lakehouse = three_runs.lakehouse
+def test_run_without_files_changes_no_table(runs: Runs) -> None:
+    lakehouse = runs.lakehouse
     names = [
         f"{layer.parent.name}.{layer.name}"
         for layer in sorted(lakehouse.root.glob("*/*"))

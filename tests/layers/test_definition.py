@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.document import position
 from medallion.config.loader import load
 from medallion.config.model import Config
-from medallion.layers.definition import invalid_sql_error
+from medallion.errors import ConfigError
+from medallion.layers.definition import (
+    failing_part_reason,
+    invalid_sql_error,
+    refuse_changed,
+    refuse_changed_row_count,
+    refuse_nondeterministic,
+)
 from medallion.layers.gold.flow import gold_parts
 from medallion.layers.silver import rules
 from tests.support import PROJECT
@@ -115,3 +123,97 @@ def test_position_of_a_missing_key_is_that_of_the_mapping(file: Path) -> None:
     assert position(file, "sources.orders.keys", "at") == (10, 16)
     assert position(file, "sources.orders.watermark") == (2, 3)
     assert position(file.with_name("none.yaml"), "sources") is None
+
+
+def test_refuse_changed_names_each_change(file: Path) -> None:
+    config = configured(file)
+    then = {"event_time": "at", "keys": ["id", "at"], "id as": "id", "window": "10 minutes"}
+    refuse_changed(config, "silver.t", then, {**then, "window": "600 seconds"})
+    for now, change in (
+        ({**then, "keys": ["at", "id"]}, r"keys was \['id', 'at'\]"),
+        ({**then, "more as": "id"}, "more as is new"),
+        ({**then, "id as": "upper(id)"}, "id as was 'id'"),
+        ({**then, "window": "5 minutes"}, "window was '10 minutes'"),
+        ({name: then[name] for name in ("event_time", "keys", "window")}, "'id' and is gone"),
+    ):
+        expected = rf"{file}: the definition of silver\.t has changed .*{change}.*refresh silver.t"
+        with pytest.raises(ConfigError, match=expected):
+            refuse_changed(config, "silver.t", then, now)
+
+
+def test_refuse_changed_order(file: Path) -> None:
+    """Spark's state identifies measures by position."""
+    config = configured(file)
+    measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
+    definitions = {"measure": measures}, {"measure": dict(reversed(measures.items()))}
+    refuse_changed(config, "gold.t", *definitions)
+    with pytest.raises(ConfigError, match="measure was"):
+        refuse_changed(config, "gold.t", *definitions, in_order=["measure"])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "explode(array(1, 2))",
+        "string(window(time, '1 hour').start)",
+        "string(window(time, '1 hour', '30 minutes').start)",
+        "string(session_window(time, '1 hour').start)",
+        "count(*)",
+    ],
+)
+def test_refuse_changed_row_count(bronze: DataFrame, sql: str) -> None:
+    refuse_changed_row_count("x", bronze.selectExpr("id", "upper(id)"))
+    with pytest.raises(ConfigError, match=r"^x returns several rows, or none, for one row"):
+        refuse_changed_row_count("x", bronze.selectExpr(sql))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "now()",
+        "rand() < 0.5",
+        "time > current_timestamp()",
+        "string(date /* of */ 'Today')",
+        "(select max(id) from values ('a') as t(id))",
+        "exists(values (1))",
+    ],
+)
+def test_refuse_nondeterministic_sql(spark: SparkSession, sql: str) -> None:
+    rows = spark.range(1).selectExpr("timestamp_seconds(id) as time")
+    refuse_nondeterministic("x", rows.selectExpr("year(time)"), {"a": "year(time)"})
+    with pytest.raises(ConfigError, match=r"^x depends on the current time, randomness or another"):
+        refuse_nondeterministic("x", rows.selectExpr(sql), {"a": {"b": sql}})
+
+
+@pytest.mark.parametrize(
+    ("sql", "error"),
+    [
+        # Spark's error does not contain the SQL of the second expression.
+        ("string(cast(id as int))", r"\[CAST_INVALID_INPUT\].*\(in string\(cast\(id"),
+        ("string(to_date(id, 'yyyy'))", r"\[CANNOT_PARSE_TIMESTAMP\]"),
+        # Some invalid values raise errors outside the SQL standard, or none of Spark's own.
+        ("string(map(id, 1, id, 2))", r"\[DUPLICATED_MAP_KEY\]"),
+        ("format_string('%d', id)", "IllegalFormatConversionException: d != "),
+    ],
+)
+def test_failing_part_reason_of_a_column(
+    file: Path, bronze: DataFrame, sql: str, error: str
+) -> None:
+    config = configured(file)
+    source = replace(config.sources["orders"], silver={"at": "time", "kind": sql, "id": "id"})
+    parts = rules.sql_parts(config, source, bronze, {"bronze": {}, "silver": {}})
+    reason = failing_part_reason([bronze], parts)
+    expected = rf"silver\.orders\.kind in {file} fails at a row.*{error}.* return null"
+    assert re.match(expected, reason or "", re.DOTALL), reason
+
+
+def test_failing_part_reason_of_a_rule(file: Path, bronze: DataFrame) -> None:
+    config = configured(file)
+    source = replace(config.sources["orders"], silver={"at": "time", "id": "id"})
+    wrong = {"bronze": {}, "silver": {"r": "id = 'b'", "spelled": "regexp(id, '(?P<any>.)')"}}
+    parts = list(rules.sql_parts(config, source, bronze, wrong))
+    reason = failing_part_reason([bronze], parts)
+    assert (reason or "").startswith("the rule spelled of silver.orders in ")
+    # If the input cannot be read, no part is at fault.
+    assert failing_part_reason([bronze.selectExpr("1 / 0")], parts) is None
+    assert failing_part_reason([bronze], parts[:2]) is None

@@ -152,6 +152,18 @@ def test_batch_whose_rows_are_removed_is_refused(checkpoint: StoragePath) -> Non
             ).batch_rows(no_session, number)
 
 
+def test_batch_without_its_offsets_is_refused(checkpoint: StoragePath) -> None:
+    """Spark keeps the offsets of a hundred batches."""
+    table = checkpoint.local.with_name("bronze")
+    tables = SilverTables(
+        StoragePath(table), StoragePath(table.with_name("a")), StoragePath(table), checkpoint
+    )
+    (checkpoint / "offsets/1").local.unlink()
+    for batch in (1, 2):
+        with pytest.raises(UsageError, match=rf"silver.a: batch {batch} .* refresh silver.a"):
+            tables.versions_read(batch)
+
+
 def test_table_without_its_checkpoint_is_refused(checkpoint: StoragePath) -> None:
     table = append_batch(checkpoint.local.with_name("table"), 2)
     shutil.rmtree(checkpoint)

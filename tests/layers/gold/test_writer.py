@@ -81,7 +81,8 @@ def test_group_merge_recomputes_touched_groups(spark: SparkSession, tmp_path: Pa
     for number in range(len(BATCHES)):
         batch = silver(lakehouse, number)
         write(lakehouse, BATCHES[number])
-        for table in [*gold, actions] if number == 1 else gold:
+        # Batch 1 of `actions` runs twice; the last batch recomputes the only group of `everything`.
+        for table in {0: [windows, actions], 1: [windows, actions, actions]}.get(number, gold):
             merge = GroupMerge(lakehouse.spark, config, table)
             observation = Observation()
             merge(

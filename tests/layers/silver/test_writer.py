@@ -59,7 +59,7 @@ def test_batch_interrupted_between_its_tables_is_completed(
     assert tables(lakehouse) == (TIMES, [])
     lakehouse.fill("silver")
     assert tables(lakehouse) == (TIMES, QUARANTINED)
-    audit = run_audit(lakehouse.config, everything=True)
+    audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 1)
 
     lakehouse.land("event", "2.json", *GOOD[:2], BROKEN[1])
