@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
-from medallion.spark.settings import FIRST_COMPILER, INTERPRETED
+from medallion.spark.settings import FIRST_COMPILER, INTERPRETED, session_settings
 from tests.support import PROJECT, durations
 from tests.support.command import Cli
 from tests.support.home import Home
 from tests.support.java import write_files_without_processes
 from tests.support.lakehouse import Lakehouse
 from tests.support.permissions import obey_permissions
-from tests.support.settings import session_settings
+from tests.support.settings import changed_settings
 
 # Use only Java's first compiler: most code of a test runs once, so the second never pays off. Use
 # one logger context per process: by default, each of Spark's many loggers walks up the stack to
@@ -136,10 +136,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def production_streams(spark: SparkSession) -> Iterator[None]:
-    """Run queries as in production: batches without rows evict state, which RocksDB holds."""
-    with session_settings(spark, dict.fromkeys(QUICK_STREAMS)):
+    """Run queries as in production: batches without rows evict state, which RocksDB holds.
+
+    In force until the module ends. Its own fixtures that run queries must request this one, too.
+    """
+    production = session_settings(load({}, PROJECT))
+    with changed_settings(spark, {name: production.get(name) for name in QUICK_STREAMS}):
         yield
 
 

@@ -191,6 +191,7 @@ def test_restored_silver_is_refused(filled: Lakehouse) -> None:
     assert lakehouse.rows("gold.device_totals") == [("other", 1), ("phone", 7)]
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_damaged_or_missing_state(lakehouse: Lakehouse) -> None:
     """Python writes silver's batches, and Spark writes gold's."""
     lakehouse.keep_only("activity", "device_totals")
@@ -226,6 +227,7 @@ OTHER_SETTINGS = {
 }
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_settings_that_a_state_keeps(lakehouse: Lakehouse) -> None:
     """The state keeps its partitions and type; the watermark's delay applies at once."""
     lakehouse.keep_only("activity")

@@ -23,6 +23,8 @@ from medallion.spark import checkpoints
 from medallion.state.runs import RunRecords
 from tests.support.lakehouse import Lakehouse
 
+pytestmark = pytest.mark.usefixtures("production_streams")
+
 RUNS = (
     (
         ("02T23:56:00", "a", "open"),

@@ -18,6 +18,8 @@ from medallion.storage import delta_tables
 from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 from tests.support.lakehouse import Lakehouse
 
+pytestmark = pytest.mark.usefixtures("production_streams")
+
 # Runs, and lines per source and run; the long form has 210,000 lines in all.
 SIZES = [(2, 1_000), pytest.param((3, 35_000), marks=pytest.mark.slow)]
 

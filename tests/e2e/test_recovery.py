@@ -22,6 +22,8 @@ from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event, recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
 
+pytestmark = pytest.mark.usefixtures("production_streams")
+
 
 @pytest.fixture
 def lakehouse(lakehouse: Lakehouse) -> Lakehouse:

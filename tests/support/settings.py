@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 
 @contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
+def changed_settings(spark: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
     """Change settings, and restore them at the end.
 
     Args:
-        settings: new values by name; None for medallion's default, or else Spark's.
+        settings: new values by name; None for Spark's default.
     """
     before = {name: spark.conf.get(name, None) for name in settings}
     _apply(spark, settings)

@@ -60,6 +60,7 @@ def learn_full_times(lakehouse: Lakehouse) -> None:
     registry.add_version(folder, {"_full_times": "string"}, "of a test")
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_time_digits_distinguish_rows(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """Both rows are in silver; exact repeats are duplicates, also late or in later runs."""
     configure(lakehouse, tmp_path)

@@ -22,6 +22,8 @@ from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event
 
+pytestmark = pytest.mark.usefixtures("production_streams")
+
 FIRST = (event("10:00:00"), event("15:00:00"))  # moves the watermark to 14:00
 LATE = (
     event("09:00:00"),

@@ -28,6 +28,8 @@ from tests.support import sql
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import recording
 
+pytestmark = pytest.mark.usefixtures("production_streams")
+
 DEVICES = LookupConfig("reference/devices.csv", "device", {"maker": "string", "released": "date"})
 HEADER = "device,maker,released\n"
 SILVER = ("recorded_at", "device", "maker", "released")
