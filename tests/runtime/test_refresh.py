@@ -228,6 +228,9 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
     layout.refresh_plan.parent.local.mkdir()
     pending = ("silver.event", "gold.action_counts")
     refresh_plan.write_plan(layout, RefreshPlan("silver.event", then=pending))
+    # Left by a rebuild that failed: its rows must not be those of the new table.
+    left = refresh_plan.StagingLayout(layout.root, ("silver.event",)).table("silver.event")
+    shutil.copytree(layout.table("silver.event").local, left.local)
     report = filled.nightly()
     assert [f.expectation for gate in report.gates for f in gate.blocking_failures] == ["no_device"]
     assert report.balances["event"].silver_rows == len(FIRST)
