@@ -288,8 +288,9 @@ def rebuilding(home: Home, monkeypatch: pytest.MonkeyPatch) -> Any:
     table = load({}, PROJECT).gold["device_totals"]
     tables = {name: replace(table, name=name) for name in "abc"}
     pipeline: Any = SimpleNamespace(config=replace(home.config, gold=tables), built=[], messages=[])
-    pipeline.report, pipeline.flow = pipeline.messages.append, lambda name: name
-    pipeline.blocking_gates = lambda flow: {"silver.x": "rule"} if flow == "gold.a" else {}
+    pipeline.report = pipeline.messages.append
+    pipeline.flow = lambda name: SimpleNamespace(name=name)
+    pipeline.blocking_gates = lambda flow: {"silver.x": "rule"} if flow.name == "gold.a" else {}
 
     def rebuild(_: Any, table: str) -> None:
         if table == "gold.b":
@@ -305,7 +306,7 @@ def rebuilding(home: Home, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_rebuild_pending_continues_after_a_failure(rebuilding: Any) -> None:
     ((flow, error),) = refresh.rebuild_pending(rebuilding, "gold")
-    assert flow == "gold.b"
+    assert flow.name == "gold.b"
     assert "gold.b cannot be rebuilt" in str(error)
     assert rebuilding.built == ["gold.c"]
     assert rebuilding.messages == ["refresh   gold.a: waits until no gate blocks it"]

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -40,7 +40,6 @@ class Frame:
     """Stands for a DataFrame of a Delta table, and for its writer."""
 
     table: DeltaTable
-    mode_: str = ""
 
     @property
     def schema(self) -> Any:
@@ -57,7 +56,7 @@ class Frame:
         return self
 
     def mode(self, mode: str) -> Frame:
-        self.mode_ = mode
+        assert mode == "overwrite"
         return self
 
     def option(self, name: str, value: str) -> Frame:
@@ -74,12 +73,14 @@ class Frame:
         if written is not None and written >= version:
             return
         once = [Transaction(application, version)] if application else []
-        changes_schema = self.given.get("overwriteSchema") == "true"
+        schema: Literal["overwrite"] | None = None
+        if self.given.get("overwriteSchema") == "true":
+            schema = "overwrite"
         write_deltalake(
             path,
             self.table.to_pyarrow_table(),
-            mode=self.mode_,  # type: ignore[arg-type]
-            schema_mode="overwrite" if changes_schema else None,
+            mode="overwrite",
+            schema_mode=schema,
             commit_properties=CommitProperties(app_transactions=once),
         )
 
@@ -131,6 +132,9 @@ def check_swapped(home: Home) -> None:
     layout = home.layout
     assert rows_of(layout.table(SILVER).local, "id", "n") == [(1, 3), (2, 4)]
     assert rows_of(layout.table(QUARANTINE).local, "id") == [(8,)]
+    for name in PLAN.built:
+        properties = home.config.properties(name)
+        assert properties.items() <= DeltaTable(layout.table(name)).metadata().configuration.items()
     # A second overwrite would publish all rows again.
     assert (overwrites(home, SILVER), overwrites(home, QUARANTINE)) == (1, 1)
     assert checkpoints.query_id(layout.checkpoint(SILVER)) == "new"
