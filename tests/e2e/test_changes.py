@@ -1,4 +1,4 @@
-"""Change records over three runs: the latest state, the history, and the count of every change."""
+"""Change records over two runs: the latest state, the history, and the count of every change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.runtime.erase import Request, erase_rows
@@ -30,25 +31,23 @@ def line(order: int | None, status: str, hour: str | None, op: str = "u") -> str
 
 RUNS = (
     [
-        *(line(order, "new", "10:00") for order in (1, 2, 3)),
+        *(line(order, "new", "10:00") for order in (1, 2, 3, 5)),
         line(1, "paid", "11:00"),
+        line(2, "new", "12:00", "d"),
     ],
     [
         line(1, "packed", "10:30"),  # out of order
-        line(2, "new", "12:00", "d"),
+        line(2, "paid", "11:30"),  # older than its delete
         line(3, "new", "10:00"),  # resent
         line(3, "paid", None),
         line(None, "paid", "12:00"),
-    ],
-    [
-        line(2, "paid", "11:30"),  # older than its delete
         line(3, "paid", "12:00"),
         line(4, "new", "12:00"),
+        line(5, "new", "12:00", "d"),
     ],
 )
 EXPECTED_STATES = (
-    [(1, "paid"), (2, "new"), (3, "new")],
-    [(1, "paid"), (3, "new")],
+    [(1, "paid"), (3, "new"), (5, "new")],
     [(1, "paid"), (3, "paid"), (4, "new")],
 )
 EXPECTED_SPANS = [
@@ -60,7 +59,10 @@ EXPECTED_SPANS = [
     (3, "new", "10:00", "12:00"),
     (3, "paid", "12:00", None),
     (4, "new", "12:00", None),
+    (5, "new", "10:00", "12:00"),
 ]
+COUNT = {"source": "silver.history", "group_by": ["status"], "measure": {"n": "count(*)"}}
+GOLD = {"now": COUNT | {"where": "is_current"}, "ever": COUNT | {"output_mode": "update"}}
 
 
 def states(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
@@ -75,88 +77,108 @@ def spans(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
     return [(*row[:2], *(time and time[11:16] for time in row[2:4])) for row in rows]
 
 
-@pytest.fixture
-def shop(lakehouse: Lakehouse, tmp_path: Path) -> Lakehouse:
-    sources = {"orders": SOURCE, "history": HISTORY}
-    lakehouse.configure(tmp_path, {"sources": sources, "gold": {}})
-    return lakehouse
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_changes_over_three_runs(shop: Lakehouse, form: str) -> None:
-    for number, (lines, state) in enumerate(zip(RUNS, EXPECTED_STATES, strict=True)):
+@pytest.fixture(scope="module")
+def after_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Lakehouse]:
+    """Return a copy of the lakehouse after the first run, and the one after both."""
+    folder = tmp_path_factory.mktemp("changes")
+    shop = Lakehouse(spark, folder / "lakehouse")
+    shop.configure(folder, {"sources": {"orders": SOURCE, "history": HISTORY}, "gold": GOLD})
+    copies = []
+    for number, lines in enumerate(RUNS):
         for source in ("orders", "history"):
             shop.land(source, f"{number}.json", *lines)
         outcome = shop.run_without_gates()
         assert outcome.is_good, outcome.errors
-        assert states(shop) == state
-    assert spans(shop) == EXPECTED_SPANS
-    quarantined = shop.rows("quarantine.orders", "status", "_failed_rules")
+        copies.append(shop.copy(folder / str(number)))
+    return copies
+
+
+def test_latest_changes(after_runs: list[Lakehouse]) -> None:
+    assert [states(lakehouse) for lakehouse in after_runs] == [*EXPECTED_STATES]
+    quarantined = after_runs[-1].rows("quarantine.orders", "status", "_failed_rules")
     assert quarantined == [("paid", ["null_key"]), ("paid", ["null_sequence"])]
 
-    audit = run_audit(shop.config, everything=True)
-    assert audit.is_balanced, audit.findings
+
+def test_history_of_changes(after_runs: list[Lakehouse]) -> None:
+    assert spans(after_runs[-1]) == EXPECTED_SPANS
+
+
+def test_gold_follows_histories(after_runs: list[Lakehouse]) -> None:
+    first, last = after_runs
+    assert first.rows("gold.now") == [("new", 2), ("paid", 1)]
+    assert first.rows("gold.ever") == [("new", 4), ("paid", 1)]
+    assert last.rows("gold.now") == [("new", 1), ("paid", 2)]
+    assert last.rows("gold.ever") == [("new", 5), ("packed", 1), ("paid", 3)]
+
+
+def test_balance_of_changes(after_runs: list[Lakehouse]) -> None:
+    audit = run_audit(after_runs[-1].config, everything=True)
+    assert (audit.findings, audit.notes) == ((), ())
     latest_balance, history_balance = audit.balances["orders"], audit.balances["history"]
-    for balance, silver, superseded in ((latest_balance, 3, 5), (history_balance, 8, 0)):
-        assert balance.bronze_rows == 12
+    for balance, silver, superseded in ((latest_balance, 3, 6), (history_balance, 9, 0)):
+        assert balance.bronze_rows == 14
         assert balance.quarantined_rows == 2
         assert (balance.silver_rows, balance.superseded_rows) == (silver, superseded)
-        assert (balance.deleted_rows, balance.duplicate_rows) == (1, 1)
+        assert (balance.deleted_rows, balance.duplicate_rows) == (2, 1)
 
-    if form == "short":
-        return
-    before = [shop.rows(f"silver.{name}") for name in ("orders", "history", "orders_changes")]
-    for table in ("silver.orders", "silver.history"):
-        refresh_table(shop.pipeline(), table)
-    after = [shop.rows(f"silver.{name}") for name in ("orders", "history", "orders_changes")]
-    assert after == before
+
+@pytest.mark.slow
+def test_refresh_of_changes(after_runs: list[Lakehouse], tmp_path: Path) -> None:
+    shop, tables = after_runs[-1].copy(tmp_path / "lakehouse"), ("orders", "history")
+    before = [shop.rows(f"silver.{name}") for name in (*tables, "orders_changes")]
+    for table in tables:
+        refresh_table(shop.pipeline(), f"silver.{table}")
+    assert [shop.rows(f"silver.{name}") for name in (*tables, "orders_changes")] == before
     audit = run_audit(shop.config, everything=True)
     assert audit.is_balanced, audit.findings
+
+
+DEBEZIUM = {"format": "debezium", "silver": {"customer_id": "id", "name": "name"}}
+DEBEZIUM |= {"keys": ["customer_id"]}
+COLUMNS = ("customer_id", "name", "valid_from", "valid_to", "is_current")
+EXPECTED_HISTORY = [  # the n-th change has the sequence number 1000 + n
+    (customer, f"n{number}", 1000 + number, 1001 + number, False)
+    for customer in range(10)
+    for number in range(4 * customer, 4 * customer + 3)
+]
+
+
+def with_customers(lakehouse: Lakehouse, folder: Path, **cdc: Any) -> Lakehouse:
+    """Ten customers are created, updated twice and deleted; the last message has no value."""
+    source = DEBEZIUM | ({"cdc": cdc} if cdc else {})
+    lakehouse.configure(folder, {"sources": {"customers": source}, "gold": {}})
+    lines = (SAMPLES / "debezium-customers.json").read_text().splitlines()
+    lakehouse.land("customers", "1.json", *lines, "null")
+    outcome = lakehouse.run_without_gates()
+    assert outcome.is_good, outcome.errors
+    return lakehouse
+
+
+def check_balance(lakehouse: Lakehouse, *expected: int) -> None:
+    audit = run_audit(lakehouse.config, everything=True)
+    assert audit.is_balanced, audit.findings
+    balance = audit.balances["customers"]
+    assert (balance.silver_rows, balance.superseded_rows, balance.deleted_rows) == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_debezium_customers(lakehouse: Lakehouse, tmp_path: Path, form: str) -> None:
-    """Ten customers are created, updated twice and deleted; the last message has no value."""
-    source = {"format": "debezium", "silver": {"customer_id": "id", "name": "name"}}
-    source |= {"keys": ["customer_id"]}
-    history = source | {"cdc": {"stored_as_scd_type": 2}}
-    sources = {"customers": source, "history": history}
-    lakehouse.configure(tmp_path, {"sources": sources, "gold": {}})
-    lines = (SAMPLES / "debezium-customers.json").read_text().splitlines()
-    for name in sources:
-        lakehouse.land(name, "1.json", *lines, "null")
-    outcome = lakehouse.run_without_gates()
-    assert outcome.is_good, outcome.errors
-    assert lakehouse.rows("silver.customers") == []
-    columns = ("customer_id", "name", "valid_from", "valid_to", "is_current")
-    expected = [  # the n-th change has the sequence number 1000 + n
-        (customer, f"n{number}", 1000 + number, 1001 + number, False)
-        for customer in range(10)
-        for number in range(4 * customer, 4 * customer + 3)
-    ]
-    assert sorted(lakehouse.rows("silver.history", *columns)) == sorted(expected)
-    ((failed_rules,),) = lakehouse.rows("quarantine.history", "_failed_rules")
+def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> None:
+    with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
+    assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
+    ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
     assert failed_rules == ["tombstone", "null_key", "null_sequence"]
-    audit = run_audit(lakehouse.config, everything=True)
-    assert audit.is_balanced, audit.findings
-    latest_balance, history_balance = audit.balances["customers"], audit.balances["history"]
-    assert (
-        latest_balance.silver_rows,
-        latest_balance.superseded_rows,
-        latest_balance.deleted_rows,
-    ) == (0, 30, 10)
-    assert (
-        history_balance.silver_rows,
-        history_balance.superseded_rows,
-        history_balance.deleted_rows,
-    ) == (30, 0, 10)
-
+    check_balance(lakehouse, 30, 0, 10)
     if form == "short":
         return
-    result = erase_rows(
-        lakehouse.pipeline(), Request("silver.history", "name = 'n1'", cascade=True)
-    )
-    assert result.plan.rows["bronze.history"] == 4  # all changes of customer 0
-    assert sorted(lakehouse.rows("silver.history", *columns)) == sorted(expected[3:])
+    request = Request("silver.customers", "name = 'n1'", cascade=True)
+    result = erase_rows(lakehouse.pipeline(), request)
+    assert result.plan.rows["bronze.customers"] == 4  # all changes of customer 0
+    assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY[3:])
     audit = run_audit(lakehouse.config, everything=True)
-    assert (audit.findings, audit.balances["history"].erased_rows) == ((), 4)
+    assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 4)
+
+
+def test_debezium_latest(lakehouse: Lakehouse, tmp_path: Path) -> None:
+    with_customers(lakehouse, tmp_path)
+    assert lakehouse.rows("silver.customers") == []
+    check_balance(lakehouse, 0, 30, 10)
