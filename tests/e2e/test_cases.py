@@ -1,0 +1,69 @@
+"""Reports of users, with the values that their tables should have, worked out by hand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from medallion.config.loader import load
+from medallion.sql import engine
+from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
+
+CASES = PROJECT / "tests/data/cases"
+KEYWORD_COLUMNS = "select * exclude (_source_file, _sequence, _ingested_at) from silver.kw31"
+
+# The folder of the case, and the rows of queries after its nights.
+EXPECTED: list[tuple[str, dict[str, list[tuple[object, ...]]]]] = [
+    (
+        "01-keyonly-delete",
+        {
+            f"select person_id, name, plan from silver.{table}": [
+                (1, "Ada", "gold"),
+                (4, "Di", "gold"),
+                (5, "Ed", "gold"),
+            ]
+            for table in ("people01", "people01b")
+        }
+        | {"select count(*) from quarantine.people01": [(0,)]},
+    ),
+    (
+        "24-rules",
+        {
+            "select id from silver.gx24": [(1,), (2,), (4,), (5,)],
+            "select id from silver.gx24n": [(1,), (2,), (4,), (6,)],
+            "select id, _failed_rules[1] from quarantine.gx24n": [
+                (3, "status_or_null"),
+                (5, "zip_five"),
+                (7, "status_or_null"),
+            ],
+        },
+    ),
+    (
+        "31-debezium-keyword-columns",
+        {
+            KEYWORD_COLUMNS: [(1, *range(100, 143)), (2, *range(200, 243))],
+            "select day, day_q, day_c, year, total from silver.kw31b": [
+                (20574, 20574, 20574, 2026, 9.5)
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.slow  # the parts of each case have quick tests
+@pytest.mark.parametrize(("name", "tables"), EXPECTED, ids=[name for name, _ in EXPECTED])
+def test_case(
+    spark: SparkSession, tmp_path: Path, name: str, tables: dict[str, list[tuple[object, ...]]]
+) -> None:
+    lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
+    environment = {"MEDALLION_CONF": str(CASES / name), "MEDALLION_HOME": str(lakehouse.root)}
+    lakehouse.config = load(environment, PROJECT)
+    for night in sorted((CASES / name).glob("night*")):
+        shutil.copytree(night, lakehouse.root / "landing", dirs_exist_ok=True)
+        assert not lakehouse.nightly().errors
+    for sql, rows in tables.items():
+        assert sorted(engine.query(str(lakehouse.root), sql).rows, key=repr) == rows, sql
