@@ -159,7 +159,7 @@ def home(tmp_path: Path) -> Home:
 
 
 @pytest.fixture
-def unprivileged_home(home: Home) -> Iterator[Home]:
+def closable_home(home: Home) -> Iterator[Home]:
     """Yield a lakehouse whose directories and files may be closed to the user."""
     yield home
     for path, below, _ in os.walk(home.layout.root):
@@ -169,4 +169,4 @@ def unprivileged_home(home: Home) -> Iterator[Home]:
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    return Cli(tmp_path / "lakehouse")
+    return Cli(Lakehouse(None, tmp_path / "lakehouse"))

@@ -33,7 +33,7 @@ from medallion.storage.paths import Layout
 from medallion.storage.text import Reporter
 from tests.support import PROJECT
 from tests.support.command import Cli
-from tests.support.lakehouse import rows_of
+from tests.support.lakehouse import Lakehouse, rows_of
 
 COMMANDS = {
     "init": ["DIR"],
@@ -323,7 +323,7 @@ def test_sql_ends_on_interrupt(tmp_path: Path, number: signal.Signals, form: str
     """A shell shows the exit status 128 plus the signal's number: 130 and 143."""
     rows = ", ".join(f"generate_series(1, 100000) AS t{n}(v)" for n in range(4))
     statement = f"SELECT sum(t0.v * t1.v + t2.v * t3.v) AS n FROM {rows}"
-    query = Cli(tmp_path).start("sql", form, statement)
+    query = Cli(Lakehouse(None, tmp_path)).start("sql", form, statement)
     deadline = time.monotonic() + 60
     while len(list(Path(f"/proc/{query.pid}/task").iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)  # the engine runs once it has threads

@@ -23,10 +23,8 @@ from medallion.cli import sql as command
 from medallion.cli import sql_prompt
 from medallion.cli.sql import Database
 from medallion.cli.terminal import print_table
-from medallion.config.loader import load
 from medallion.errors import UsageError
-from medallion.storage.paths import Layout
-from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
 from tests.support.sql import write
 
 
@@ -34,7 +32,7 @@ from tests.support.sql import write
 def database(tmp_path: Path) -> Database:
     write(tmp_path, "gold.totals", "SELECT * FROM (VALUES ('a', 1), ('b', 2)) AS t(device, total)")
     views = {"large": "SELECT * FROM gold.totals WHERE total > 1"}
-    return Database(replace(load({}, PROJECT), layout=Layout(tmp_path), views=views))
+    return Database(replace(Lakehouse(None, tmp_path).config, views=views))
 
 
 class Terminal(io.StringIO):

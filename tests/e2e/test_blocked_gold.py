@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,7 @@ def blocked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bl
 def lakehouse(blocked: Blocked, tmp_path: Path) -> Lakehouse:
     """Return a copy of the lakehouse whose gold is blocked, with its own conf/."""
     copied = blocked.lakehouse.copy(tmp_path / "lakehouse")
-    conf = shutil.copytree(blocked.lakehouse.config.conf_dir, tmp_path / "conf")
-    copied.config = replace(copied.config, conf_dir=conf)
+    copied.copy_of_conf(tmp_path)
     return copied
 
 

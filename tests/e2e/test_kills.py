@@ -43,7 +43,8 @@ def kill_when(cli: Cli, condition: Callable[[str], bool], log: Path) -> None:
 
 def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> None:
     root, log = tmp_path / "lakehouse", tmp_path / "log"
-    cli.keep_only(tmp_path / "conf", "event", small=True)
+    cli.lakehouse.keep_only("event", to=tmp_path)
+    cli.write_spark_settings(small=True)
     devices = land(root)
     checkpoint = Layout(root).checkpoint("bronze.event")
     kill_when(cli, lambda _: checkpoints.last_planned(checkpoint) == 0, log)
@@ -58,7 +59,8 @@ def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> Non
 def test_file_that_ends_java_is_named(cli: Cli, tmp_path: Path) -> None:
     """A line of 150 MB in a heap of 600 MB; without it, the next run reads the other file."""
     root, conf = tmp_path / "lakehouse", tmp_path / "conf"
-    cli.keep_only(conf, "event", small=True)
+    cli.lakehouse.keep_only("event", to=tmp_path)
+    cli.write_spark_settings(small=True)
     with (conf / "spark/spark-defaults.conf").open("a") as settings:
         settings.write("spark.driver.memory 600m\n")
     pipeline = conf / "pipeline.yaml"

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from medallion.cli import main
-from medallion.config.loader import load
 from medallion.errors import MedallionError
 from medallion.factory import DataFactory, Landed
 from medallion.ingest.files import discovery
@@ -64,7 +63,7 @@ def submit(cli: Cli, job: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_jobs_by_spark_submit_equal_nightly(cli: Cli, tmp_path: Path) -> None:
     landed = cli.json("land", "--dirty", "--rows", "400", "--seed", "5")
-    other = Cli(tmp_path / "other")
+    other = Cli(Lakehouse(None, tmp_path / "other"))
     # This copies modification times as well.
     shutil.copytree(tmp_path / "lakehouse/landing", tmp_path / "other/landing")
     for job in ("bronze", "silver", "gold"):
@@ -129,18 +128,16 @@ BACKFILLED = Landed(lines=5, duplicates=1)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stream_backfill_and_nightly(
-    cli: Cli, lakehouse: Lakehouse, tmp_path: Path, number: int
-) -> None:
+def test_stream_backfill_and_nightly(lakehouse: Lakehouse, tmp_path: Path, number: int) -> None:
     """The stream ingests the backfill's files beside landed ones, and ends cleanly.
 
     The nightly run resumes from there. The next one is idle and only reports the rejected file;
     its output goes to a closed pipe.
     """
-    root, conf = lakehouse.root, tmp_path / "conf"
-    cli.keep_only(conf, "event", "action_counts", small=number == signal.SIGTERM)
+    root, cli = lakehouse.root, Cli(lakehouse)
     # With the same settings the last nightly run knows that there is nothing to do.
-    lakehouse.config = load({"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(root)}, PROJECT)
+    lakehouse.keep_only("event", "action_counts", to=tmp_path)
+    cli.write_spark_settings(small=number == signal.SIGTERM)
 
     factory = DataFactory(root / "landing", seed=7, dirty=True)
 

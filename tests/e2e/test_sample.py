@@ -11,7 +11,6 @@ from typing import cast
 from unittest.mock import patch
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from medallion.cli import main
@@ -22,7 +21,6 @@ from medallion.layers.flow import Flow
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import GateResult
 from medallion.runtime.planner import end_if_idle
-from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
@@ -34,10 +32,7 @@ def samples(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
     """Return a lakehouse after one nightly run over the sample files."""
     folder = tmp_path_factory.mktemp("samples")
     lakehouse = Lakehouse(spark, folder / "lakehouse")
-    document = yaml.safe_load((PROJECT / "conf/pipeline.yaml").read_text(encoding="utf-8"))
-    for part, names in (("sources", SOURCES), ("gold", GOLD)):
-        document[part] = {name: document[part][name] for name in names}
-    lakehouse.configure(folder, document)
+    lakehouse.keep_only(*SOURCES, *GOLD, to=folder)
     lakehouse.land_sample("activity", "sample.json")
     lakehouse.land_sample("event", "file1.json", "file2.json", "file3.json")
     report = lakehouse.nightly()
@@ -49,8 +44,8 @@ def samples(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
 def lakehouse(samples: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
     """Return a copy that commands of this process use."""
     lakehouse = samples.copy(tmp_path / "lakehouse")
-    monkeypatch.setenv("MEDALLION_CONF", str(lakehouse.config.conf_dir))
-    monkeypatch.setenv("MEDALLION_HOME", str(lakehouse.root))
+    for name, value in lakehouse.environment.items():
+        monkeypatch.setenv(name, value)
     return lakehouse
 
 
@@ -127,7 +122,7 @@ def test_nightly_keeps_its_status_in_a_closed_pipe(lakehouse: Lakehouse) -> None
     lakehouse.land("activity", "sample.json", '{"Index": 1}')
     read, write = os.pipe()
     os.close(read)
-    nightly = Cli(lakehouse.root).start("nightly", stdout=write)  # it has MEDALLION_CONF, too
+    nightly = Cli(lakehouse).start("nightly", stdout=write)
     os.close(write)
     _, err = nightly.communicate(timeout=600)
     assert nightly.returncode == 1, err

@@ -100,9 +100,7 @@ def test_new_source_reaches_gold(lakehouse: Lakehouse) -> None:
 @pytest.mark.slow
 def test_stream_starts_a_source_once_it_has_a_schema(lakehouse: Lakehouse, tmp_path: Path) -> None:
     """Its first file lands long after the stream has started; silver and gold follow."""
-    cli = Cli(lakehouse.root)
-    cli.environment["MEDALLION_CONF"] = str(lakehouse.config.conf_dir)
-    process = cli.start("stream", "--trigger", "1 seconds")
+    process = Cli(lakehouse).start("stream", "--trigger", "1 seconds")
     try:
         assert process.stdout
         while "on: bronze" not in (line := process.stdout.readline()):

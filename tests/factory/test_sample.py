@@ -14,7 +14,7 @@ from medallion.factory import sample
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import Layout
 from tests.support import SAMPLE
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 CONF = "sources: {%s: {event_time: at, keys: [at], silver: {at: ts}}}"
 

@@ -24,6 +24,7 @@ from random import Random
 from tests.faults.check import rows
 from tests.faults.events import ACTIONS, DAY
 from tests.support.command import Cli
+from tests.support.lakehouse import Lakehouse
 
 ROWS = 400
 
@@ -81,8 +82,9 @@ def main() -> int:
     random, devices = Random(options.seed), list[str]()
     folder = Path(tempfile.mkdtemp(prefix="medallion-kills-"))
     root, log = folder / "lakehouse", folder / "nightly.log"
-    cli, started = Cli(root), time.monotonic()
-    cli.keep_only(folder / "conf", "event", "action_counts")
+    cli, started = Cli(Lakehouse(None, root)), time.monotonic()
+    cli.lakehouse.keep_only("event", "action_counts", to=folder)
+    cli.write_spark_settings()
     for number in range(options.kills):
         devices += land(root, number)
         delay = random.uniform(options.first, options.last)

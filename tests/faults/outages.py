@@ -33,6 +33,7 @@ from tests.faults.walk import LostError
 from tests.support import PROJECT
 from tests.support.broker import running
 from tests.support.command import Cli
+from tests.support.lakehouse import Lakehouse
 
 PATIENCE = 600.0  # seconds until all rows must be in silver; generous, as other work may run
 
@@ -42,8 +43,9 @@ class Outages:
 
     def __init__(self, disk_dir: Path, conf: Path, feed: Feed, is_small: bool) -> None:
         self.disk_dir, self.root, self.feed = disk_dir, feed.world.root, feed
-        self.cli = Cli(self.root)
-        self.cli.environment["MEDALLION_CONF"] = str(conf)
+        lakehouse = Lakehouse(None, self.root)
+        lakehouse.use_conf(conf)
+        self.cli = Cli(lakehouse)
         self.log = (conf.parent / "stream.log").open("a")
         broker = feed.broker
         self.outages: dict[str, Callable[[], AbstractContextManager[None]]] = {

@@ -41,7 +41,7 @@ def test_failed_recording_beside_a_stream_is_a_finding(
 ) -> None:
     """The last batch is not recorded yet, or its recording failed."""
     monkeypatch.setattr(module, "PATIENCE", 0.1)
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     checkpoints.write_completed(config.layout, "bronze.activity", 0, version=1)
     row = {"kind": "query", "query": "bronze.activity", "started_at": 1, "state": state}
     RunRecords(config.layout).write([{**row, "error": None if is_balanced else "the disk is full"}])
@@ -60,7 +60,7 @@ def test_interrupted_silver_is_reported_beside_bronze(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bronze's process does not record silver's batches, so the audit does not wait."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     checkpoints.write_completed(config.layout, "silver.activity", 0, version=1)
     rows(config, "silver.activity", 4, n="long")
     monkeypatch.setattr(module, "PATIENCE", 0.0)
@@ -126,7 +126,7 @@ def test_batch_that_ends_during_the_check_is_no_finding(
 
 
 def test_unreadable_table_hides_no_other_finding(home: Home) -> None:
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     for source, count in (("activity", 2), ("event", 3)):
         last = rows(config, f"bronze.{source}", count, _source_file="string")
         if source == "activity":
@@ -140,7 +140,7 @@ def test_unreadable_table_hides_no_other_finding(home: Home) -> None:
 
 def balanced(home: Home) -> Config:
     """Record two rows of activity (one in silver, one in quarantine), and three of event."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     for source, count in (("activity", 2), ("event", 3)):
         rows(config, f"bronze.{source}", count, **FILE_ORIGIN_COLUMNS)
         runs.record(config, f"bronze.{source}", rows_in=count)
@@ -226,8 +226,8 @@ def test_deletion_vectors_and_missing_stats_are_counted(
         "ops/files",
     ],
 )
-def test_missing_permission_hides_no_other_finding(path: str, unprivileged_home: Home) -> None:
-    config = balanced(unprivileged_home)
+def test_missing_permission_hides_no_other_finding(path: str, closable_home: Home) -> None:
+    config = balanced(closable_home)
     (config.layout.root / path).local.chmod(0)
     audit = run_audit(config)
     (expected,) = audit.findings
@@ -240,7 +240,7 @@ def test_missing_permission_hides_no_other_finding(path: str, unprivileged_home:
 
 def test_unreadable_run_history_is_a_finding(home: Home) -> None:
     """Nothing can be balanced, but other findings are reported."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     runs.record(config, "bronze.event")
     newest = max((config.layout.table("ops.runs") / "_delta_log").local.glob("*.json"))
     newest.write_text("{")
@@ -251,7 +251,7 @@ def test_unreadable_run_history_is_a_finding(home: Home) -> None:
 
 def test_changed_source_type_is_a_finding(home: Home) -> None:
     """The table is intact: it lacks the columns of messages."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     rows(config, "bronze.event", 1, **FILE_ORIGIN_COLUMNS)
     kafka = Kafka(("127.0.0.1:1",), ("events",), "json", "earliest", 1)
     source = replace(config.sources["event"], format="kafka", stream=kafka)
@@ -286,7 +286,7 @@ def test_changed_file_format_is_a_finding(
 
 
 def test_lost_and_waiting_input_is_a_note(home: Home) -> None:
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     states = [State.VANISHED, State.VANISHED, State.PENDING, State.REJECTED]
     files = (Entry("event", f"{n}.json", 1, 5, 0, 0, state=s) for n, s in enumerate(states))
     vanished = Entry("event", "back.json", 1, 5, 0, 0, state=State.VANISHED)

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 
 from medallion.cli import render_tables
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.schema import registry
 from medallion.inspect import catalog, ledger_files
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage import records
-from medallion.storage.paths import Layout
 from medallion.storage.table_specs import TableSpec
-from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
 
 AT = 1_700_000_000_250_000  # 2023-11-14T22:13:20.25Z
 FILES = [
@@ -43,7 +41,7 @@ FILES = [
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "lakehouse"))
+    config = Lakehouse(None, tmp_path / "lakehouse").config
     for source in ("activity", "event"):
         Ledger(config.layout, source).write(entry for entry in FILES if entry.source == source)
     return config
@@ -118,7 +116,7 @@ def test_unknown_state(config: Config, state: str) -> None:
 
 
 def test_files_before_the_first_file(tmp_path: Path) -> None:
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path / "missing"))
+    config = Lakehouse(None, tmp_path / "missing").config
     assert ledger_files.find_files(config, "*", "event", "pending") == []
     assert render_tables.files_json([]) == {"files": []}
     assert render_tables.files_text([]).endswith("(0 files)")

@@ -11,16 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from medallion.config.loader import load
 from medallion.config.model import SourceConfig
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.inspect.balance import ChangeCounts, count_changes
 from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
-from medallion.storage.paths import Layout
-from tests.support import PROJECT
-from tests.support.home import activity_source
+from tests.support.lakehouse import Lakehouse, activity_source
 
 CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
 START = datetime(2026, 5, 1, tzinfo=UTC)
@@ -36,7 +33,7 @@ CHANGES = (
 def counts(tmp_path: Path, rows: Any, **changes: Any) -> ChangeCounts:
     cdc = replace(CDC, **changes)
     source: SourceConfig = activity_source(cdc=cdc, keys=("id",), event_time="")
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path), sources={source.name: source})
+    config = replace(Lakehouse(None, tmp_path).config, sources={source.name: source})
     names = ("id", "_sequence", "_ingested_at", "_is_delete", "_source_file")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for key, sequence, day, is_delete in rows:

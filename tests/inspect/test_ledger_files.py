@@ -92,13 +92,13 @@ def test_missing_directory_is_a_failure_of_each_run(home: Home, tmp_path: Path) 
     assert not ledger_files.find_attention(home.config).has_failures
 
 
-def test_unreadable_directory_is_a_failure(unprivileged_home: Home) -> None:
-    unprivileged_home.land("sub/a.json")
-    (unprivileged_home.landing / "sub").chmod(0)
-    unprivileged_home.poll()
-    attention = ledger_files.find_attention(unprivileged_home.config)
+def test_unreadable_directory_is_a_failure(closable_home: Home) -> None:
+    closable_home.land("sub/a.json")
+    (closable_home.landing / "sub").chmod(0)
+    closable_home.poll()
+    attention = ledger_files.find_attention(closable_home.config)
     assert (names(attention.folders), attention.has_failures) == (["sub"], True)
-    (unprivileged_home.landing / "sub").chmod(0o755)
+    (closable_home.landing / "sub").chmod(0o755)
 
 
 def test_reported_files_are_a_warning(home: Home) -> None:

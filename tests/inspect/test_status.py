@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from medallion.cli.render_runs import status_json, status_text
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
@@ -22,7 +20,7 @@ from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
-from tests.support import PROJECT, checkpoints, runs
+from tests.support import checkpoints, runs
 from tests.support.home import Home, tree
 
 START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
@@ -40,7 +38,7 @@ QUERIES = [
 
 @pytest.fixture
 def config(home: Home) -> Config:
-    return replace(load({}, PROJECT), layout=home.layout)
+    return home.project_config
 
 
 def status_of(config: Config, query: str) -> QueryStatus:
@@ -195,9 +193,9 @@ def test_damaged_table_is_an_error_of_its_queries(config: Config) -> None:
     ],
 )
 def test_missing_permission_is_an_error_of_its_queries(
-    path: str, unknown: list[str], unprivileged_home: Home
+    path: str, unknown: list[str], closable_home: Home
 ) -> None:
-    config = replace(load({}, PROJECT), layout=unprivileged_home.layout)
+    config = closable_home.project_config
     for table in ("silver.activity", "silver.event", "gold.device_totals"):
         add_rows(config, table, 3)
     record(config, "silver.event")

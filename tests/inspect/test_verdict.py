@@ -12,7 +12,6 @@ import pytest
 from deltalake import write_deltalake
 
 from medallion.cli.render_runs import verdict_json, verdict_text
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.ingest.schema import registry
@@ -38,7 +37,7 @@ from medallion.state.runs import RunRecords, RunState
 from medallion.storage import locks, records
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
-from tests.support import PROJECT, runs
+from tests.support import runs
 from tests.support.home import Home
 from tests.support.verdict import take_verdict
 
@@ -49,7 +48,7 @@ EMPTY = RunState()
 
 @pytest.fixture
 def config(home: Home) -> Config:
-    return replace(load({}, PROJECT), layout=home.layout)
+    return home.project_config
 
 
 def codes(verdict: LakehouseVerdict) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from medallion.layers import recovery
 from medallion.layers.silver.writer import SilverTables
 from medallion.spark import checkpoints
 from medallion.storage.paths import Layout, StoragePath
-from tests.support.home import added
+from tests.support.delta_log import added_files
 
 OFFSET = {"reservoirVersion": 5, "index": -1}
 
@@ -139,7 +139,7 @@ def test_batch_whose_rows_are_removed_is_refused(checkpoint: StoragePath) -> Non
     for number in range(4):
         plan = checkpoint / f"offsets/{number}"
         plan.local.write_text(plan.local.read_text().replace(": 5", f": {number + 2}"))
-    files = [bronze / added(bronze.local, version)[0] for version in range(5)]
+    files = [bronze / added_files(bronze.local, version)[0]["path"] for version in range(5)]
     no_session: Any = None
     for number, removed in ((0, files[1]), (2, files[3])):
         removed.local.unlink()

@@ -68,7 +68,7 @@ def receiver() -> Iterator[Receiver]:
 
 def alerting(home: Home, **on_failure: Any) -> Config:
     monitoring = Monitoring(on_failure=OnFailure(**on_failure))
-    return replace(load({}, PROJECT), layout=home.layout, monitoring=monitoring)
+    return replace(home.project_config, monitoring=monitoring)
 
 
 def test_alert_is_posted_without_values_of_rows(home: Home, receiver: Receiver) -> None:

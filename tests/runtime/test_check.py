@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from medallion.config.loader import load, load_with_errors
+from medallion.config.loader import load_with_errors
 from medallion.errors import InvalidProjectError
 from medallion.ingest.schema import registry
 from medallion.quality.suites import suite_path
@@ -22,7 +21,6 @@ from medallion.runtime.check import (
 )
 from medallion.spark import checkpoints
 from medallion.storage.paths import StoragePath
-from tests.support import PROJECT
 from tests.support.home import Home, tree
 from tests.support.sql import write
 
@@ -253,11 +251,11 @@ def test_all_errors_are_refused_at_once(project: Project, monkeypatch: pytest.Mo
     assert set(error.value.messages) <= set(project.check().errors)
 
 
-def test_root_without_write_permission_is_refused(unprivileged_home: Home) -> None:
-    (unprivileged_home.layout.root / "silver").local.mkdir(parents=True)
-    config = replace(load({}, PROJECT), layout=unprivileged_home.layout)
+def test_root_without_write_permission_is_refused(closable_home: Home) -> None:
+    (closable_home.layout.root / "silver").local.mkdir(parents=True)
+    config = closable_home.project_config
     refuse_invalid_project(config)
-    (unprivileged_home.layout.root / "silver").local.chmod(0o555)
+    (closable_home.layout.root / "silver").local.chmod(0o555)
     with pytest.raises(InvalidProjectError, match=r"silver: this user may not write here"):
         refuse_invalid_project(config)
 

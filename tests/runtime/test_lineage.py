@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.operations import Monitoring, OpenLineage
 from medallion.config.tables import ToFiles
@@ -19,7 +18,6 @@ from medallion.runtime import lineage
 from medallion.state.runs import RunRecords
 from medallion.storage import records
 from medallion.storage.table_specs import TableSpec
-from tests.support import PROJECT
 from tests.support.home import Home
 
 RUN_ID = uuid.UUID(int=7)
@@ -29,7 +27,7 @@ START = 1_700_000_000_000_000  # 2023-11-14T22:13:20Z
 @pytest.fixture
 def config(home: Home) -> Config:
     monitoring = Monitoring(openlineage=OpenLineage("shop"))
-    config = replace(load({}, PROJECT), layout=home.layout, monitoring=monitoring)
+    config = replace(home.project_config, monitoring=monitoring)
     published = replace(config.gold["action_counts"], outputs={"files": ToFiles("json")})
     return replace(config, gold={**config.gold, "action_counts": published})
 
@@ -123,6 +121,6 @@ def test_unreachable_server_is_reported(config: Config, monkeypatch: pytest.Monk
 
 
 def test_lineage_is_off_by_default(home: Home) -> None:
-    without_lineage = replace(load({}, PROJECT), layout=home.layout)
+    without_lineage = home.project_config
     assert without_lineage.monitoring == Monitoring()
     lineage.report_run(without_lineage, RunRecords(without_lineage.layout), print)

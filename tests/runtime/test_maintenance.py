@@ -337,8 +337,8 @@ def test_corrupt_table_stops_no_other(config: Config) -> None:
     assert result.tables[BRONZE].compacted_files == MANY
 
 
-def test_missing_permission_stops_no_other(config: Config, unprivileged_home: Home) -> None:
-    config = replace(config, layout=unprivileged_home.layout)
+def test_missing_permission_stops_no_other(config: Config, closable_home: Home) -> None:
+    config = replace(config, layout=closable_home.layout)
     record_all_read(config, append(config))
     (append(config, times=1, table="quarantine.activity") / "_delta_log").chmod(0)
     result = maintain(config)
@@ -426,7 +426,7 @@ def test_blocked_rows_stay_readable(config: Config) -> None:
 
 def unread(home: Home, table: str) -> int | None:
     """Return the first version of a table that a query of the project has not read."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     return unread_versions(config, RunRecords(config.layout).run_state).get(table)
 
 

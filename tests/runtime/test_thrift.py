@@ -41,7 +41,8 @@ def test_thrift_port_in_use(
 def test_thrift_serves_tables_and_views(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "lakehouse"
     write(root, "gold.device_counts", COUNTS)
-    cli.keep_only(tmp_path / "conf", "event", small=True)
+    cli.lakehouse.keep_only("event", to=tmp_path)
+    cli.write_spark_settings(small=True)
     file = tmp_path / "conf/pipeline.yaml"
     file.write_text(file.read_text() + VIEWS)
     server = cli.start("thrift", "--port", "0")

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import load
 from medallion.errors import ConfigError
 from medallion.spark.catalog import register_tables
-from medallion.storage.paths import Layout
-from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
 from tests.support.sql import write
 
 
@@ -22,7 +20,7 @@ def test_register_tables_and_views(spark: SparkSession, tmp_path: Path) -> None:
         "catalog_sum": "SELECT sum(n) AS n FROM gold.catalog_totals",
         "catalog_more": "SELECT n + 1 AS n FROM catalog_sum",
     }
-    config = replace(load({}, PROJECT), layout=Layout(root), views=views)
+    config = replace(Lakehouse(None, root).config, views=views)
     for _ in range(2):  # a second call changes nothing
         assert [*register_tables(spark, config)] == []
     assert spark.table("gold.catalog_totals").count() == 2
@@ -42,7 +40,7 @@ def test_register_tables_for_other_sessions(spark: SparkSession, tmp_path: Path)
     """Other sessions see tables and views, and follow new columns; DROP SCHEMA keeps the files."""
     write(tmp_path, "gold.served_totals", "SELECT * FROM (VALUES ('a', 1)) AS t(device, n)")
     views = {"served_sum": "SELECT sum(n) AS n FROM gold.served_totals"}
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path), views=views)
+    config = replace(Lakehouse(None, tmp_path).config, views=views)
     assert [*register_tables(spark, config, is_server=True)] == []
     other_session = spark.newSession()
     assert [row.n for row in other_session.table("served_sum").collect()] == [1]

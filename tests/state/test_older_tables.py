@@ -4,44 +4,33 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from medallion.config.loader import load
-from medallion.config.model import Config
 from medallion.runtime import maintenance
 from medallion.runtime.recorder import flow_row
 from medallion.state import pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, records, table_specs
-from medallion.storage.paths import Layout, StoragePath
-from tests.support import PROJECT
+from medallion.storage.paths import StoragePath
 from tests.support.checkpoints import write_completed
+from tests.support.lakehouse import Lakehouse
 
 GOLD, SILVER = "gold.device_totals", "silver.activity"
 
 
-@dataclass
-class Home:
-    config: Config
-
-    @property
-    def layout(self) -> Layout:
-        return self.config.layout
-
-
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(replace(load({}, PROJECT), layout=Layout(tmp_path)))
+def home(tmp_path: Path) -> Lakehouse:
+    home = Lakehouse(None, tmp_path)
     write(home, SILVER, 4)
     return home
 
 
-def write(home: Home, table: str, commits: int) -> Path:
+def write(home: Lakehouse, table: str, commits: int) -> Path:
     """Add commits to a table, which is created if it is missing."""
     path = home.layout.table(table)
     for _ in range(commits):
@@ -51,7 +40,7 @@ def write(home: Home, table: str, commits: int) -> Path:
     return path.local
 
 
-def has_older_table(home: Home, query: str) -> bool:
+def has_older_table(home: Lakehouse, query: str) -> bool:
     """Return whether a query reports an older table; a nightly run must agree."""
     runs = RunRecords(home.layout)
     checkpoint = home.layout.checkpoint(query)
@@ -68,7 +57,7 @@ def restore(table: Path, copy: Path) -> None:
     shutil.copytree(copy, table)
 
 
-def test_older_table_by_its_readers(home: Home) -> None:
+def test_older_table_by_its_readers(home: Lakehouse) -> None:
     silver, copy = home.layout.table(SILVER), home.layout.root / "copy"
     shutil.copytree(silver, copy)
     write(home, SILVER, 3)
@@ -91,13 +80,13 @@ def test_older_table_by_its_readers(home: Home) -> None:
     assert not pending_work.has_read_more(checkpoint, silver)
 
 
-def run_record(home: Home, query: str) -> dict[str, object]:
+def run_record(home: Lakehouse, query: str) -> dict[str, object]:
     version = delta_tables.table_version(home.layout.table(query))
     row = {"kind": "query", "query": query, "state": "done", "started_at": time.time_ns() // 1000}
     return {**row, "first_batch": 0, "last_batch": 0, "table_version": version}
 
 
-def test_older_table_by_the_record(home: Home) -> None:
+def test_older_table_by_the_record(home: Lakehouse) -> None:
     """A table that was moved away restarts at version 0 and is not an older copy."""
     gold, copy = write(home, GOLD, 2), home.layout.root / "copy"
     shutil.copytree(gold, copy)
@@ -136,7 +125,7 @@ def flow_of(table: str, path: StoragePath) -> Any:
     return flow
 
 
-def test_older_table_of_bronze(home: Home) -> None:
+def test_older_table_of_bronze(home: Lakehouse) -> None:
     """Bronze resumes only with the table that its record is about."""
     name = "bronze.activity"
     bronze, copy = write(home, name, 2), home.layout.root / "copy"

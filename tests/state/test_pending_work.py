@@ -17,7 +17,7 @@ from medallion.storage import clock, delta_tables, records
 from medallion.storage.paths import LAYERS, PUBLISH
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints
-from tests.support.cleaned_logs import forget_commits
+from tests.support.delta_log import forget_commits
 from tests.support.home import Home
 
 
@@ -59,7 +59,7 @@ def test_needs_validation_after_commits_were_removed(home: Home) -> None:
 
 
 def test_gate_blocks_only_its_downstream(home: Home) -> None:
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     published = replace(config.gold["action_counts"], outputs={"files": ToFiles("json")})
     config = replace(config, gold={**config.gold, "action_counts": published})
     runs = RunRecords(config.layout)

@@ -50,8 +50,8 @@ def rows(table: StoragePath) -> object:
     return delta_tables.select_rows(table, "*")
 
 
-def test_log_without_read_permission(unprivileged_home: Home) -> None:
-    table = unprivileged_home.layout.table("gold.totals")
+def test_log_without_read_permission(closable_home: Home) -> None:
+    table = closable_home.layout.table("gold.totals")
     records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
     newest = table / "_delta_log" / f"{1:020}.json"
     newest.local.chmod(0)

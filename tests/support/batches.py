@@ -19,7 +19,7 @@ from medallion.spark import checkpoints
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.home import rows_of_parquet
+from tests.support.delta_log import added_files, rows_of_parquet
 
 _PARTITIONS = "spark.sql.shuffle.partitions"  # Spark needs it to run a batch again
 
@@ -67,7 +67,12 @@ def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink)
     times = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
     versions = range(first, delta_tables.table_version(queue) + 1)
     # A commit without new rows, by maintenance, is no batch.
-    commits = [(version, file) for version in versions for file in _new_files(queue, version)]
+    commits = [
+        (version, add["path"])
+        for version in versions
+        for add in added_files(queue.local, version)
+        if add["dataChange"]
+    ]
     for number, (version, file) in enumerate(commits, last + 1):
         offset = checkpoints.delta_start_offset(delta_tables.table_id(queue), version + 1)
         _write_log(checkpoint / "offsets" / str(number), times, offset)
@@ -82,13 +87,6 @@ def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink)
         run.batches[number] = BatchProgress(number, len(rows), {}, 0, 0, None, 0)
         run.last_batch, run.has_done_batch = number, True
     return run
-
-
-def _new_files(queue: StoragePath, version: int) -> list[str]:
-    """Return the data files of a commit that have new rows: one, or none."""
-    commit = (queue / "_delta_log" / f"{version:020}.json").read().decode()
-    adds = [json.loads(line).get("add") for line in commit.splitlines()]
-    return [add["path"] for add in adds if add and add["dataChange"]]
 
 
 def _write_log(file: StoragePath, *documents: Any) -> None:

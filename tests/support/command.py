@@ -1,19 +1,16 @@
-"""The `medallion` command as a separate process."""
+"""The `medallion` command as a separate process on a lakehouse."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from medallion.spark.settings import DEFAULTS, FIRST_COMPILER, INTERPRETED, SETTINGS
 from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
 
 _SMALL = {
     "spark.sql.shuffle.partitions": "1",
@@ -24,33 +21,31 @@ _SMALL = {
 
 
 class Cli:
-    """Runs the command as a process, with production settings."""
+    """Runs the command as a process on a lakehouse, with production settings."""
 
-    def __init__(self, root: Path) -> None:
-        self.environment = {**os.environ, "MEDALLION_HOME": str(root)}
+    def __init__(self, lakehouse: Lakehouse) -> None:
+        self.lakehouse = lakehouse
 
-    def keep_only(self, conf: Path, *names: str, small: bool = False) -> None:
-        """Use a copy of conf/ that has only the named sources and gold tables.
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.lakehouse.environment}
 
-        Java uses only its first compiler, because the processes are short.
+    def write_spark_settings(self, *, small: bool = False) -> None:
+        """Write settings for short processes to the lakehouse's copy of conf/.
+
+        Java uses only its first compiler.
 
         Args:
             small: use one partition, and no code generation for a few rows.
         """
-        shutil.copytree(PROJECT / "conf", conf)
-        document = yaml.safe_load((conf / "pipeline.yaml").read_text(encoding="utf-8"))
-        for part in ("sources", "gold"):
-            document[part] = {
-                name: section for name, section in document[part].items() if name in names
-            }
-        (conf / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        conf = self.lakehouse.config.conf_dir
+        assert conf != PROJECT / "conf", "keep_only(..., to=...) makes a copy of conf/"
         text = (DEFAULTS / SETTINGS).read_text(encoding="utf-8")
         text = text.replace("-Xss4m", f"-Xss4m {FIRST_COMPILER}")
         settings = _SMALL if small else {}
         text += "".join(f"{key} {value}\n" for key, value in settings.items())
         (conf / "spark").mkdir()
         (conf / "spark/spark-defaults.conf").write_text(text, encoding="utf-8")
-        self.environment["MEDALLION_CONF"] = str(conf)
 
     def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -1,42 +1,49 @@
-"""A lakehouse of one source without Spark, and readers of its queue and ledger."""
+"""One file source of a lakehouse without Spark, and readers of its queue and ledger."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import duckdb
 from deltalake import DeltaTable
 
-from medallion.config.loader import load
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from medallion.storage.paths import Layout
-from tests.support import PROJECT
-
-
-def activity_source(**changes: Any) -> SourceConfig:
-    """Return the project's source `activity` with some settings changed."""
-    return replace(load({}, PROJECT).sources["activity"], **changes)
+from tests.support.delta_log import added_files, rows_of_parquet
+from tests.support.lakehouse import Lakehouse, activity_source
 
 
 class Home:
-    """A lakehouse with one source; `messages` collects the messages of polls."""
+    """One file source of a lakehouse; `messages` collects the messages of polls."""
 
     def __init__(self, root: Path, **changes: Any) -> None:
-        self.layout, self.source = Layout(root), activity_source(**changes)
+        self.lakehouse = Lakehouse(None, root)
+        self.lakehouse.set_source(activity_source(**changes))
         self.messages: list[str] = []
 
     @property
     def config(self) -> Config:
-        sources = {self.source.name: self.source}
-        return replace(load({}, PROJECT), layout=self.layout, sources=sources, gold={})
+        return self.lakehouse.config
+
+    @property
+    def project_config(self) -> Config:
+        """The configuration of this root with all of the project's sources and gold tables."""
+        return Lakehouse(None, self.lakehouse.root).config
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+    @property
+    def source(self) -> SourceConfig:
+        (source,) = self.config.sources.values()
+        return source
 
     @property
     def landing(self) -> Path:
@@ -44,14 +51,11 @@ class Home:
 
     def change(self, **changes: Any) -> None:
         """Change settings of the source."""
-        self.source = replace(self.source, **changes)
+        self.lakehouse.set_source(replace(self.source, **changes))
 
     def land(self, name: str, text: str = "{}\n", age: float = 0) -> Path:
         """Write a file with this content and an age in seconds; return its path."""
-        file = self.landing / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        return set_age(file, age)
+        return set_age(self.lakehouse.land_text(self.source.name, name, text), age)
 
     def path(self, name: str) -> str:
         """Return the ledger's path of a file; absolute and rejected paths are unchanged."""
@@ -79,8 +83,8 @@ class Home:
         commits = []
         for version in range(1, DeltaTable(table).version() + 1):
             # Spark would read several files as several batches.
-            (file,) = added(table.local, version)
-            rows = rows_of_parquet((table / file).local)
+            (add,) = added_files(table.local, version)
+            rows = rows_of_parquet((table / add["path"]).local)
             commits.append([(self._short(row["path"]), row["version"]) for row in rows])
         return commits
 
@@ -121,18 +125,6 @@ def set_age(file: Path, age: float) -> Path:
     at = time.time() - age
     os.utime(file, (at, at))
     return file
-
-
-def added(table: Path, version: int) -> list[str]:
-    """Return the data files that a commit adds."""
-    log = table / "_delta_log" / f"{version:020}.json"
-    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    return [action["add"]["path"] for action in actions if "add" in action]
-
-
-def rows_of_parquet(file: Path) -> list[dict[str, Any]]:
-    relation = duckdb.read_parquet(str(file))
-    return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
 
 
 def tree(root: Path) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A lakehouse for one test: land files, run layers, and read rows and ledger entries."""
+"""A lakehouse for one test: configure it, land files, run layers, read rows and ledger entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
-from medallion.config.model import Config, GoldTable
+from medallion.config.model import Config, GoldTable, SourceConfig
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import suite_path
@@ -28,7 +28,6 @@ from medallion.state.ledger import Entry
 from medallion.storage.paths import LAYERS, Layout
 from tests.support import PROJECT, SAMPLE
 from tests.support.batches import without_queries
-from tests.support.home import activity_source
 
 
 def start_flows(pipeline: Pipeline, layer: str) -> list[Flow]:
@@ -45,22 +44,48 @@ class NoGates(Gates):
 
 
 class Lakehouse:
-    """A lakehouse in its own root, with the project's configuration unless a test changes it."""
+    """A lakehouse in its own root, with the project's configuration unless a test changes it.
 
-    def __init__(self, spark: SparkSession, root: Path) -> None:
-        self.spark, self.root = spark, root
+    Args:
+        spark: None for tests without Spark, which run no layer in their own process.
+    """
+
+    def __init__(self, spark: SparkSession | None, root: Path) -> None:
+        self._spark = spark
         self.config: Config = replace(load({}, PROJECT), layout=Layout(root))
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "this lakehouse has no Spark session"
+        return self._spark
+
+    @property
+    def layout(self) -> Layout:
+        return self.config.layout
+
+    @property
+    def root(self) -> Path:
+        return self.layout.root.local
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which a command finds this lakehouse and its configuration."""
+        return {"MEDALLION_CONF": str(self.config.conf_dir), "MEDALLION_HOME": str(self.root)}
 
     def land(self, source: str, name: str, *lines: str) -> Path:
         """Write a landing file with these lines."""
-        file = self.config.layout.landing(source) / name
-        file.parent.local.mkdir(parents=True, exist_ok=True)
-        file.local.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return file.local
+        return self.land_text(source, name, "".join(f"{line}\n" for line in lines))
+
+    def land_text(self, source: str, name: str, text: str) -> Path:
+        """Write a landing file with this content."""
+        file = (self.layout.landing(source) / name).local
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
 
     def land_sample(self, source: str, *names: str) -> None:
         """Copy files of data/sample to landing."""
-        landing = self.config.layout.landing(source)
+        landing = self.layout.landing(source)
         landing.local.mkdir(parents=True, exist_ok=True)
         for name in names:
             shutil.copy(SAMPLE / source / name, landing / name)
@@ -96,37 +121,57 @@ class Lakehouse:
             self.land(source, f"{number}.json", *lines)
             self.fill()
 
-    def keep_only(self, *names: str) -> None:
-        """Keep only these sources and gold tables in the configuration."""
+    def keep_only(self, *names: str, to: Path | None = None) -> None:
+        """Keep only these sources and gold tables in the configuration.
+
+        Args:
+            to: the directory of a copy of conf/ that has only these, for commands.
+        """
+        if to is not None:
+            file = self.copy_of_conf(to) / "pipeline.yaml"
+            document = yaml.safe_load(file.read_text(encoding="utf-8"))
+            for part in ("sources", "gold"):
+                document[part] = {k: v for k, v in document[part].items() if k in names}
+            self.configure(to, document)
         sources = {name: source for name, source in self.config.sources.items() if name in names}
         gold = {name: table for name, table in self.config.gold.items() if name in names}
         assert {*sources, *gold} == set(names)
         self.config = replace(self.config, sources=sources, gold=gold)
 
+    def set_source(self, source: SourceConfig) -> None:
+        """Configure only this source, and no gold table."""
+        self.config = replace(self.config, sources={source.name: source}, gold={})
+
     def copy(self, to: Path) -> Lakehouse:
         """Copy all files to another root, with the same configuration."""
         shutil.copytree(self.root, to, symlinks=True)
-        copied = Lakehouse(self.spark, to)
+        copied = Lakehouse(self._spark, to)
         copied.config = replace(self.config, layout=Layout(to))
         return copied
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """Return a table's rows in order, times as strings in UTC; DuckDB reads them, not Spark."""
-        return rows_of(self.config.layout.table(table).local, *columns)
+        return rows_of(self.layout.table(table).local, *columns)
 
     def copy_of_conf(self, to: Path) -> Path:
-        """Copy conf/ for changes by the test, and use the copy from now on."""
+        """Copy the conf/ in use for changes by the test, and use the copy from now on."""
         conf = to / "conf"
-        shutil.copytree(PROJECT / "conf", conf)
+        shutil.copytree(self.config.conf_dir, conf)
         self.config = replace(self.config, conf_dir=conf)
         return conf
 
     def configure(self, to: Path, document: Any) -> None:
-        """Use another pipeline.yaml, in a copy of conf/."""
-        conf = to / "conf" if (to / "conf").exists() else self.copy_of_conf(to)
+        """Use another pipeline.yaml, in `to`/conf: by default a copy of the project's conf/."""
+        conf = to / "conf"
+        if not conf.exists():
+            shutil.copytree(PROJECT / "conf", conf)
         (conf / "pipeline.yaml").write_text(yaml.safe_dump(document))
-        environment = {"MEDALLION_CONF": str(conf), "MEDALLION_HOME": str(self.root)}
-        self.config = load(environment, PROJECT)
+        self.use_conf(conf)
+
+    def use_conf(self, conf: Path) -> None:
+        """Use the configuration in this directory, as commands do."""
+        self.config = replace(self.config, conf_dir=conf)
+        self.config = load(self.environment, PROJECT)
 
     def expect(self, table: str, name: str, type_: str, on_failure: str, **kwargs: Any) -> Path:
         """Add an expectation to a table's suite, and return the suite's file."""
@@ -171,10 +216,14 @@ def redefined(table: GoldTable, **changes: Any) -> GoldTable:
     return replace(table, definition=replace(table.definition, **changes))
 
 
+def activity_source(**changes: Any) -> SourceConfig:
+    """Return the project's source `activity` with some settings changed."""
+    return replace(load({}, PROJECT).sources["activity"], **changes)
+
+
 def only_activity(lakehouse: Lakehouse, **changes: Any) -> Lakehouse:
     """Configure only the source `activity`, with these settings changed."""
-    sources = {"activity": activity_source(**{"clean_source": "off", **changes})}
-    lakehouse.config = replace(lakehouse.config, sources=sources, gold={})
+    lakehouse.set_source(activity_source(**{"clean_source": "off", **changes}))
     return lakehouse
 
 

@@ -20,7 +20,7 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import ContentError, not_text_reason
 from medallion.ingest.files.decode import count_rows, decode_file, unreadable_reason
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 WORLD = Path(__file__).parents[2] / "data" / "world"
 BOM = b"\xef\xbb\xbf"

@@ -16,7 +16,6 @@ from medallion.ingest.files import discovery
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.state.ledger import Ledger, State
 from medallion.storage import delta_tables, files
-from medallion.storage.paths import Layout
 from tests.support import checkpoints
 from tests.support.home import Home, set_age
 
@@ -229,7 +228,7 @@ def test_poll_after_the_root_moved(home: Home, tmp_path: Path) -> None:
     assert home.poll() == 2
     home.ingest("b.json")
     os.rename(home.layout.root, tmp_path / "elsewhere")  # noqa: PTH104
-    home.layout = Layout(tmp_path / "elsewhere")
+    home = Home(tmp_path / "elsewhere")
     assert home.poll() == 0
     assert len(home.queued()) == 2
     home.land("c.json")

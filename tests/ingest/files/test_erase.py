@@ -18,7 +18,8 @@ from medallion.ingest.files.erase import erase_from_files, erased_origins, unsup
 from medallion.state.erasures import Action
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import StoragePath
-from tests.support.home import Home, activity_source
+from tests.support.home import Home
+from tests.support.lakehouse import activity_source
 
 BOM = "\ufeff"
 

@@ -14,7 +14,8 @@ from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import State
-from tests.support.home import Home, activity_source
+from tests.support.home import Home
+from tests.support.lakehouse import activity_source
 
 SILVER = {
     "at": "coalesce(to_timestamp(happened, 'dd.MM.yyyy'), `Order Date`)",

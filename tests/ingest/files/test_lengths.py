@@ -15,7 +15,7 @@ import pytest
 
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.content import too_long_reason
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 LIMIT = 1000
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {

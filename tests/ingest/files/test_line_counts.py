@@ -6,7 +6,6 @@ import bz2
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import load
 from medallion.ingest.files import reader
 from medallion.ingest.files.verify import count_file_rows
-from medallion.storage.paths import Layout
-from tests.support import PROJECT
 from tests.support.any_lines import objects, objects_in
-from tests.support.home import activity_source
+from tests.support.lakehouse import Lakehouse, activity_source
 from tests.support.typed_files import INDEX, MAKE
 
 BOM = b"\xef\xbb\xbf"
@@ -86,7 +82,7 @@ def split_lines(
     files = {f"{number}.json": name for number, name in enumerate(OBJECTS)}
     for file, name in files.items():
         (root / file).write_text(f"{OBJECTS[name][0]}\n\n{{}}\n", encoding="utf-8")
-    config = replace(load({}, PROJECT), layout=Layout(root))
+    config = Lakehouse(None, root).config
     rows = reader.read_rows(spark, config, activity_source(), list(files), {})
     values = dict[str, list[str]]()
     for file, value in rows.select("_source_file", "value").collect():

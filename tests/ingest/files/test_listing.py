@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from medallion.config.loader import load
 from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
 from medallion.ingest.files import discovery
@@ -25,7 +24,6 @@ from medallion.ingest.files.source import FileSource
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.state.ledger import Entry, ReasonCode, State
-from tests.support import PROJECT
 from tests.support.home import Home, set_age, tree
 
 
@@ -268,8 +266,8 @@ def test_walk_directory_deleted_during_the_walk(home: Home) -> None:
     assert list(entries) == []
 
 
-def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None:
-    home = unprivileged_home
+def test_scan_of_directories_without_permission(closable_home: Home) -> None:
+    home = closable_home
     for name in ("no-x/a.json", "no-x/deep/b.json", "good.json", "closed/c.json"):
         home.land(name)
     (home.landing / "no-x").chmod(0o644)
@@ -293,8 +291,8 @@ def test_scan_of_directories_without_permission(unprivileged_home: Home) -> None
     assert reasons(home)["no-x/deep/b.json"] == (State.PENDING, None)
 
 
-def test_scan_of_a_file_without_permission(unprivileged_home: Home) -> None:
-    home = unprivileged_home
+def test_scan_of_a_file_without_permission(closable_home: Home) -> None:
+    home = closable_home
     file = home.land("a.json", age=9)
     file.chmod(0)
     assert [home.poll(), home.poll()] == [0, 0]
@@ -348,7 +346,7 @@ def test_source_whose_landing_is_a_file(home: Home) -> None:
 
 
 def test_unread_file_warnings_other_folders(home: Home) -> None:
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     assert unread_file_warnings(config) == [], "there is no landing yet"
     landing = home.layout.landing("")
     files = ("activity/a.json", "event/deep/b.json", "evnt/c.json", "evnt/deep/d.json", "e.json")
@@ -370,7 +368,7 @@ def test_unread_file_warnings_other_folders(home: Home) -> None:
 
 def test_unread_file_warnings_patterns(home: Home, tmp_path: Path) -> None:
     """Two sources share a directory with different patterns; one also reads a linked directory."""
-    config = replace(load({}, PROJECT), layout=home.layout)
+    config = home.project_config
     elsewhere = tmp_path / "elsewhere"
     (tmp_path / "its disk").mkdir()
     elsewhere.symlink_to("its disk")

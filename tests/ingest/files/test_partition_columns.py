@@ -11,8 +11,7 @@ import pytest
 from medallion.ingest.schema.evolution import TableChange
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.flow import Bronze
-from tests.support.home import activity_source
-from tests.support.lakehouse import Lakehouse, ledger_entries, only_activity
+from tests.support.lakehouse import Lakehouse, activity_source, ledger_entries, only_activity
 
 DAY, COLUMNS = date(2026, 5, 1), ("Index", "day", "hour", "_rescued_data")
 PATH = "day=2026-05-01/hour=05/a b.{}"

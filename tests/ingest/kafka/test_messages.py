@@ -13,7 +13,7 @@ from medallion.config.model import Kafka
 from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import PartitionProgress
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 MESSAGE_SCHEMA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "

@@ -21,8 +21,7 @@ from medallion.ingest.schema.evolution import Schema, collect_sample
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
 from medallion.state.ledger import State
-from tests.support.home import activity_source
-from tests.support.lakehouse import Lakehouse, ledger_counts, only_activity
+from tests.support.lakehouse import Lakehouse, activity_source, ledger_counts, only_activity
 
 GOOD = {
     "Recorded_At": "2015-02-23T10:18:54Z",

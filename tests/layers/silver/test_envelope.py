@@ -12,7 +12,7 @@ from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver.changes import missing_columns, unwrapped
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
 SOURCE = activity_source(

@@ -19,8 +19,7 @@ from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from tests.support.home import activity_source
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, activity_source
 
 SOURCE: dict[str, Any] = {
     "silver": {"event_at": "time", "stream": "stream", "log": "trim(log)"},

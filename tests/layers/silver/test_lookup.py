@@ -96,8 +96,7 @@ def filled_silver(filled_bronze: Lakehouse, tmp_path_factory: pytest.TempPathFac
 def copy_with_conf(lakehouse: Lakehouse, folder: Path) -> tuple[Lakehouse, Path]:
     """Return a copy of a lakehouse with its own conf/, and the suite of its silver table."""
     copied = lakehouse.copy(folder / "lakehouse")
-    conf = shutil.copytree(lakehouse.config.conf_dir, folder / "conf")
-    copied.config = replace(copied.config, conf_dir=conf)
+    copied.copy_of_conf(folder)
     return copied, copied.config.expectations / "expectations/silver/activity.json"
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.layers.silver import rules
-from tests.support.home import activity_source
+from tests.support.lakehouse import activity_source
 
 CDC = CdcConfig("seq", "op = 'd'", 1, False, Duration.parse("30 days"))
 BRONZE = "ID long, seq long, op string, name string, plan string"

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.layers.silver.changes import tied_changes
 from medallion.layers.silver.scd import ChangeMerge, table_rows, tie_message
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import Layout
 from tests.layers.silver.test_changes import (
     HISTORIES,
     KEYS,
@@ -28,8 +26,7 @@ from tests.layers.silver.test_changes import (
     frame,
     rows_of,
 )
-from tests.support import PROJECT
-from tests.support.home import activity_source
+from tests.support.lakehouse import Lakehouse, activity_source
 
 CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
 
@@ -52,7 +49,7 @@ class Merged:
         self.spark = spark.newSession()
         self.source = activity_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
         sources = {self.source.name: self.source}
-        self.config: Config = replace(load({}, PROJECT), layout=Layout(root), sources=sources)
+        self.config: Config = replace(Lakehouse(None, root).config, sources=sources)
         self.table = self.config.layout.table(f"silver.{self.source.name}")
         self.log = self.config.layout.table(self.source.rows_table)
         checkpoint = self.config.layout.checkpoint(f"silver.{self.source.name}")

@@ -20,8 +20,8 @@ from medallion.layers.silver import rules
 from medallion.layers.silver import transform as silver
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
-from medallion.storage.paths import Layout
 from tests.support import PROJECT
+from tests.support.lakehouse import Lakehouse
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
 KEYS = ("at", "device")
@@ -109,7 +109,7 @@ def test_overlapping_windows_count_a_row_twice(spark: SparkSession) -> None:
 
 def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
     """A string that is no time is quarantined, unless no string is a time."""
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
+    config = Lakehouse(None, tmp_path).config
     source = replace(config.sources["event"], event_time="at", silver={"at": "TIME", "id": "id"})
     source = replace(source, keys=("at", "id"))
     technical = (
@@ -148,7 +148,7 @@ def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
 def test_event_time_of_another_type_is_refused(
     spark: SparkSession, tmp_path: Path, value: str, sql: str, message: str
 ) -> None:
-    config = replace(load({}, PROJECT), layout=Layout(tmp_path))
+    config = Lakehouse(None, tmp_path).config
     source = replace(config.sources["event"], event_time="at", silver={"at": sql}, schema=None)
     bronze = spark.sql(f"select {value} as time")
     bronze.write.format("delta").save(str(config.layout.table("bronze.event")))
