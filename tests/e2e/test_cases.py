@@ -16,7 +16,7 @@ from tests.support.lakehouse import Lakehouse
 CASES = PROJECT / "tests/data/cases"
 KEYWORD_COLUMNS = "select * exclude (_source_file, _sequence, _ingested_at) from silver.kw31"
 
-# The folder of the case, and the rows of queries after its nights.
+# The folder of the case, and the rows of queries after its nightly runs.
 EXPECTED: list[tuple[str, dict[str, list[tuple[object, ...]]]]] = [
     (
         "01-keyonly-delete",
@@ -62,8 +62,8 @@ def test_case(
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
     environment = {"MEDALLION_CONF": str(CASES / name), "MEDALLION_HOME": str(lakehouse.root)}
     lakehouse.config = load(environment, PROJECT)
-    for night in sorted((CASES / name).glob("night*")):
-        shutil.copytree(night, lakehouse.root / "landing", dirs_exist_ok=True)
+    for landed in sorted((CASES / name).glob("night*")):
+        shutil.copytree(landed, lakehouse.root / "landing", dirs_exist_ok=True)
         assert not lakehouse.nightly().errors
     for sql, rows in tables.items():
         assert sorted(engine.query(str(lakehouse.root), sql).rows, key=repr) == rows, sql

@@ -75,7 +75,7 @@ def test_overview_of_the_samples(samples: Lakehouse) -> None:
     assert row_counts["silver.activity"] == (10, 10)
 
 
-class Nights:
+class NightlyRuns:
     """Nightly runs of the command that need no Spark."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,31 +90,35 @@ class Nights:
 
 
 @pytest.fixture
-def nights(capsys: pytest.CaptureFixture[str]) -> Nights:
-    return Nights(capsys)
+def nightly_runs(capsys: pytest.CaptureFixture[str]) -> NightlyRuns:
+    return NightlyRuns(capsys)
 
 
-def test_nightly_reports_a_rejected_file_once(lakehouse: Lakehouse, nights: Nights) -> None:
-    assert nights.run() == (0, "balanced")
+def test_nightly_reports_a_rejected_file_once(
+    lakehouse: Lakehouse, nightly_runs: NightlyRuns
+) -> None:
+    assert nightly_runs.run() == (0, "balanced")
     lakehouse.land("activity", "sample.json", '{"Index": 1}')  # the archived file's name
-    assert nights.run() == (1, "")
-    assert nights.run() == (0, "balanced, but 1 file was rejected:")
+    assert nightly_runs.run() == (1, "")
+    assert nightly_runs.run() == (0, "balanced, but 1 file was rejected:")
     assert main.main(["files", "--dismiss", "sample.json"]) == 0
-    nights._capsys.readouterr()
-    assert nights.run() == (0, "balanced")
+    nightly_runs._capsys.readouterr()
+    assert nightly_runs.run() == (0, "balanced")
 
 
-def test_nightly_reports_an_archived_file_once(lakehouse: Lakehouse, nights: Nights) -> None:
+def test_nightly_reports_an_archived_file_once(
+    lakehouse: Lakehouse, nightly_runs: NightlyRuns
+) -> None:
     """The user has written the file after it was read."""
     archived = lakehouse.config.layout.archive("activity") / "sample.json"
     lines = archived.local.read_bytes()
     archived.local.write_bytes(lines + lines)
     assert main.main(["audit"]) == 1
-    nights._capsys.readouterr()
-    assert nights.run() == (1, "")
-    assert nights.run() == (0, "balanced, but 1 archived file was written after it was read:")
+    nightly_runs._capsys.readouterr()
+    assert nightly_runs.run() == (1, "")
+    assert nightly_runs.run() == (0, "balanced, but 1 archived file was written after it was read:")
     archived.local.write_bytes(lines)
-    assert nights.run() == (0, "balanced")
+    assert nightly_runs.run() == (0, "balanced")
 
 
 def test_nightly_keeps_its_status_in_a_closed_pipe(lakehouse: Lakehouse) -> None:

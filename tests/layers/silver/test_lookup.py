@@ -46,12 +46,12 @@ SECOND = (
     recording("09:00:00", "ghost"),  # late
     recording("09:00:00", "ghost"),  # late, and a duplicate of a late row
     recording("10:00:00", "nexus"),  # late, and already in silver
-    recording("09:00:01", "nobody"),  # late, unmatched
+    recording("09:00:01", "stranger"),  # late, unmatched
     recording("09:00:02", "old"),  # late, and breaks the rule
     recording("10:00:01", "old"),  # late, and already in quarantine
     recording("16:00:00", "ghost"),
     recording("16:00:00", "nexus"),
-    recording("16:00:00", "nobody"),  # unmatched
+    recording("16:00:00", "stranger"),  # unmatched
 )
 
 
@@ -168,10 +168,10 @@ def test_late_rows_are_joined(filled_silver: Lakehouse, tmp_path: Path) -> None:
         [
             *AFTER_FIRST,
             (at("09:00:00"), "ghost", "Acme", "2024-01-01"),
-            (at("09:00:01"), "nobody", None, None),
+            (at("09:00:01"), "stranger", None, None),
             (at("16:00:00"), "ghost", "Acme", "2024-01-01"),
             (at("16:00:00"), "nexus", "Google", "2015-01-01"),
-            (at("16:00:00"), "nobody", None, None),
+            (at("16:00:00"), "stranger", None, None),
         ],
         key=repr,
     )
@@ -322,7 +322,7 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
     file.local.write_bytes(
         b"\xef\xbb\xbf\n"
         + CSV_HEADER.encode()
-        + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nnobody,,x,,\nnobody,,x,,\n'
+        + b'LG,7,x,2013-10-31,1e2\r\n\n"A, ""B""",8,x,,\r\nstranger,,x,,\nstranger,,x,,\n'
     )
     table = open_lookup_table(spark, file, "devices.csv", TYPES)
     rows = table.rows()
