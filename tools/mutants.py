@@ -272,10 +272,8 @@ class Processes:
         switch.write_bytes((jobs[0]["number"] if is_fresh else 0).to_bytes(4, "little"))
         document = {"mutants": jobs, "out": str(self._out.resolve()), "switch": str(switch)}
         job.write_text(json.dumps(document | self._fixed), encoding="utf-8")
-        files = sorted({context.partition("::")[0] for j in jobs for context in j["contexts"]})
-        files = [file for file in files if (self._tree / file).exists()]
         path = f"{self._tree / 'src'}:{TOOLS}"
-        command = [".venv/bin/python", "-m", "pytest", "-q", "-p", "mutants_plugin", *files]
+        command = [".venv/bin/python", "-m", "pytest", "-q", "-p", "mutants_plugin"]
         command += ["-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed"]
         command += ["--timeout=120", "--timeout-method=signal", f"--basetemp={self._work / 'tmp'}"]
         with (self._work / "log").open("w", encoding="utf-8") as log:

@@ -30,6 +30,7 @@ SKIPPED_FUNCTIONS = ("_error", "_message", "_text", "__init__", "__repr__", "__s
 # Calls whose loss no test can see: messages, and what only frees memory.
 QUIET_CALLS = {
     *("debug", "info", "warning", "log", "report", "print", "_report", "_log", "write_line"),
+    *("print_result", "repartition", "coalesce"),
     *("unpersist", "persist", "close", "flush", "sleep", "wait", "simplefilter", "filterwarnings"),
 }
 # Options with the same effect as their default, or only on speed or the form of a text.
@@ -37,6 +38,7 @@ QUIET_OPTIONS = {
     *("encoding", "strict", "timeout", "indent", "maxsize", "daemon", "stacklevel", "default"),
     *("follow_symlinks", "name", "file", "end", "flush", "max_workers", "key", "errors", "style"),
     *("thread_name_prefix", "ensure_ascii", "separators", "sep", "maxsplit", "check"),
+    *("help", "metavar", "description", "epilog"),
 }
 CHAINED = {
     *("option", "options", "mode", "outputMode", "partitionBy", "trigger", "queryName", "where"),
@@ -220,7 +222,9 @@ class _Finder:
 
     def _walk_expression(self, node: ast.AST) -> None:
         name = _called(node)
-        if isinstance(node, ast.JoinedStr) or name in QUIET_CALLS or name.endswith("Error"):
+        if isinstance(node, ast.Call) and (name in QUIET_CALLS or name.endswith("Error")):
+            node = node.func  # without the arguments
+        if isinstance(node, ast.JoinedStr):
             return
         for operator, replacement in _faults(node):
             self._add(operator, (node, replacement))
@@ -278,7 +282,8 @@ class _Finder:
 def _faults(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """Yield an operator and the replacement, for each fault of one expression."""
     if isinstance(node, ast.Compare):
-        for n, operator in enumerate(node.ops):
+        is_clock = any(word in ast.unparse(node) for word in ("monotonic", "deadline", "clock."))
+        for n, operator in enumerate(node.ops if not is_clock else ()):
             turned = [*node.ops[:n], TURNED[type(operator)](), *node.ops[n + 1 :]]
             yield "comparison", _copy(node, ops=turned)
     elif isinstance(node, ast.BoolOp):

@@ -93,7 +93,10 @@ class MutantRun:
             if time.monotonic() > deadline:
                 result["left"] = len(tests) - n
                 break
+            had_spark, before = self._spark() is not None, time.monotonic()
             status = self._run_test(mutant, test, tests[n + 1] if n + 1 < len(tests) else None)
+            if self._spark() is not None and not had_spark:  # its start takes half a minute
+                deadline += time.monotonic() - before
             if status == "passed":
                 continue
             if is_fresh or self._passes_without_mutant(mutant, test):
@@ -125,6 +128,7 @@ class MutantRun:
         REPORTS.clear()
         next_item = self._items[following] if following else self._no_item
         item.ihook.pytest_runtest_protocol(item=item, nextitem=next_item)
+        self._session.testsfailed = 0
         failed = [report for report in REPORTS if report.failed]
         is_timeout = any("Failed: Timeout" in report.longreprtext for report in failed)
         return ("timeout" if is_timeout else "caught") if failed else "passed"
@@ -143,8 +147,10 @@ class MutantRun:
             tests |= set(self._by_file[test.partition("::")[0]] if is_of_module else ())
             session_wide = {name for name, scope in shared.items() if scope == "session"} - KEPT
             tests |= {t for t, names in self._scopes.items() if session_wide & names.keys()}
-        usable = (tests & self._items.keys()) - set(self._state["excluded"])
         likely = f"test_{Path(mutant['file']).stem}.py"
+        if self._job.get("fresh"):  # code at import has no context
+            tests |= {test for test in self._items if f"/{likely}::" in test}
+        usable = (tests & self._items.keys()) - set(self._state["excluded"])
         cost = {test: self._cost(test) / (8 if f"/{likely}::" in test else 1) for test in usable}
         # By powers of two, so that tests of one file share its fixtures.
         return sorted(
