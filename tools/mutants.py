@@ -18,6 +18,7 @@ import json
 import math
 import os
 import random
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -182,7 +183,11 @@ def run(options: argparse.Namespace) -> None:
             mutant.as_json() | {"number": n, "contexts": sorted(covering(mutant, contexts) - {""})}
             for n, mutant in enumerate(mutants, 1)
         ]
-        fixed = {"durations": durations, "seconds": options.seconds_per_mutant}
+        fixed = {
+            "durations": durations,
+            "seconds": options.seconds_per_mutant,
+            "arguments": shlex.split(options.pytest_args),
+        }
         Processes(tree, work, options.out, state, fixed).run(jobs)
         is_import = {m.id for m in mutants if is_setup(covering(m, contexts), m)}
         survived = {i for i, r in state["results"].items() if r["status"] == "survived"}
@@ -201,20 +206,20 @@ def is_setup(contexts: set[str], mutant: Mutant) -> bool:
     )
 
 
-def read_junit(path: Path | None) -> tuple[dict[str, float], set[str]]:
-    """Return the seconds of each test, and the tests that did not pass."""
+def read_junit(paths: Iterable[Path]) -> tuple[dict[str, float], set[str]]:
+    """Return the seconds of each test, and the tests that did not pass; later files count."""
     durations: dict[str, float] = {}
-    failed = set()
-    for case in ElementTree.parse(path).iter("testcase") if path else ():
-        module = case.get("file") or ""
-        if not module:
-            continue
-        classes = case.get("classname", "").removeprefix(module[:-3].replace("/", ".")).split(".")
-        test = "::".join([module, *filter(None, classes), case.get("name", "")])
-        durations[test] = durations.get(test, 0) + float(case.get("time", 0))
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed.add(test)
-    return durations, failed
+    failed: dict[str, bool] = {}
+    for path in paths:
+        for case in ElementTree.parse(path).iter("testcase"):
+            if not (module := case.get("file")):
+                continue
+            package = module.removesuffix(".py").replace("/", ".")
+            classes = case.get("classname", "").removeprefix(package).split(".")
+            test = "::".join([module, *filter(None, classes), case.get("name", "")])
+            durations[test] = float(case.get("time", 0))
+            failed[test] = any(case.find(tag) is not None for tag in ("failure", "error"))
+    return durations, {test for test, has_failed in failed.items() if has_failed}
 
 
 def write_tree(root: Path, tree: Path, mutants: list[Mutant]) -> Path:
@@ -274,8 +279,9 @@ class Processes:
         job.write_text(json.dumps(document | self._fixed), encoding="utf-8")
         path = f"{self._tree / 'src'}:{TOOLS}"
         command = [".venv/bin/python", "-m", "pytest", "-q", "-p", "mutants_plugin"]
+        command += self._fixed["arguments"]
         command += ["-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=failed"]
-        command += ["--timeout=120", "--timeout-method=signal", f"--basetemp={self._work / 'tmp'}"]
+        command += ["--timeout=600", "--timeout-method=signal", f"--basetemp={self._work / 'tmp'}"]
         with (self._work / "log").open("w", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command,
@@ -289,8 +295,8 @@ class Processes:
             try:
                 while process.poll() is None:
                     time.sleep(1)
-                    # The plugin writes before each test; pytest ends a test after 120 seconds.
-                    if time.time() - max(job.stat().st_mtime, self._out.stat().st_mtime) > 300:
+                    # The plugin writes before each test; pytest-timeout ends a test earlier.
+                    if time.time() - max(job.stat().st_mtime, self._out.stat().st_mtime) > 600:
                         return None
                 return process.returncode
             finally:  # also Java, the broker and processes that tests left
@@ -413,7 +419,8 @@ def main() -> None:
     command.add_argument("--coverage", **coverage)
     command.add_argument("--root", **root)
     command.add_argument("--out", type=Path, required=True)
-    command.add_argument("--junit", type=Path, help="durations, and tests that fail anyway")
+    command.add_argument("--junit", type=Path, nargs="+", default=[], help="durations; failures")
+    command.add_argument("--pytest-args", default="", help="for example '-m slow'")
     command.add_argument("--only", help="ids, with commas")
     command.add_argument("--survivors", type=Path, nargs="+", help="only what these results lack")
     command.add_argument("--shard", help="for example 1/2")

@@ -22,6 +22,7 @@ import pytest
 RESTART = 75  # as in mutants.py
 KEPT = {"spark", "broker"}
 SECONDS_OF_UNKNOWN_TEST = 10.0
+SECONDS_OF_TEST = 120.0  # at least, before it counts as hanging
 FRESH_TESTS = 5  # of a mutant that needs a process of its own
 
 REPORTS: list[pytest.TestReport] = []
@@ -61,6 +62,9 @@ class MutantRun:
         self._session_fixtures = {
             n: f for fs in fixtures.values() for n, f in fs.items() if f.scope == "session"
         }
+        for test, item in self._items.items():
+            seconds = max(SECONDS_OF_TEST, 4 * self._seconds(test))
+            item.add_marker(pytest.mark.timeout(seconds, method="signal"), append=False)
         self._by_file: dict[str, list[str]] = defaultdict(list)
         for name in self._items:
             self._by_file[name.partition("::")[0]].append(name)
