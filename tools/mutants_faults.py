@@ -30,7 +30,7 @@ SKIPPED_FUNCTIONS = ("_error", "_message", "_text", "__init__", "__repr__", "__s
 # Calls whose loss no test can see: messages, and what only frees memory.
 QUIET_CALLS = {
     *("debug", "info", "warning", "log", "report", "print", "_report", "_log", "write_line"),
-    *("print_result", "repartition", "coalesce"),
+    *("print_result", "print_error", "_print_trace", "repartition", "coalesce"),
     *("unpersist", "persist", "close", "flush", "sleep", "wait", "simplefilter", "filterwarnings"),
 }
 # Options with the same effect as their default, or only on speed or the form of a text.
@@ -222,6 +222,8 @@ class _Finder:
 
     def _walk_expression(self, node: ast.AST) -> None:
         name = _called(node)
+        if ast.unparse(node) == "F.lit(1)":  # what `F.count` counts
+            return
         if isinstance(node, ast.Call) and (name in QUIET_CALLS or name.endswith("Error")):
             node = node.func  # without the arguments
         if isinstance(node, ast.JoinedStr):
