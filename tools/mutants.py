@@ -54,7 +54,7 @@ with Path(__file__).with_name("_mutant.bin").open("rb") as file:
 def is_active(number: int) -> bool:
     return NUMBER[0] == number
 '''
-RESTART = 75  # exit status of a process that asks for a new one
+RESTART, NO_SPARK = 75, 76  # exit statuses of mutants_plugin.py
 CAUGHT = ("caught", "timeout", "crash")
 Contexts = dict[str, dict[int, set[str]]]
 
@@ -255,6 +255,8 @@ class Processes:
             self._state |= json.loads(self._out.read_text(encoding="utf-8"))
             current, fresh = self._state["current"], bool(self._fixed.get("fresh"))
             if status == 0:
+                continue
+            if status == RESTART or (status == NO_SPARK and not current):
                 continue
             if not current and not fresh:
                 log = (self._work / "log").read_text(encoding="utf-8", errors="replace")

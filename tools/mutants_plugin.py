@@ -1,6 +1,7 @@
 """The pytest plugin of `tools/mutants.py run`: tests one mutant after the other in one session.
 
-Only the Spark session and the broker stay between mutants; all other fixtures and the caches of
+Only the Spark session stays between mutants: a second run of a test needs a broker without its
+topics. All other fixtures and the caches of
 medallion are created again. A test counts as failed by a mutant if it passes without the mutant
 right afterwards. The file of results is written before each test and after each mutant.
 """
@@ -19,8 +20,9 @@ from typing import Any, cast
 
 import pytest
 
-RESTART = 75  # as in mutants.py
-KEPT = {"spark", "broker"}
+RESTART, NO_SPARK = 75, 76  # exit statuses: try a test again in another process; Spark has ended
+KEPT = {"spark"}
+WITHOUT_MEDALLION = {"spark", "broker"}  # fixtures whose set-up shows nothing about other tests
 SECONDS_OF_UNKNOWN_TEST = 10.0
 SECONDS_OF_TEST = 120.0  # at least, before it counts as hanging
 FRESH_TESTS = 5  # of a mutant that needs a process of its own
@@ -82,7 +84,7 @@ class MutantRun:
             self._write()
             print(f"\n{mutant['id']} {mutant['file']}:{mutant['line']} {result}", flush=True)
             if not self._is_spark_usable():
-                self._restart()
+                self._exit(NO_SPARK)
 
     def _run_mutant(self, mutant: dict[str, Any]) -> dict[str, Any]:
         is_fresh = bool(self._job.get("fresh"))
@@ -122,7 +124,8 @@ class MutantRun:
                 self._state["excluded"].append(test)
                 self._clear()
                 return False
-        self._restart()
+            self._exit(RESTART)
+        self._exit(NO_SPARK)
         return False
 
     def _run_test(self, mutant: dict[str, Any], test: str, following: str | None) -> str:
@@ -149,7 +152,8 @@ class MutantRun:
             shared = self._scopes.get(test, {}) if phase == "setup" else {}
             is_of_module = "module" in shared.values()
             tests |= set(self._by_file[test.partition("::")[0]] if is_of_module else ())
-            session_wide = {name for name, scope in shared.items() if scope == "session"} - KEPT
+            session_wide = {name for name, scope in shared.items() if scope == "session"}
+            session_wide -= WITHOUT_MEDALLION
             tests |= {t for t, names in self._scopes.items() if session_wide & names.keys()}
         likely = f"test_{Path(mutant['file']).stem}.py"
         if self._job.get("fresh"):  # code at import has no context
@@ -174,7 +178,7 @@ class MutantRun:
             file.write(number.to_bytes(4, sys.byteorder))
 
     def _clear(self) -> None:
-        """Deactivate the mutant; forget all fixtures but Spark's, queries and caches."""
+        """Deactivate the mutant; forget all fixtures but `spark`, queries and caches."""
         if not self._job.get("fresh"):
             self._activate(0)
         with suppress(BaseException):
@@ -215,11 +219,11 @@ class MutantRun:
         partial.write_text(text, encoding="utf-8")
         partial.replace(self._out)
 
-    def _restart(self) -> None:
+    def _exit(self, status: int) -> None:
         """End the process at once; the parent starts another for the rest."""
         self._write()
         sys.stdout.flush()
-        os._exit(RESTART)
+        os._exit(status)
 
 
 def fixtures_of(item: pytest.Item) -> dict[str, Any]:
