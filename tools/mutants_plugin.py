@@ -1,9 +1,9 @@
 """The pytest plugin of `tools/mutants.py run`: tests one mutant after the other in one session.
 
-Only the Spark session stays between mutants: a second run of a test needs a broker without its
-topics. All other fixtures and the caches of
-medallion are created again. A test counts as failed by a mutant if it passes without the mutant
-right afterwards. The file of results is written before each test and after each mutant.
+Only the Spark session stays between mutants. All other fixtures and the caches of medallion are
+created again; also the broker, because a second run of a test needs one without its topics. A test
+counts as failed by a mutant if it passes without the mutant right afterwards. The file of results
+is written before each test and after each mutant.
 """
 
 from __future__ import annotations
