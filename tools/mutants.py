@@ -435,6 +435,8 @@ def main() -> None:
     command.add_argument("results", nargs="+", metavar="before.json after.json")
     command.add_argument("--mutants", type=Path, default=Path("mutants.json"))
 
+    # Also end pytest, Java and the copied tree.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     options = parser.parse_args()
     options.function(options)
 
