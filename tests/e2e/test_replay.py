@@ -136,6 +136,7 @@ def test_second_replay_moves_no_row(after_replay: Lakehouse, tmp_path: Path) -> 
     check(orders, AFTER)
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_run_after_a_replay_knows_its_keys(after_replay: Lakehouse, tmp_path: Path) -> None:
     """The query has not seen the inserted keys, but must know them: both rows are on time."""
     orders = after_replay.copy(tmp_path / "lakehouse")
