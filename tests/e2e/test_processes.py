@@ -201,6 +201,7 @@ def test_stream_backfill_and_nightly(lakehouse: Lakehouse, tmp_path: Path, numbe
     assert balance == {figure: getattr(landed, name) for figure, name in figures.items()}
 
 
+@pytest.mark.usefixtures("production_streams")
 def test_stream_ingests_a_backfill_until_sigterm(
     lakehouse: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
