@@ -38,7 +38,7 @@ broker: setup-kafka
 	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
 # Without `classes`: the suite starts Java too rarely.
-test: broker ## run the test suite, in two processes (ten minutes on two cores)
+test: broker ## run the test suite, in two processes (a quarter of an hour on two cores)
 	@$(WITH_JAVA) $(PYTEST) --junitxml=build/tests.xml $(PYTEST_ARGS)
 
 test-slow: broker classes ## run the long tests, before a release (an hour)
