@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,7 +18,8 @@ CASES = PROJECT / "tests/data/cases"
 KEYWORD_COLUMNS = "select * exclude (_source_file, _sequence, _ingested_at) from silver.kw31"
 
 # The folder of the case, and the rows of queries after its nightly runs.
-EXPECTED: list[tuple[str, dict[str, list[tuple[object, ...]]]]] = [
+Tables = dict[str, list[Any]]
+EXPECTED: list[tuple[str, Tables]] = [
     (
         "01-keyonly-delete",
         {
@@ -56,9 +58,7 @@ EXPECTED: list[tuple[str, dict[str, list[tuple[object, ...]]]]] = [
 
 @pytest.mark.slow  # the parts of each case have quick tests
 @pytest.mark.parametrize(("name", "tables"), EXPECTED, ids=[name for name, _ in EXPECTED])
-def test_case(
-    spark: SparkSession, tmp_path: Path, name: str, tables: dict[str, list[tuple[object, ...]]]
-) -> None:
+def test_case(spark: SparkSession, tmp_path: Path, name: str, tables: Tables) -> None:
     lakehouse = Lakehouse(spark, tmp_path / "lakehouse")
     environment = {"MEDALLION_CONF": str(CASES / name), "MEDALLION_HOME": str(lakehouse.root)}
     lakehouse.config = load(environment, PROJECT)
