@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -300,3 +301,14 @@ def test_message_searches_are_found(tmp_path: Path) -> None:
     )
     (tmp_path / "module.py").write_text("\n".join(lines))
     assert len(message_searches(SRC / "x.py", (tmp_path / "module.py").read_text())) == 5
+
+
+def test_no_pattern_has_a_possessive_quantifier() -> None:
+    """Python before 3.11.5 matches them wrongly: `1.` was a number. Java does not."""
+    found = []
+    for module in MODULES:
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+        patterns = [ast.unparse(c.args[0]) for c in calls if ast.unparse(c.func) == "re.compile"]
+        found += [name(module) for each in patterns if re.search(r"(?<!\\)[*+?}]\+", each)]
+    assert found == []

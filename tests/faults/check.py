@@ -10,6 +10,7 @@ from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import duckdb
 from deltalake import DeltaTable
@@ -60,7 +61,7 @@ def rows(root: Path, table: str, columns: str) -> list[tuple[Any, ...]]:
     files = DeltaTable(root / table).file_uris() if (root / table / "_delta_log").is_dir() else []
     if not files:
         return []
-    file_list = ", ".join(f"'{file}'" for file in files)
+    file_list = ", ".join(f"'{unquote(file)}'" for file in files)
     with duckdb.connect() as engine:
         return engine.sql(f"select {columns} from read_parquet([{file_list}])").fetchall()
 

@@ -32,7 +32,7 @@ class Repository:
         if jar.artifact not in self.content:
             return ["echo", "error of Ivy"]
         text = shlex.quote(self.content[jar.artifact])
-        return ["sh", "-c", f"printf %s {text} > {work}/{jar.artifact}-{jar.version}.jar"]
+        return ["sh", "-c", f"printf %s {text} > '{work}/{jar.artifact}-{jar.version}.jar'"]
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_alert_with_details_escapes_them_for_slack(home: Home, receiver: Receive
 
 def test_alert_has_the_message_of_usage_errors(home: Home, tmp_path: Path) -> None:
     file = tmp_path / "text"
-    config = alerting(home, command=("sh", "-c", f"cat > {file}"))
+    config = alerting(home, command=("sh", "-c", f"cat > '{file}'"))
     error = UsageError("another process writes bronze")
     assert list(send_alerts(config, "run", 2, LakehouseVerdict(), error)) == []
     assert file.read_text().splitlines()[1:] == ["another process writes bronze"]

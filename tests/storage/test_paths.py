@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_storage_path_has_no_other_operation(root: StoragePath, name: str) -> No
 
 
 def test_uri_has_no_pattern(root: StoragePath) -> None:
-    assert (root / "a [1]*?.json").uri == f"file://{root}/a%20%5B1%5D%2A%3F.json"
+    assert (root / "a [1]*?.json").uri == f"file://{quote(str(root))}/a%20%5B1%5D%2A%3F.json"
 
 
 def test_children_and_list_files(root: StoragePath) -> None:

@@ -13,7 +13,7 @@ from medallion.storage.text import reject_nan
 # Numbers stay strings: Python reads none of more than 4,300 digits.
 DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=reject_nan)
 _BLANKS = re.compile(r"[ \t\r\n]*")
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{\]}"]', re.DOTALL)
+_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}"]', re.DOTALL)
 
 
 def bracket_levels(text: str, at: int = 0) -> Iterator[tuple[int, re.Match[str]]]:
