@@ -94,8 +94,8 @@ def load_with_errors(
     try:
         file = find_pipeline_file(environ, cwd)
         project, conf_dir = _project_and_conf(file)
-        # Files of a folder that cannot be listed would count as missing.
-        list_tree(conf_dir)
+        for folder in ("great_expectations", "spark"):
+            list_tree(conf_dir / folder)  # files of a closed folder would count as missing
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be read ({error_reason(error)}).") from None
     dotenv = read_dotenv(project / ".env")

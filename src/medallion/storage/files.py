@@ -95,7 +95,7 @@ def list_tree(top: Path) -> list[Path]:
     """
 
     def fail(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise error
 
     tree = os.walk(top, onerror=fail)
