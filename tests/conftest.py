@@ -6,6 +6,7 @@ import math
 import os
 import secrets
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -129,6 +130,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # PySpark returns timestamps in Python's local zone; commands set it, too.
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     session = spark_session(load({}, PROJECT), "tests", more={**SETTINGS, **QUICK_STREAMS})
     write_files_without_processes(session)
     with durations.counting_queries(started):

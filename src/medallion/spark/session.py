@@ -97,6 +97,9 @@ def spark_session(
         if key not in submitted_settings:
             builder = builder.config(key, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # In the locale C, Java finds no file whose path is not ASCII; Python does.
+    if os.environ.get("LC_ALL") in ("C", "POSIX"):
+        os.environ["LC_ALL"] = "C.UTF-8"
     # Otherwise memory that RocksDB has freed stays in an arena of each Java thread.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     session = _get_session(builder, None if submitted else config.master)
