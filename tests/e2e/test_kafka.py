@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import kafka_login
@@ -39,7 +38,7 @@ from medallion.state import erasures, pending_work, topics
 from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
 from medallion.state.topics import PartitionProgress
 from medallion.storage import delta_tables, records, table_specs
-from tests.support.broker import PASSWORD, USER, Broker
+from tests.support.broker import PASSWORD, USER, Broker, topic_messages
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -181,21 +180,6 @@ def test_missing_topics_are_refused(
     remedy = r"with topic 'pages', .*medallion refresh publish\.pages\.kafka"
     with pytest.raises(UsageError, match=remedy):
         flow.start(None, -1)
-
-
-def topic_messages(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
-    """Return keys and values of all messages in order; the topic has one partition."""
-    consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
-    try:
-        partition = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(partition, timeout=30)
-        consumer.assign([partition])
-        return [
-            (json.loads(message.key()), json.loads(message.value()))
-            for message in (consumer.consume(end, timeout=30) if end else [])
-        ]
-    finally:
-        consumer.close()
 
 
 def test_erased_messages_stay_in_the_topic(first: Lakehouse, tmp_path: Path) -> None:

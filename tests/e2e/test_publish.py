@@ -13,7 +13,6 @@ from typing import Any
 import duckdb
 import pytest
 import yaml
-from confluent_kafka import Consumer, TopicPartition
 
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import MedallionError, UsageError
@@ -26,7 +25,7 @@ from medallion.state import pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import PROJECT
-from tests.support.broker import Broker
+from tests.support.broker import Broker, topic_messages
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
 
@@ -101,21 +100,6 @@ def output_counts(lakehouse: Lakehouse) -> list[tuple[Any, ...]]:
     """Return the recorded rows in and out of each output."""
     sql = "select query, sum(rows_in), sum(rows_out) from ops.runs where query like 'publish.%'"
     return engine.query(str(lakehouse.root), f"{sql} group by query").rows
-
-
-def topic_messages(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
-    """Return keys and values of all messages in order; the topic has one partition."""
-    consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
-    try:
-        partition = TopicPartition(topic, 0, 0)
-        _, end = consumer.get_watermark_offsets(partition, timeout=30)
-        consumer.assign([partition])
-        return [
-            (json.loads(message.key()), json.loads(message.value()))
-            for message in (consumer.consume(end, timeout=30) if end else [])
-        ]
-    finally:
-        consumer.close()
 
 
 def summary(changes: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

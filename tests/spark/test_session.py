@@ -143,7 +143,7 @@ def test_command_has_python_times_in_utc(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_signal_during_the_start_ends_the_command(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command has not begun; Java, which may have ended by the signal, is stopped."""
+    """The command has not started; Java, which may have ended by the signal, is stopped."""
     spark = MagicMock()
 
     def start(*_: object, **__: object) -> MagicMock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import PROJECT
@@ -125,6 +126,21 @@ def running(folder: Path) -> Iterator[Broker]:
     finally:
         broker.stop()
         shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def topic_messages(broker: Broker, topic: str) -> list[tuple[Any, Any]]:
+    """Return keys and values of all messages in order; the topic has one partition."""
+    consumer = Consumer({"bootstrap.servers": broker.server, "group.id": "tests"})
+    try:
+        partition = TopicPartition(topic, 0, 0)
+        _, end = consumer.get_watermark_offsets(partition, timeout=30)
+        consumer.assign([partition])
+        return [
+            (json.loads(message.key()), json.loads(message.value()))
+            for message in (consumer.consume(end, timeout=30) if end else [])
+        ]
+    finally:
+        consumer.close()
 
 
 def _free_ports(count: int) -> list[int]:

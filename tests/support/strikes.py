@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.support.java import define_class
+from tests.support.settings import changed_settings
 
 _SETTING = "spark.sql.streaming.checkpointFileManagerClass"
 _PROPERTY = "tests.strike"
@@ -77,10 +78,8 @@ def failing_checkpoint_writes(spark: SparkSession) -> Iterator[Strikes]:
     """Make the session write its checkpoints with the failing manager."""
     define_class(spark, _CLASS, _SOURCE)
     java: Any = spark._jvm
-    original = spark.conf.get(_SETTING)
-    spark.conf.set(_SETTING, _CLASS)
     try:
-        yield Strikes(java)
+        with changed_settings(spark, {_SETTING: _CLASS}):
+            yield Strikes(java)
     finally:
-        spark.conf.set(_SETTING, str(original))
         java.java.lang.System.clearProperty(_PROPERTY)
