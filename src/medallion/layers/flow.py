@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
 from medallion.ingest.schema import registry
+from medallion.ingest.schema.evolution import only_adds_fields
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
 from medallion.spark import checkpoints, delta_reads
+from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -103,9 +106,38 @@ class Flow(ABC):
         return self.run
 
     def create_tables(self, *rows: DataFrame) -> None:
-        """Create the targets that do not exist, each with the columns of its rows."""
+        """Create the targets that do not exist, and add fields that came later to the others.
+
+        Args:
+            rows: for each target, rows with its columns. A column of an existing table gets the
+                fields that its rows have more, at any depth.
+        """
         for name, path, each in zip(self.targets, self.target_paths, rows, strict=True):
             delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
+            if wider := self._wider_columns(path, each.schema):
+                self.add_columns(path, wider)
+
+    def _wider_columns(self, table: StoragePath, schema: StructType) -> StructType | None:
+        """Return the columns of a schema whose types differ from the table's by more fields."""
+        nested = [field for field in schema if inner_types(field.dataType)]
+        if not nested:
+            return None
+        rows = self.spark.read.format("delta").load(str(table))
+        known = {field.name: field.dataType for field in rows.schema}
+        wider = [
+            field
+            for field in nested
+            if (type_ := known.get(field.name))
+            and type_ddl(type_) != type_ddl(field.dataType)
+            and only_adds_fields(type_, field.dataType)
+        ]
+        return StructType(wider) if wider else None
+
+    def add_columns(self, table: StoragePath, schema: StructType) -> None:
+        """Add columns, or fields within columns, to a Delta table, so that others can read them."""
+        rows = self.spark.createDataFrame([], schema)
+        options = {"mergeSchema": "true"}
+        rows.write.format("delta").mode("append").options(**options).save(str(table))
 
     def upstream_rows(self) -> Sequence[DataFrame]:
         """Return all rows of the tables that it reads."""

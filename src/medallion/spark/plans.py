@@ -70,6 +70,16 @@ def fields_in(
     return {_name_parts(node) for node in nodes}
 
 
+def column_path(spark: SparkSession, sql: str) -> tuple[str, ...] | None:
+    """Return the parts of the dotted name that a SQL expression is; None if it is anything else.
+
+    Raises:
+        ParseException: it is not an expression.
+    """
+    node = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
+    return _name_parts(node) if node_type(node) == "UnresolvedAttribute" else None
+
+
 def replace_columns(spark: SparkSession, sql: str, values: Mapping[str, str]) -> str:
     """Return a SQL expression with expressions in place of some columns.
 

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.silver.changes import missing_columns, unwrapped
+from medallion.layers.silver.changes import envelope_path, unwrapped
 from tests.support.lakehouse import activity_source
 
 CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
@@ -57,15 +57,45 @@ def test_unwrapped_payload(spark: SparkSession) -> None:
 
 
 def test_unwrapped_without_payload(spark: SparkSession) -> None:
-    """A column that no message has had is null, and reported."""
     bronze = spark.createDataFrame(
-        [("x", "u", "7", ("1",))], struct("before", "op", "ts_ms", after=struct("id"))
+        [("x", "u", "7", ("1", "Ada"))], struct("before", "op", "ts_ms", after=struct("id", "name"))
     )
     source = unwrapped(SOURCE, bronze)
-    assert bronze.selectExpr(*source.silver.values()).collect() == [("1", None)]
+    assert bronze.selectExpr(*source.silver.values()).collect() == [("1", "ada")]
     assert source.cdc is not None
     assert bronze.selectExpr(source.cdc.sequence_by).collect() == [(7,)]
-    assert missing_columns(SOURCE, bronze) == ["name"]
+
+
+def test_unwrapped_structs_of_different_types(spark: SparkSession) -> None:
+    """A field that comes later is in `after` first; a delete has no struct then."""
+    after = struct("id", name=struct("first", "last"))
+    bronze = spark.createDataFrame(
+        [
+            ("u", "7", ("1", ("Ada",)), ("1", ("Ada", "L"))),
+            ("d", "8", ("1", ("Ada",)), None),
+        ],
+        struct("op", "ts_ms", before=struct("id", name=struct("first")), after=after),
+    )
+    source = unwrapped(replace(SOURCE, silver={"user_id": "id", "name": "name"}), bronze)
+    rows = bronze.selectExpr(*source.silver.values()).collect()
+    assert rows == [("1", ("Ada", "L")), ("1", None)]
+
+
+@pytest.mark.parametrize("prefix", [(), ("payload",)])
+def test_envelope_path(prefix: tuple[str, ...]) -> None:
+    envelope = "before struct<old:string,id:long>, after struct<id:long>, op string, ts_ms long"
+    columns = dict(column.split(" ", 1) for column in envelope.split(", "))
+    if prefix:
+        fields = ",".join(f"{name}:{dtype}" for name, dtype in columns.items())
+        columns = {"schema": "string", "payload": f"struct<{fields}>"}
+    paths = {
+        ("_op",): None,
+        ("schema" if prefix else "op",): None,
+        ("old",): (*prefix, "before", "old"),
+        ("ID",): (*prefix, "after", "ID"),
+        ("vip", "since"): (*prefix, "after", "vip", "since"),
+    }
+    assert {path: envelope_path(path, columns) for path in paths} == paths
 
 
 def test_unwrapped_position_alone(spark: SparkSession) -> None:

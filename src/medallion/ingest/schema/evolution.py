@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -29,12 +29,25 @@ from medallion.ingest.schema.columns import (
     reserved_names,
     select_columns,
 )
-from medallion.ingest.schema.growth import grow_type, maps_to_columns_sql, new_fields_sql
+from medallion.ingest.schema.growth import (
+    ITEM,
+    FieldPath,
+    grow_type,
+    maps_to_columns_sql,
+    new_fields_sql,
+    with_field,
+)
 from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import FULL_TIMES, RESCUED, bronze_columns, quote_identifier
+from medallion.storage.table_specs import (
+    FULL_TIMES,
+    RESCUED,
+    Columns,
+    bronze_columns,
+    quote_identifier,
+)
 from medallion.storage.text import counted
 
 _MAX_NAMES, _MAX_NAME = 10, 100  # names in a message, and characters of each
@@ -80,7 +93,7 @@ class Schema:
         self,
         config: Config,
         source: SourceConfig,
-        named: Collection[tuple[str, ...]] = (),
+        named: Callable[[Columns], Collection[FieldPath]] = lambda _: (),
         can_rewrite: bool = False,
     ) -> None:
         """Read the newest version, and add the declared columns.
@@ -88,7 +101,7 @@ class Schema:
         Args:
             config: the configuration.
             source: the source's settings.
-            named: the fields that silver or a rule of bronze reads (`spark.plans.fields_in`).
+            named: returns the fields of the columns that the configuration names.
             can_rewrite: whether declared types may differ from the table's, because it is about to
                 be rewritten.
 
@@ -222,18 +235,19 @@ class Schema:
         columns, added = dict(self.columns), list[str]()
         known = {fold_case(name): name for name in columns}
         reserved = reserved_names(self._source.origin_columns)
-        for path in sorted(self._named):
-            if fold_case(path[0]) in reserved or not all(map(is_valid_name, path)):
+        # The longest first: a field within a column says more than the column's name.
+        for path in sorted(self._named(self.columns), key=lambda path: (-len(path), path)):
+            names = [part for part in path if part != ITEM]
+            if fold_case(path[0]) in reserved or not all(map(is_valid_name, names)):
                 continue
             name = known.setdefault(fold_case(path[0]), path[0])
-            wanted: T.DataType = T.StringType()
-            for part in reversed(path[1:]):
-                wanted = T.StructType([T.StructField(part, wanted)])
             before = columns.get(name)
-            after = grow_type(T.DataType.fromDDL(before), wanted, False) if before else wanted
-            if type_ddl(after) != before:
-                columns[name] = type_ddl(after)
-                added.append(".".join(path))
+            type_ = T.DataType.fromDDL(before) if before else None
+            after = type_ddl(with_field(type_, path[1:]))
+            if after != before:
+                columns[name] = after
+                added.append(".".join(path).replace(f".{ITEM}", ITEM))
+        added.sort()
         if added:
             self._add(columns, f"read by the configuration: {', '.join(added)}")
         return added
@@ -387,7 +401,7 @@ class Schema:
         return sorted(name[:_MAX_NAME] for name in new)[:_MAX_NAMES]
 
     def _select_columns(self, columns: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-        named = {path[0] for path in self._named}
+        named = {path[0] for path in self._named(columns)}
         known = (*known, *self._source.partition_columns)  # their values are in paths, not in rows
         return select_columns(columns, known, self._source.origin_columns, named)
 

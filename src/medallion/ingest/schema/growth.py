@@ -23,6 +23,9 @@ _DIGITS: Mapping[type[T.DataType], int] = {
     T.LongType: 19,
 }
 _MAX_DIGITS = 38
+FieldPath = tuple[str, ...]
+"""The names of a field and of those that it is in; ITEM stands for the elements of an array."""
+ITEM = "[]"
 
 
 def new_fields_sql(
@@ -135,6 +138,37 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
         isinstance(known, times) and not isinstance(new, times)
     )
     return wider_type(known, new) if can_widen and not is_kept else known
+
+
+def with_field(known: T.DataType | None, path: FieldPath) -> T.DataType:
+    """Return a type with a field, which is a string if it is new.
+
+    Args:
+        known: the type; None if nothing is known.
+        path: the field. ITEM may be left out where the type is an array already.
+
+    Returns:
+        The type; `known` itself if a value of it has no fields.
+    """
+    if not path:
+        return known or T.StringType()
+    first, rest = path[0], path[1:]
+    match known:
+        case T.ArrayType():
+            return T.ArrayType(with_field(known.elementType, rest if first == ITEM else path))
+        case T.MapType() if first == ITEM:
+            return T.MapType(known.keyType, with_field(known.valueType, rest))
+        case None if first == ITEM:
+            return T.ArrayType(with_field(None, rest))
+        case None | T.StructType():
+            fields = {fold_case(field.name): field for field in known or ()}
+            name, old = first, fields.get(fold_case(first))
+            if old:
+                name = old.name
+            new = with_field(old.dataType if old else None, rest)
+            fields[fold_case(first)] = T.StructField(name, new)
+            return T.StructType([*fields.values()])
+    return known
 
 
 def wider_type(one: T.DataType, other: T.DataType) -> T.DataType:

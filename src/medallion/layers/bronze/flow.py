@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from threading import Event
 from typing import Any
 
-from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import TYPED_FORMATS, Config
@@ -18,13 +16,13 @@ from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.schema.evolution import Schema, TableChange
 from medallion.ingest.source import Source
 from medallion.layers import recovery
+from medallion.layers.bronze.named_fields import NamedFields
 from medallion.layers.bronze.rewrite import rewrite_rows
 from medallion.layers.bronze.writer import BronzeWriter
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import RescuedValues
 from medallion.quality.rules import load_rules
 from medallion.spark import checkpoints
-from medallion.spark.plans import fields_in
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.table_specs import SOURCE_FILE
@@ -121,12 +119,7 @@ class Bronze(Flow):
 
     def schema(self, can_rewrite: bool = False) -> Schema:
         """Return the source's schema; see `Schema` for the argument and what is raised."""
-        # Silver of Debezium names columns of the row within the envelope.
-        silver = () if self.source.is_debezium else self.source.silver.values()
-        sql = (*silver, *self._conditions())
-        named = set[tuple[str, ...]]()
-        with suppress(ParseException):  # silver reports it with the column or rule
-            named = fields_in(self.spark, sql)
+        named = NamedFields(self.spark, self.config, self.source)
         schema = Schema(self.config, self.source, named, can_rewrite)
         if can_rewrite and self.source.partition_columns:
             paths = delta_tables.select_rows(self._table, f"distinct {SOURCE_FILE}")

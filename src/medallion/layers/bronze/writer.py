@@ -61,7 +61,7 @@ class BronzeWriter:
             table_json = self.schema.table_type().json()
             delta_tables.create_table(self._table, table_json, self._properties)
         elif self.schema.table_change() is TableChange.WIDER:
-            self._add_columns()
+            self._flow.add_columns(self._table, self.schema.table_type())
 
     def _add_configured_fields(self) -> None:
         known = list(self.schema.columns)
@@ -70,12 +70,6 @@ class BronzeWriter:
                 f"  {self._name}: no row has had a field {name} yet{suggestion(name, known)} It "
                 "is added as a string column of nulls; for another type set hints"
             )
-
-    def _add_columns(self) -> None:
-        """Add the schema's new columns to the table, so that silver can use them at once."""
-        rows = self._spark.createDataFrame([], self.schema.table_type())
-        options = {"mergeSchema": "true"}
-        rows.write.format("delta").mode("append").options(**options).save(str(self._table))
 
     def repair_ledger(self, last: int) -> None:
         """Add missing ledger entries for batches after `last` whose rows are in bronze.
@@ -188,7 +182,9 @@ class BronzeWriter:
             growth_condition: SQL; the write fails with the code `_GROWS` if it is true for a row.
         """
         if self.schema.names and self.schema.table_change() is TableChange.WIDER:
-            self._add_columns()  # with their comments, which the rows do not have
+            self._flow.add_columns(
+                self._table, self.schema.table_type()
+            )  # with their comments, which the rows do not have
         read = Observation(f"landed-{number}")
         parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias("rows")), first_lines)
         if growth_condition != "false":

@@ -99,13 +99,12 @@ class Gold(Flow):
         refuse_changed_gold(self.config, self.table, then)
 
     def _create_table(self, rows: DataFrame) -> None:
-        target, schema = self.target_paths[0], rows.schema.json()
+        target = self.target_paths[0]
         if checkpoints.last_planned(self.checkpoint) < 0:
-            delta_tables.drop_empty_table(target, schema)
-        properties = self.config.properties(self.name)
-        delta_tables.create_table(target, schema, properties)
+            delta_tables.drop_empty_table(target, rows.schema.json())
+        self.create_tables(rows)
         # If the table is published from now on, it needs a change feed.
-        delta_tables.set_missing_properties(target, properties)
+        delta_tables.set_missing_properties(target, self.config.properties(self.name))
 
     def _input_rows(self) -> dict[str, DataFrame]:
         """Return the rows of the tables that it reads, by name: streams, or all current rows."""

@@ -8,8 +8,8 @@ after an update) and values. So the result does not depend on the order in which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
@@ -17,7 +17,8 @@ from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
 from medallion.errors import ConfigError
-from medallion.spark.plans import fields_in, is_comparable, replace_columns
+from medallion.ingest.schema.growth import FieldPath
+from medallion.spark.plans import fields_in, inner_types, is_comparable, replace_columns
 from medallion.storage.table_specs import (
     INGESTED_AT,
     IS_CURRENT,
@@ -174,13 +175,12 @@ def _without_nulls(rows: DataFrame, keys: Sequence[str], newest_first: WindowSpe
     return rows.withColumns(filled)
 
 
+_ENVELOPE_COLUMNS = ("_op", "_ts_ms", "_lsn")
 _NO_VALUE = "cast(null as bigint)"
 
 
 def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     """Return a source whose expressions name the fields of Debezium's envelope.
-
-    A column that no message has had yet is null.
 
     Args:
         source: the source; one that is not `format: debezium` is returned unchanged.
@@ -192,7 +192,7 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     """
     if not source.is_debezium or not source.cdc:
         return source
-    columns, cdc, spark = _row_columns(bronze.schema), source.cdc, bronze.sparkSession
+    columns, cdc, spark = _Envelope.of(bronze.schema).columns(), source.cdc, bronze.sparkSession
     sequence = {columns.get(name[0].lower()) for name in fields_in(spark, [cdc.sequence_by])}
     if len(columns) > 3 and sequence == {_NO_VALUE}:
         raise ConfigError(
@@ -200,9 +200,6 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
             "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
             "updated_at or payload.source.pos."
         )
-    columns |= dict.fromkeys(
-        map(str.lower, missing_columns(source, bronze)), "cast(null as string)"
-    )
     own = {name: sql for name, sql in columns.items() if name not in source.silver}
     return replace(
         source,
@@ -215,37 +212,67 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     )
 
 
-def missing_columns(source: SourceConfig, bronze: DataFrame) -> list[str]:
-    """Return the columns that the expressions name and no message of Debezium has had yet."""
-    if not source.is_debezium or not source.cdc:
-        return []
-    order = (source.cdc.sequence_by, source.cdc.apply_as_deletes or "false")
-    known = {*_row_columns(bronze.schema), *map(str.lower, bronze.columns)}
-    names = fields_in(bronze.sparkSession, source.silver.values())
-    names |= {n for n in fields_in(bronze.sparkSession, order) if n[0].lower() not in source.silver}
-    return sorted({name[0] for name in names if name[0].lower() not in known})
+def envelope_path(path: FieldPath, columns: Mapping[str, str]) -> FieldPath | None:
+    """Return the path in Debezium's envelope of a field of the changed row.
+
+    Args:
+        path: the field; None is returned for one of the envelope itself, such as `_op`.
+        columns: the columns of bronze with Spark types.
+    """
+    bronze = T.StructType([T.StructField(n, T.DataType.fromDDL(t)) for n, t in columns.items()])
+    first, envelope = path[0].lower(), _Envelope.of(bronze)
+    if first in _ENVELOPE_COLUMNS or first in map(str.lower, columns):
+        return None
+    side = "after"
+    if first in map(str.lower, envelope.before) and first not in map(str.lower, envelope.after):
+        side = "before"
+    return (*envelope.prefix, side, *path)
 
 
-def _row_columns(bronze: T.StructType) -> dict[str, str]:
-    """Return SQL of the columns of the changed row, and of `_op`, `_ts_ms` and `_lsn`."""
-    envelope, prefix = _fields(bronze), ""
-    if payload := _fields(envelope.get("payload")):  # beside the schema of the message
-        envelope, prefix = payload, "payload."
-    after, before, origin = (_fields(envelope.get(name)) for name in ("after", "before", "source"))
-    columns = {}
-    for name in {**after, **before}:
-        new, old = (
-            f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
-            for side, fields in (("after", after), ("before", before))
-        )
-        columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
-    times = [f"{prefix}source.ts_ms"] * ("ts_ms" in origin)
-    times += [f"{prefix}ts_ms"] * ("ts_ms" in envelope)
-    return columns | {
-        "_op": f"{prefix}op",
-        "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
-        "_lsn": f"{prefix}source.lsn" if "lsn" in origin else _NO_VALUE,
-    }
+@dataclass(frozen=True)
+class _Envelope:
+    """The fields of Debezium's envelopes in a bronze table, with their types.
+
+    Attributes:
+        prefix: the path of the envelope: `("payload",)` if it is beside the message's schema.
+        fields: the fields of the envelope.
+        after, before: the columns of the row.
+        origin: the fields of `source`.
+    """
+
+    prefix: tuple[str, ...]
+    fields: Mapping[str, T.DataType]
+    after: Mapping[str, T.DataType]
+    before: Mapping[str, T.DataType]
+    origin: Mapping[str, T.DataType]
+
+    @classmethod
+    def of(cls, bronze: T.StructType) -> _Envelope:
+        fields = _fields(bronze)
+        payload = _fields(fields.get("payload"))
+        prefix, fields = (("payload",), payload) if payload else ((), fields)
+        return cls(prefix, fields, *(_fields(fields.get(n)) for n in ("after", "before", "source")))
+
+    def columns(self) -> dict[str, str]:
+        """Return SQL of the columns of the changed row, and of `_ENVELOPE_COLUMNS`."""
+        prefix = "".join(f"{part}." for part in self.prefix)
+        columns = {}
+        for name in {**self.after, **self.before}:
+            new, old = (
+                f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
+                for side, fields in (("after", self.after), ("before", self.before))
+            )
+            types = [fields[name] for fields in (self.after, self.before) if name in fields]
+            if inner_types(types[0]) and types[0] != types[-1]:
+                old = "null"  # a delete needs its keys alone, and Spark no two types of struct
+            columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
+        times = [f"{prefix}source.ts_ms"] * ("ts_ms" in self.origin)
+        times += [f"{prefix}ts_ms"] * ("ts_ms" in self.fields)
+        return columns | {
+            "_op": f"{prefix}op",
+            "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
+            "_lsn": f"{prefix}source.lsn" if "lsn" in self.origin else _NO_VALUE,
+        }
 
 
 def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:

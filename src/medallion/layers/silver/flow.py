@@ -23,7 +23,7 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
-from medallion.layers.silver.changes import missing_columns, unwrapped
+from medallion.layers.silver.changes import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter
@@ -58,8 +58,6 @@ class Silver(Flow):
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         bronze = self._read_bronze()
-        for column in missing_columns(self.source, bronze):
-            self.say(f"  {self.name}: no message has had a column {column} yet: it is null")
         self.source = unwrapped(self.source, bronze)
         document = self._load_rules(bronze, recorded)
         source, apply_rules = self.source, rules.bind_rules(self.source, document)
