@@ -35,7 +35,7 @@ from medallion.storage import delta_tables
 ROWS, BATCHES, RUNS = 1_000_000, (1_000, 100_000), 3
 TARGET = 2.0
 TRANSACTION = [f"spark.databricks.delta.write.{name}" for name in ("txnAppId", "txnVersion")]
-CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
+CDC = CdcConfig("at", "op = 'd'", None, None, 1, False, Duration.parse("30 days"))
 
 
 def main() -> int:

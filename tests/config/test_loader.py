@@ -302,7 +302,7 @@ def test_invalid_configuration(
 def test_cdc_defaults(tmp_path: Path) -> None:
     source = load({}, edited(tmp_path, "sources", "orders", value=ORDERS)).sources["orders"]
     month = Duration.parse("30 days")
-    assert source.cdc == CdcConfig("updated_at", None, 1, False, month)
+    assert source.cdc == CdcConfig("updated_at", None, None, None, 1, False, month)
     assert (source.event_time, source.rows_table) == ("", "silver.orders_changes")
 
 

@@ -33,6 +33,23 @@ EXPECTED: list[tuple[str, Tables]] = [
         | {"select count(*) from quarantine.people01": [(0,)]},
     ),
     (
+        "02-toast-placeholder",
+        {
+            "select doc_id, title, body, note from silver.docs02": [
+                (1, "A2", "a long text", None),
+                (2, "B", "b long text", "n2"),
+            ],
+            "select _unavailable from silver.docs02_changes where title = 'A2'": [(["body"],)],
+        },
+    ),
+    (
+        "03-truncate",
+        {
+            "select row_id, v from silver.tr03": [(10, "y10"), (11, "y11"), (9, "y9")],
+            "select count(*) from quarantine.tr03": [(0,)],
+        },
+    ),
+    (
         "09-dms-op-column",
         {
             "select id, name from silver.op09": [(1, "Ada"), (2, "Bo2"), (4, "Di")],

@@ -19,7 +19,7 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.state import pending_work
 from tests.support.lakehouse import Lakehouse, activity_source
 
-CDC = CdcConfig("at", "op = 'd'", 1, False, Duration.parse("30 days"))
+CDC = CdcConfig("at", "op = 'd'", None, None, 1, False, Duration.parse("30 days"))
 START = datetime(2026, 5, 1, tzinfo=UTC)
 # key, sequence, day of ingestion, is_delete
 CHANGES = (

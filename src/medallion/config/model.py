@@ -254,8 +254,21 @@ class SourceConfig:
     @property
     def silver_columns(self) -> tuple[str, ...]:
         """The columns of `rows_table`, without the time of ingestion."""
-        change = (table_specs.SEQUENCE, table_specs.IS_DELETE) if self.cdc else ()
-        return (*self.columns, *self.silver_origin_columns, *change)
+        return (*self.columns, *self.silver_origin_columns, *self.change_columns)
+
+    @property
+    def change_columns(self) -> tuple[str, ...]:
+        """The technical columns of its log of changes; none if it has no change records."""
+        if not self.cdc:
+            return ()
+        columns = {
+            table_specs.SEQUENCE: True,
+            table_specs.IS_DELETE: True,
+            table_specs.IS_TRUNCATE: self.cdc.apply_as_truncates,
+            table_specs.OLD_KEY: self.is_debezium,
+            table_specs.UNAVAILABLE: self.cdc.unavailable_value,
+        }
+        return tuple(name for name, is_used in columns.items() if is_used)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -267,6 +280,14 @@ class SourceConfig:
         landing = layout.landing(self.name).local
         return (landing, *(without_dotdot((layout.root / f).local) for f in self.folders))
 
+
+DEBEZIUM_CDC = {
+    "sequence_by": "coalesce(_lsn, _ts_ms)",
+    "apply_as_deletes": "_op = 'd'",
+    "apply_as_truncates": "_op = 't'",
+    "unavailable_value": "__debezium_unavailable_value",
+}
+"""The defaults of `cdc` for Debezium."""
 
 SilverTable = SourceConfig | ChildTable
 """The configuration of a table of silver."""

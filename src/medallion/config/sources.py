@@ -76,9 +76,12 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
 
 def _with_debezium_defaults(node: Node) -> Node:
     """Return a source of Debezium's envelopes with the format that is read, and with `cdc`."""
-    cdc = {"sequence_by": "coalesce(_lsn, _ts_ms)", "apply_as_deletes": "_op = 'd'"}
     file_format = "kafka" if "servers" in node.value else "json"
-    entry = {**node.value, "format": file_format, "cdc": cdc | node.child("cdc").value}
+    entry = {
+        **node.value,
+        "format": file_format,
+        "cdc": {**model.DEBEZIUM_CDC, **node.child("cdc").value},
+    }
     return Node(entry, node.file, node.path)
 
 

@@ -71,18 +71,27 @@ class CdcConfig:
             rule `null_sequence`, and one with a null in its key by `null_key`.
         apply_as_deletes: The condition of a change that deletes its key, in Spark SQL over silver's
             or bronze's columns, such as `op = 'd'`; without it no change deletes.
+        apply_as_truncates: The condition of a change that deletes all rows before it, such as
+            `op = 't'`; it has a sequence, and its other columns are ignored.
+        unavailable_value: A string in place of a value that did not change and that the writer left
+            out: the row keeps its value. For Debezium it is `__debezium_unavailable_value`.
         stored_as_scd_type: `1` keeps the latest row of each key, `2` a row for each change with
             `valid_from`, `valid_to` (null for the current row) and `is_current`.
         ignore_null_updates: `true`: a null keeps the value that the row had before.
         tombstone_retention: How long a delete of SCD type 1 is remembered: an older change that is
             ingested later than this after the delete adds the row again.
+        derived: SQL of the technical columns of the log over silver's columns and `_bronze`, from
+            `layers.silver.envelope.unwrapped`; empty in a configuration.
     """
 
     sequence_by: str = key(values.non_blank_string, values.SQL)
     apply_as_deletes: str | None = key(values.non_blank_string, values.SQL, None)
+    apply_as_truncates: str | None = key(values.non_blank_string, values.SQL, None)
+    unavailable_value: str | None = key(values.non_blank_string, "a string", None)
     stored_as_scd_type: int = key(values.one_of((1, 2)), "one of 1, 2", 1)
     ignore_null_updates: bool = key(values.boolean, values.BOOLEAN, False)
     tombstone_retention: Duration = key(values.duration, values.DURATION, "30 days")
+    derived: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE
+from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, IS_TRUNCATE, OLD_KEY, SEQUENCE
 from medallion.storage.text import counted
 
 BALANCED_LAYERS = ("bronze", "silver")
@@ -230,9 +230,10 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     same = f"partition by {key}, {SEQUENCE}"
     order = (INGESTED_AT, *source.silver_origin_columns, IS_DELETE)
     last_first = ", ".join(f"{column} desc" for column in order)
+    changes, truncates = _changes_by_key_sql(source, delta_tables.column_names(log))
     numbered = (
         f"select *, row_number() over ({same} order by {last_first}) as copy, "
-        f"count(*) over ({same}) as copies from rows"
+        f"count(case when not is_implied then 1 end) over ({same}) as copies from ({changes})"
     )
     deleted_at = (
         f"max(case when {IS_DELETE} then {INGESTED_AT} end) over (partition by {key} "
@@ -241,17 +242,56 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     ordered = f"select *, {deleted_at} as deleted_at from ({numbered}) where copy = 1"
     forgotten_at = f"deleted_at + interval '{source.cdc.tombstone_retention.seconds} seconds'"
     by_key = (
-        f"select sum(copies - 1) as duplicates, count(*) as changes, "
-        f"count(case when {IS_DELETE} then 1 end) as deletes, count(case when not {IS_DELETE} "
+        "select sum(copies - case when is_implied then 0 else 1 end) as duplicates, "
+        f"count(case when not {IS_DELETE} then 1 end) as updates, "
+        f"count(case when {IS_DELETE} and not is_implied then 1 end) as deletes, "
+        f"count(case when not {IS_DELETE} "
         f"and coalesce({INGESTED_AT} > {forgotten_at}, true) then 1 end) as kept "
         f"from ({ordered}) group by {key}"
     )
-    what = "sum(duplicates), sum(deletes), sum(changes - deletes), count(nullif(kept, 0))"
+    what = (
+        f"sum(duplicates), coalesce(sum(deletes), 0) + ({truncates}), sum(updates), "
+        "count(nullif(kept, 0))"
+    )
     ((duplicates, deletes, updates, current),) = delta_tables.select_rows(
         log, what, source=f"({by_key})", version=version
     )
     superseded = 0 if source.cdc.stored_as_scd_type == 2 else (updates or 0) - current
     return ChangeCounts(superseded, deletes or 0, duplicates or 0, waiting)
+
+
+def _changes_by_key_sql(source: SourceConfig, columns: Collection[str]) -> tuple[str, str]:
+    """Return SQL of the changes of one key each, and of the number of changes that truncate.
+
+    It is a second implementation of `layers.silver.changes.by_key`, for the audit.
+
+    Args:
+        source: the source.
+        columns: the columns of its log, which may be of an older version.
+
+    Returns:
+        The first has keys, sequence, ingestion, origin, `_is_delete`, and `is_implied` for a delete
+        that a change of another key implies.
+    """
+    keys = [f'"{name}"' for name in source.keys]
+    rest = ", ".join((SEQUENCE, INGESTED_AT, *source.silver_origin_columns))
+    rows, truncates = "rows", "0"
+    if IS_TRUNCATE in columns:
+        rows += f" where {IS_TRUNCATE} is null"
+        truncates = f"select count({IS_TRUNCATE}) from rows"
+    changes = f"select {', '.join(keys)}, {rest}, {IS_DELETE}, false as is_implied from {rows}"
+    if OLD_KEY in columns:
+        old = ", ".join(f"{OLD_KEY}['{name}'] as \"{name}\"" for name in source.keys)
+        changes += (
+            f" union all select {old}, {rest}, true, true from rows where {OLD_KEY} is not null"
+        )
+    if IS_TRUNCATE in columns:
+        changes += (
+            f" union all select {', '.join(keys)}, {rest}, true, true from "
+            f"(select {rest} from rows where {IS_TRUNCATE} is not null) cross join "
+            f"(select distinct {', '.join(keys)} from ({changes}))"
+        )
+    return changes, truncates
 
 
 def _row_count(table: StoragePath) -> int:

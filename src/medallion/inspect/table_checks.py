@@ -22,8 +22,9 @@ from medallion.inspect.definitions import refuse_changed_definition
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
-from medallion.layers.silver.changes import tied_changes, unwrapped
+from medallion.layers.silver.changes import tied_changes
 from medallion.layers.silver.child import elements
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE

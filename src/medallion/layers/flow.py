@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from medallion.config.model import Config
 from medallion.config.queries import Query
@@ -21,6 +21,7 @@ from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
+from medallion.storage.table_specs import NEW_COLUMNS
 from medallion.storage.text import Reporter, counted
 
 
@@ -110,7 +111,8 @@ class Flow(ABC):
 
         Args:
             rows: for each target, rows with its columns. A column of an existing table gets the
-                fields that its rows have more, at any depth.
+                fields that its rows have more, at any depth; and a table of an older version gets
+                new technical columns.
         """
         for name, path, each in zip(self.targets, self.target_paths, rows, strict=True):
             delta_tables.create_table(path, each.schema.json(), self.config.properties(name))
@@ -118,19 +120,20 @@ class Flow(ABC):
                 self.add_columns(path, wider)
 
     def _wider_columns(self, table: StoragePath, schema: StructType) -> StructType | None:
-        """Return the columns of a schema whose types differ from the table's by more fields."""
-        nested = [field for field in schema if inner_types(field.dataType)]
-        if not nested:
+        """Return the columns of a schema that a table lacks, completely or some of their fields."""
+        candidates = [f for f in schema if inner_types(f.dataType) or f.name in NEW_COLUMNS]
+        if not candidates:
             return None
         rows = self.spark.read.format("delta").load(str(table))
         known = {field.name: field.dataType for field in rows.schema}
-        wider = [
-            field
-            for field in nested
-            if (type_ := known.get(field.name))
-            and type_ddl(type_) != type_ddl(field.dataType)
-            and only_adds_fields(type_, field.dataType)
-        ]
+
+        def is_wider(field: StructField) -> bool:
+            if field.name not in known:
+                return field.name in NEW_COLUMNS
+            before, after = known[field.name], field.dataType
+            return type_ddl(before) != type_ddl(after) and only_adds_fields(before, after)
+
+        wider = [field for field in candidates if is_wider(field)]
         return StructType(wider) if wider else None
 
     def add_columns(self, table: StoragePath, schema: StructType) -> None:

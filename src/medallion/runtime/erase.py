@@ -28,7 +28,7 @@ from medallion.layers import recovery
 from medallion.layers.bronze.flow import Bronze
 from medallion.layers.definition import refuse_nondeterministic
 from medallion.layers.silver import transform
-from medallion.layers.silver.changes import unwrapped
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline

@@ -89,8 +89,12 @@ ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
-# Of change records: their order, and whether they delete their key.
-SEQUENCE, IS_DELETE = "_sequence", "_is_delete"
+# Of change records: their order, and whether they delete their key; true for one that deletes all
+# keys, else null; the key before an update of it; the columns whose values the writer left out.
+SEQUENCE, IS_DELETE, IS_TRUNCATE = "_sequence", "_is_delete", "_is_truncate"
+OLD_KEY, UNAVAILABLE = "_old_key", "_unavailable"
+NEW_COLUMNS = (IS_TRUNCATE, OLD_KEY, UNAVAILABLE)
+"""Technical columns that tables of older versions lack."""
 VALID_FROM, VALID_TO, IS_CURRENT = SPAN = ("valid_from", "valid_to", "is_current")
 """Columns of a history; `valid_to` is exclusive, and null in the current row of a key."""
 WINDOW = ("window_start", "window_end")

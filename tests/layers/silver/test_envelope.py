@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from medallion.config.model import SourceConfig
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
-from medallion.layers.silver.changes import envelope_path, unwrapped
+from medallion.layers.silver.envelope import envelope_path, unwrapped
+from medallion.layers.silver.rules import NO_RULES, bind_rules
 from tests.support.lakehouse import activity_source
 
-CDC = CdcConfig("coalesce(_lsn, _ts_ms)", "_op = 'd'", 1, False, Duration.parse("30 days"))
+MONTH = Duration.parse("30 days")
+PLACEHOLDER = "__debezium_unavailable_value"
+ORDER = "coalesce(_lsn, _ts_ms)"
+CDC = CdcConfig(ORDER, "_op = 'd'", "_op = 't'", PLACEHOLDER, 1, False, MONTH)
 SOURCE = activity_source(
     silver={"user_id": "ID", "name": "lower(name)"}, keys=("user_id",), cdc=CDC
 )
@@ -35,6 +43,17 @@ PAYLOAD = struct(
 )
 
 
+def log_of(source: SourceConfig, bronze: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """Return columns of the log of changes that rows of bronze give."""
+    technical = {"_source_file": F.lit("f"), "_ingested_at": F.lit(None).cast("timestamp")}
+    rows = bronze.withColumns(technical)
+    changes = bind_rules(unwrapped(source, rows), NO_RULES)(rows)
+    return [tuple(row) for row in changes.select(*columns).collect()]
+
+
+LOG = ("user_id", "name", "_sequence", "_is_delete")
+
+
 def test_unwrapped_payload(spark: SparkSession) -> None:
     """A delete has only the key in `before`."""
     schema = struct("schema", payload=PAYLOAD)
@@ -46,10 +65,7 @@ def test_unwrapped_payload(spark: SparkSession) -> None:
         ],
         schema,
     )
-    source = unwrapped(SOURCE, bronze)
-    assert source.cdc is not None
-    sql = [*source.silver.values(), source.cdc.sequence_by, source.cdc.apply_as_deletes]
-    assert [tuple(row) for row in bronze.selectExpr(*map(str, sql)).collect()] == [
+    assert log_of(SOURCE, bronze, *LOG) == [
         ("1", "ada", "10", False),
         ("1", "bo", "6", False),
         ("1", None, "9", True),
@@ -60,10 +76,7 @@ def test_unwrapped_without_payload(spark: SparkSession) -> None:
     bronze = spark.createDataFrame(
         [("x", "u", "7", ("1", "Ada"))], struct("before", "op", "ts_ms", after=struct("id", "name"))
     )
-    source = unwrapped(SOURCE, bronze)
-    assert bronze.selectExpr(*source.silver.values()).collect() == [("1", "ada")]
-    assert source.cdc is not None
-    assert bronze.selectExpr(source.cdc.sequence_by).collect() == [(7,)]
+    assert log_of(SOURCE, bronze, *LOG) == [("1", "ada", 7, False)]
 
 
 def test_unwrapped_structs_of_different_types(spark: SparkSession) -> None:
@@ -101,9 +114,67 @@ def test_envelope_path(prefix: tuple[str, ...]) -> None:
 def test_unwrapped_position_alone(spark: SparkSession) -> None:
     schema = struct("op", after=struct("id"), source=struct("lsn"))
     bronze = spark.createDataFrame([("u", ("1",), ("5",))], schema)
-    cdc = unwrapped(SOURCE, bronze).cdc
-    assert cdc is not None
-    assert bronze.selectExpr(cdc.sequence_by).collect() == [(5,)]
+    source = replace(SOURCE, silver={"user_id": "id"})
+    assert log_of(source, bronze, "_sequence") == [(5,)]
+
+
+def test_columns_of_silver_do_not_hide_the_envelope(spark: SparkSession) -> None:
+    bronze = spark.createDataFrame(
+        [("d", 7, ("1",), None)], "op string, ts_ms long, before struct<id string>, after string"
+    )
+    source = replace(SOURCE, silver={"user_id": "id", "op": "upper(_op)", "ts_ms": "0"})
+    columns = ("user_id", "op", "_sequence", "_is_delete")
+    assert log_of(source, bronze, *columns) == [("1", "D", 7, True)]
+
+
+ROW = "struct<id: string, name: string, tags: array<string>>"
+
+
+def test_update_of_a_key_has_the_old_one(spark: SparkSession) -> None:
+    changes = [
+        ("c", 1, None, ("A", "x", None)),
+        ("u", 2, ("A", "x", None), ("A", "y", None)),
+        ("u", 3, ("a", None, None), ("B", "y", None)),
+        ("u", 4, (None, "y", None), ("B", "z", None)),
+        ("d", 5, ("B", "z", None), None),
+    ]
+    schema = f"op string, ts_ms long, before {ROW}, after {ROW}"
+    bronze = spark.createDataFrame(changes, schema)
+    source = replace(SOURCE, silver={"user_id": "upper(id)", "name": "name"})
+    assert log_of(source, bronze, "_sequence", "user_id", "_old_key.user_id") == [
+        (1, "A", None),
+        (2, "A", None),
+        (3, "B", "A"),
+        (4, "B", None),
+        (5, "B", None),
+    ]
+
+
+def test_old_key_is_null_without_the_columns(spark: SparkSession) -> None:
+    schema = "op string, ts_ms long, after struct<id string>"
+    bronze = spark.createDataFrame([("u", 1, ("1",))], schema)
+    source = replace(SOURCE, silver={"user_id": "id"})
+    assert log_of(source, bronze, "user_id", "_old_key.user_id") == [("1", None)]
+
+
+def test_truncate_deletes_without_a_key(spark: SparkSession) -> None:
+    changes = [("t", 3, None, None), ("c", 4, None, ("A", "x", None))]
+    bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {ROW}, after {ROW}")
+    columns = ("user_id", "_sequence", "_is_delete", "_is_truncate")
+    assert log_of(SOURCE, bronze, *columns) == [(None, 3, True, True), ("A", 4, False, None)]
+
+
+def test_placeholders_are_unavailable(spark: SparkSession) -> None:
+    """As the connector for PostgreSQL writes them: text, bytes, and arrays."""
+    packed = b64encode(PLACEHOLDER.encode()).decode()
+    changes = [
+        ("u", 1, None, ("A", PLACEHOLDER, ["t"])),
+        ("u", 2, None, ("A", packed, [PLACEHOLDER])),
+        ("u", 3, None, ("A", None, None)),
+    ]
+    bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {ROW}, after {ROW}")
+    source = replace(SOURCE, silver={"user_id": "id", "name": "upper(name)", "tags": "tags"})
+    assert log_of(source, bronze, "_unavailable") == [(["name"],), (["name", "tags"],), (None,)]
 
 
 def test_unwrapped_without_order(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from medallion.config.values import Duration
 from medallion.layers.silver import rules
 from tests.support.lakehouse import activity_source
 
-CDC = CdcConfig("seq", "op = 'd'", 1, False, Duration.parse("30 days"))
+CDC = CdcConfig("seq", "op = 'd'", None, None, 1, False, Duration.parse("30 days"))
 BRONZE = "ID long, seq long, op string, name string, plan string"
 FOR_DELETES = ["bad_key", "malformed_line", "null_key", "null_sequence", "order"]
 FOR_DELETES += ["rescued_ID", "rescued_seq", "time_digits"]

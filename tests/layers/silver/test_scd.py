@@ -28,7 +28,7 @@ from tests.layers.silver.test_changes import (
 )
 from tests.support.lakehouse import Lakehouse, activity_source
 
-CDC = CdcConfig("", "delete", 1, False, Duration.parse("2 days"))
+CDC = CdcConfig("", "delete", None, None, 1, False, Duration.parse("2 days"))
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from medallion.config.tables import ChildTable
 from medallion.config.values import fold_case
 from medallion.ingest.schema.columns import reserved_names
 from medallion.ingest.schema.growth import ITEM, FieldPath
-from medallion.layers.silver.changes import envelope_path
+from medallion.layers.silver.envelope import envelope_path
 from medallion.quality.rules import load_rules
 from medallion.spark.plans import column_path, fields_in
 

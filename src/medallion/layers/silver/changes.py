@@ -1,6 +1,8 @@
 """Pure transformations of change records to the latest state, or the history, of each key.
 
-Bronze has Debezium's envelope as it arrived, and silver's expressions read the row in it.
+The log has each change as it arrived. `by_key` adds the deletes that it implies: an update with
+another key deletes the row of `_old_key`, and a truncate the row of each key. All other functions
+take its result, whose changes concern one key each.
 
 Changes of a key are ordered by `_sequence`, then `_ingested_at`, origin, `_is_delete` (a delete is
 after an update) and values. So the result does not depend on the order in which they arrive.
@@ -9,25 +11,23 @@ after an update) and values. So the result does not depend on the order in which
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from medallion.config.model import SourceConfig
-from medallion.errors import ConfigError
-from medallion.ingest.schema.growth import FieldPath
-from medallion.spark.plans import fields_in, inner_types, is_comparable, replace_columns
+from medallion.spark.plans import is_comparable
 from medallion.storage.table_specs import (
     INGESTED_AT,
     IS_CURRENT,
     IS_DELETE,
+    IS_TRUNCATE,
     OFFSET,
+    OLD_KEY,
     PARTITION,
     SEQUENCE,
     SOURCE_FILE,
     TOPIC,
+    UNAVAILABLE,
     VALID_FROM,
     VALID_TO,
     quote_identifier,
@@ -35,6 +35,48 @@ from medallion.storage.table_specs import (
 )
 
 _TECHNICAL = (SEQUENCE, INGESTED_AT, SOURCE_FILE, TOPIC, PARTITION, OFFSET, IS_DELETE)
+
+
+def by_key(
+    changes: DataFrame, keys: Sequence[str], truncates: DataFrame | None = None
+) -> DataFrame:
+    """Return changes of one key each, with the deletes that key changes and truncates imply.
+
+    Args:
+        changes: rows of the log of changes.
+        keys: the columns that identify a row.
+        truncates: rows of the log, of which those that truncate delete each key of the changes.
+
+    Returns:
+        The columns of the log without `_old_key` and `_is_truncate`.
+    """
+    rows = changes
+    if IS_TRUNCATE in changes.columns:
+        rows = changes.where(F.col(IS_TRUNCATE).isNull())
+    if OLD_KEY in changes.columns:
+        moved = rows.where(F.col(OLD_KEY).isNotNull())
+        old = {key: F.col(f"{OLD_KEY}.{quote_identifier(key)}") for key in keys}
+        rows = rows.unionByName(_deletes(moved, old))
+    if truncates is not None and IS_TRUNCATE in truncates.columns:
+        every_key = rows.select([F.col(key).alias(f"_key_{n}") for n, key in enumerate(keys)])
+        truncating = truncates.where(F.col(IS_TRUNCATE).isNotNull())
+        crossed = truncating.crossJoin(every_key.distinct())
+        each = {key: F.col(f"_key_{number}") for number, key in enumerate(keys)}
+        rows = rows.unionByName(_deletes(crossed, each).select(*rows.columns))
+    return rows.drop(OLD_KEY, IS_TRUNCATE)
+
+
+def _deletes(changes: DataFrame, keys: Mapping[str, Column]) -> DataFrame:
+    """Return deletes of some keys, with the sequence and origin of changes and no values."""
+    technical = {*_TECHNICAL} - {IS_DELETE}
+    columns = {name: F.col(name) for name in changes.columns if name in technical} | {**keys}
+    columns[IS_DELETE] = F.lit(True)
+    return changes.select(
+        *(
+            columns.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
+            for field in changes.schema
+        )
+    )
 
 
 def current_rows(
@@ -53,8 +95,7 @@ def current_rows(
     is_hidden = F.col(INGESTED_AT) <= deleted_at + F.expr(f"INTERVAL '{tombstone_seconds}' SECOND")
     marked = _last_of_sequence(changes, keys).withColumn("_is_hidden", is_hidden)
     rows = marked.where(~F.col(IS_DELETE) & ~F.coalesce("_is_hidden", F.lit(False)))
-    if ignore_nulls:
-        rows = _without_nulls(rows, keys, newest_first)
+    rows = _with_kept_values(rows, keys, newest_first, ignore_nulls)
     latest = rows.withColumn("_rank", F.row_number().over(newest_first)).where("_rank = 1")
     return latest.drop("_is_hidden", "_rank", IS_DELETE)
 
@@ -74,11 +115,11 @@ def spans(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFr
     """Return `history_rows`, and a row with `_is_delete` for each delete; see there."""
     newest_first = _newest_first(changes, keys)
     rows = _last_of_sequence(changes, keys)
-    if ignore_nulls:  # but not the values from before a delete
+    if ignore_nulls or UNAVAILABLE in rows.columns:  # but not the values from before a delete
         deletes = F.count_if(IS_DELETE).over(_up_to(newest_first))
         rows = rows.withColumn("_deletes", deletes)
         life = _newest_first(changes, [*keys, "_deletes"])
-        rows = _without_nulls(rows, keys, life).drop("_deletes")
+        rows = _with_kept_values(rows, keys, life, ignore_nulls).drop("_deletes")
     ended = rows.withColumn(VALID_TO, F.lag(SEQUENCE).over(newest_first))
     named = ended.withColumnRenamed(SEQUENCE, VALID_FROM)
     values = [name for name in named.columns if name not in (VALID_FROM, VALID_TO)]
@@ -86,29 +127,41 @@ def spans(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFr
 
 
 def latest_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the last change of each key, deletes included."""
+    """Return the last change of each key, deletes included; no value of it is unavailable."""
     rank = F.row_number().over(_newest_first(changes, keys))
-    return changes.withColumn("_rank", rank).where("_rank = 1").drop("_rank")
+    return changes.withColumn("_rank", rank).where("_rank = 1").drop("_rank", UNAVAILABLE)
 
 
 def without_deleted(
-    changes: DataFrame, deletes: DataFrame, keys: Sequence[str], tombstone_seconds: float
+    changes: DataFrame, log: DataFrame, keys: Sequence[str], tombstone_seconds: float
 ) -> DataFrame:
-    """Return the changes that no later delete hides.
+    """Return the changes that no later delete or truncate hides.
 
     Args:
         changes: change records.
-        deletes: those that delete their key.
+        log: rows of the log of changes, with those that delete.
         keys: the columns that identify a row.
         tombstone_seconds: how long a delete hides older changes that are ingested after it.
     """
-    is_deleted = F.expr(
+    is_hidden = F.expr(
         f"{order_sql(changes, keys, 'old')} > {order_sql(changes, keys, 'new')} "
         f"and new.{INGESTED_AT} <= old.{INGESTED_AT} + INTERVAL '{tombstone_seconds}' SECOND"
     )
+    is_same = F.lit(True)
     for key in map(quote_identifier, keys):
-        is_deleted &= F.expr(f"old.{key} = new.{key}")
-    return changes.alias("new").join(deletes.alias("old"), is_deleted, "left_anti")
+        is_same &= F.expr(f"old.{key} = new.{key}")
+    deletes = by_key(log.where(deletes_any(log)), keys).where(IS_DELETE)
+    rows = changes.alias("new").join(deletes.alias("old"), is_hidden & is_same, "left_anti")
+    if IS_TRUNCATE in log.columns:
+        truncates = log.where(F.col(IS_TRUNCATE).isNotNull())
+        rows = rows.alias("new").join(F.broadcast(truncates).alias("old"), is_hidden, "left_anti")
+    return rows
+
+
+def deletes_any(log: DataFrame) -> Column:
+    """Return the condition that a row of the log deletes a key."""
+    is_move = F.col(OLD_KEY).isNotNull() if OLD_KEY in log.columns else F.lit(False)
+    return F.col(IS_DELETE) | is_move
 
 
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -146,7 +199,7 @@ def _order(changes: DataFrame, keys: Sequence[str], prefix: str = "") -> list[st
 
 
 def _values(changes: DataFrame, keys: Sequence[str]) -> list[str]:
-    return [name for name in changes.columns if name not in (*keys, *_TECHNICAL)]
+    return [name for name in changes.columns if name not in (*keys, *_TECHNICAL, UNAVAILABLE)]
 
 
 def _newest_first(changes: DataFrame, keys: Sequence[str]) -> WindowSpec:
@@ -164,116 +217,28 @@ def _last_of_sequence(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     return marked.where(~F.col("_next").eqNullSafe(F.col(SEQUENCE))).drop("_next")
 
 
-def _without_nulls(rows: DataFrame, keys: Sequence[str], newest_first: WindowSpec) -> DataFrame:
-    """Replace each null by the last value before it in a window."""
+def _with_kept_values(
+    rows: DataFrame, keys: Sequence[str], newest_first: WindowSpec, ignore_nulls: bool
+) -> DataFrame:
+    """Replace each unavailable value, and nulls if they are ignored, by the last one before it.
+
+    Returns:
+        The rows without `_unavailable`.
+    """
+    has_unavailable = UNAVAILABLE in rows.columns
+    if not has_unavailable and not ignore_nulls:
+        return rows
     older = newest_first.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    filled = {
-        name: F.first(name, ignorenulls=True).over(older)
-        for name in rows.columns
-        if name not in keys and not name.startswith("_")
-    }
-    return rows.withColumns(filled)
-
-
-_ENVELOPE_COLUMNS = ("_op", "_ts_ms", "_lsn")
-_NO_VALUE = "cast(null as bigint)"
-
-
-def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
-    """Return a source whose expressions name the fields of Debezium's envelope.
-
-    Args:
-        source: the source; one that is not `format: debezium` is returned unchanged.
-        bronze: rows of its bronze table.
-
-    Raises:
-        ConfigError: the envelopes have none of the fields that order the changes.
-        ParseException: an expression is not valid SQL.
-    """
-    if not source.is_debezium or not source.cdc:
-        return source
-    columns, cdc, spark = _Envelope.of(bronze.schema).columns(), source.cdc, bronze.sparkSession
-    sequence = {columns.get(name[0].lower()) for name in fields_in(spark, [cdc.sequence_by])}
-    if len(columns) > 3 and sequence == {_NO_VALUE}:
-        raise ConfigError(
-            f"sources.{source.name}.cdc.sequence_by is {cdc.sequence_by}, but no message has "
-            "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
-            "updated_at or payload.source.pos."
-        )
-    own = {name: sql for name, sql in columns.items() if name not in source.silver}
-    return replace(
-        source,
-        silver={n: replace_columns(spark, sql, columns) for n, sql in source.silver.items()},
-        cdc=replace(
-            cdc,
-            sequence_by=replace_columns(spark, cdc.sequence_by, own),
-            apply_as_deletes=replace_columns(spark, cdc.apply_as_deletes or "false", own),
-        ),
-    )
-
-
-def envelope_path(path: FieldPath, columns: Mapping[str, str]) -> FieldPath | None:
-    """Return the path in Debezium's envelope of a field of the changed row.
-
-    Args:
-        path: the field; None is returned for one of the envelope itself, such as `_op`.
-        columns: the columns of bronze with Spark types.
-    """
-    bronze = T.StructType([T.StructField(n, T.DataType.fromDDL(t)) for n, t in columns.items()])
-    first, envelope = path[0].lower(), _Envelope.of(bronze)
-    if first in _ENVELOPE_COLUMNS or first in map(str.lower, columns):
-        return None
-    side = "after"
-    if first in map(str.lower, envelope.before) and first not in map(str.lower, envelope.after):
-        side = "before"
-    return (*envelope.prefix, side, *path)
-
-
-@dataclass(frozen=True)
-class _Envelope:
-    """The fields of Debezium's envelopes in a bronze table, with their types.
-
-    Attributes:
-        prefix: the path of the envelope: `("payload",)` if it is beside the message's schema.
-        fields: the fields of the envelope.
-        after, before: the columns of the row.
-        origin: the fields of `source`.
-    """
-
-    prefix: tuple[str, ...]
-    fields: Mapping[str, T.DataType]
-    after: Mapping[str, T.DataType]
-    before: Mapping[str, T.DataType]
-    origin: Mapping[str, T.DataType]
-
-    @classmethod
-    def of(cls, bronze: T.StructType) -> _Envelope:
-        fields = _fields(bronze)
-        payload = _fields(fields.get("payload"))
-        prefix, fields = (("payload",), payload) if payload else ((), fields)
-        return cls(prefix, fields, *(_fields(fields.get(n)) for n in ("after", "before", "source")))
-
-    def columns(self) -> dict[str, str]:
-        """Return SQL of the columns of the changed row, and of `_ENVELOPE_COLUMNS`."""
-        prefix = "".join(f"{part}." for part in self.prefix)
-        columns = {}
-        for name in {**self.after, **self.before}:
-            new, old = (
-                f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
-                for side, fields in (("after", self.after), ("before", self.before))
-            )
-            types = [fields[name] for fields in (self.after, self.before) if name in fields]
-            if inner_types(types[0]) and types[0] != types[-1]:
-                old = "null"  # a delete needs its keys alone, and Spark no two types of struct
-            columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
-        times = [f"{prefix}source.ts_ms"] * ("ts_ms" in self.origin)
-        times += [f"{prefix}ts_ms"] * ("ts_ms" in self.fields)
-        return columns | {
-            "_op": f"{prefix}op",
-            "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
-            "_lsn": f"{prefix}source.lsn" if "lsn" in self.origin else _NO_VALUE,
-        }
-
-
-def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
-    return {f.name: f.dataType for f in type_} if isinstance(type_, T.StructType) else {}
+    kept = {}
+    for name in rows.columns:
+        if name in keys or name.startswith("_"):
+            continue
+        is_known = F.col(name).isNotNull() if ignore_nulls else F.lit(True)
+        if has_unavailable:
+            is_known &= ~F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False))
+        own = F.struct(F.col(name).alias("value"))
+        known = F.when(is_known, own)  # a struct, so that a null that is known is not skipped
+        # Without an earlier value, a placeholder stays visible.
+        last = F.coalesce(F.first(known, ignorenulls=True).over(older), own)
+        kept[name] = last.getField("value")
+    return rows.withColumns(kept).drop(UNAVAILABLE)

@@ -23,7 +23,7 @@ from medallion.layers.definition import (
 )
 from medallion.layers.flow import Flow, ValidationInput
 from medallion.layers.silver import keys, late, rules, transform
-from medallion.layers.silver.changes import unwrapped
+from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter

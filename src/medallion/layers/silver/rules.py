@@ -1,10 +1,11 @@
 """The rules that send a row to silver or quarantine, and the definition of a silver table.
 
 The rules are a document, `{"late": ..., "bronze": {name: SQL}, "silver": {name: SQL}, "rescued":
-SQL, "deletes": [name]}`, kept beside the checkpoint: an interrupted batch is completed with the
-rules that it started with. `rescued` is SQL over a bronze row that returns the names of the rules
-for rescued values that it breaks; it is empty if there are no such rules. `deletes` has the rules
-that hold for deletes, if the source has change records. Older documents lack both.
+SQL, "deletes": [name], "reads": {column: [name]}}`, kept beside the checkpoint: an interrupted
+batch is completed with the rules that it started with. `rescued` is SQL over a bronze row that
+returns the names of the rules for rescued values that it breaks; it is empty if there are no such
+rules. If the source has change records, `deletes` has the rules that hold for deletes, and `reads`
+those that read a column, which do not hold if it is unavailable. Older documents lack them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.expressions import STRING
-from medallion.config.model import Config, SourceConfig
+from medallion.config.model import DEBEZIUM_CDC, Config, SourceConfig
 from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart
@@ -41,8 +42,11 @@ from medallion.storage.table_specs import (
     CORRUPT,
     INGESTED_AT,
     IS_DELETE,
+    IS_TRUNCATE,
     SEQUENCE,
+    UNAVAILABLE,
     quote_identifier,
+    string_literal,
 )
 from medallion.storage.text import printable
 
@@ -53,7 +57,11 @@ WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 NO_RULES: Mapping[str, Any] = {"bronze": {}, "silver": {}}
-_CHANGE_KEYS = {SEQUENCE: "cdc.sequence_by", IS_DELETE: "cdc.apply_as_deletes"}
+_CHANGE_KEYS = {
+    SEQUENCE: "cdc.sequence_by",
+    IS_DELETE: "cdc.apply_as_deletes",
+    IS_TRUNCATE: "cdc.apply_as_truncates",
+}
 _EXAMPLE_LENGTH = 60  # characters
 _CHECKED_TIMES = 1000
 
@@ -131,7 +139,21 @@ def with_rescue_rules(
     document = {**rules, "rescued": rescued}
     if source.cdc:
         document["deletes"] = _delete_rules(spark, source, rules, columns)
+        document["reads"] = _rules_by_column(spark, source, rules)
     return document
+
+
+def _rules_by_column(
+    spark: SparkSession, source: SourceConfig, rules: Mapping[str, Any]
+) -> dict[str, list[str]]:
+    """Return the rules of silver that read each column that may be unavailable."""
+    if UNAVAILABLE not in source.change_columns:
+        return {}
+    names = {rule: fields_in(spark, [sql]) for rule, sql in rules["silver"].items()}
+    read = {rule: {name[0].lower() for name in each} for rule, each in names.items()}
+    own = {column for column in source.silver if column not in source.keys}
+    by_column = {c: sorted(rule for rule in read if c.lower() in read[rule]) for c in own}
+    return {column: found for column, found in sorted(by_column.items()) if found}
 
 
 def _delete_rules(
@@ -152,7 +174,8 @@ def _delete_rules(
     """
     assert source.cdc, f"{source.name} has no change records"
     names = {*built_in_rules(source)["bronze"], *CHANGE_GUARDS, keys.TIME_DIGITS_RULE}
-    read = {key: source.silver[key] for key in source.keys} | {SEQUENCE: source.cdc.sequence_by}
+    sequence = source.cdc.sequence_by.replace(f"{transform.BRONZE}.", "")
+    read = {key: source.silver[key] for key in source.keys} | {SEQUENCE: sequence}
     names |= rescue_rules(spark, replace(source, silver=read), columns).keys()
     for layer, known in (("bronze", fields_in(spark, read.values())), ("silver", set(zip(read)))):
         known = {_folded(name) for name in known}
@@ -187,19 +210,39 @@ def bind_rules(
         origin=source.silver_origin_columns,
         rescued=rules.get("rescued", ""),
         derived=_change_columns(source) if derived is None else derived,
-        for_deletes=rules.get("deletes"),
+        broken=_broken_by_changes(source, rules),
     )
 
 
-def _change_columns(source: SourceConfig) -> dict[str, str]:
+def _change_columns(source: SourceConfig) -> Mapping[str, str]:
     """Return SQL of the technical columns of change records; empty for other rows."""
-    if not source.cdc:
-        return {}
-    deletes = source.cdc.apply_as_deletes or "false"
-    return {
-        SEQUENCE: source.cdc.sequence_by,
-        IS_DELETE: f"coalesce(cast(({deletes}) as boolean), false)",
-    }
+    return source.cdc.derived if source.cdc else {}
+
+
+def _broken_by_changes(source: SourceConfig, rules: Mapping[str, Any]) -> str:
+    """Return SQL of the rules that a change breaks, of `_failed`; empty if all of them count."""
+    if "deletes" not in rules:
+        return ""
+    cases = ""
+    if IS_TRUNCATE in source.change_columns:
+        names = {*built_in_rules(source)["bronze"], CHANGE_GUARDS[1]}
+        cases += f"when {IS_TRUNCATE} then {_only(sorted(names))} "
+    cases += f"when {IS_DELETE} then {_only(rules['deletes'])} "
+    others = transform.FAILED
+    if reads := rules.get("reads"):
+        entries = (f"{string_literal(column)}, {_names(each)}" for column, each in reads.items())
+        of_column = f"coalesce(element_at(map({', '.join(entries)}), c), array())"
+        unknown = f"flatten(transform(coalesce({UNAVAILABLE}, array()), c -> {of_column}))"
+        others = f"array_except({transform.FAILED}, {unknown})"
+    return f"case {cases}else {others} end"
+
+
+def _only(names: Iterable[str]) -> str:
+    return f"filter({transform.FAILED}, r -> array_contains({_names(names)}, r))"
+
+
+def _names(names: Iterable[str]) -> str:
+    return f"cast(array({', '.join(map(string_literal, names))}) as array<string>)"
 
 
 def split_lookup_rules(
@@ -354,5 +397,9 @@ def silver_definition(source: SourceConfig) -> dict[str, Any]:
     definition |= {f"{column} as": sql for column, sql in source.silver.items()}
     if cdc := source.cdc:
         changes = {"sequence_by": cdc.sequence_by, "apply_as_deletes": cdc.apply_as_deletes}
+        # A table of an older version has neither.
+        for key in ("apply_as_truncates", "unavailable_value"):
+            value, default = getattr(cdc, key), DEBEZIUM_CDC[key] if source.is_debezium else None
+            changes |= {key: value} if value != default else {}
         definition |= {f"cdc.{key}": sql for key, sql in changes.items()}
     return {**definition, "enrich.on": source.lookup.on} if source.lookup else definition

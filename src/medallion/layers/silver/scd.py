@@ -20,7 +20,14 @@ from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import is_comparable
 from medallion.spark.query import RunningQuery, Sink
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, SEQUENCE, VALID_FROM
+from medallion.storage.table_specs import (
+    INGESTED_AT,
+    IS_DELETE,
+    IS_TRUNCATE,
+    SEQUENCE,
+    UNAVAILABLE,
+    VALID_FROM,
+)
 from medallion.storage.text import Reporter, counted
 
 # Delta's settings for the transaction of a commit that is not written by a DataFrame's writer.
@@ -82,6 +89,7 @@ def scd_definition(source: SourceConfig) -> dict[str, Any]:
 def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
     """Return the rows that the table of a source has after all changes of a log."""
     cdc = _cdc(source)
+    log = changes.by_key(log, source.keys, log)
     if cdc.stored_as_scd_type == 2:
         return changes.history_rows(log, source.keys, cdc.ignore_null_updates)
     seconds = cdc.tombstone_retention.seconds
@@ -115,8 +123,9 @@ class ChangeMerge:
 
     The commit has the query's id and the batch's number, so a batch that runs twice is merged once.
     The latest change of a key is merged if it is newer than the row, and than the deletes in the
-    log. For a history, or values that outlast nulls, the rows of the keys are computed from the
-    complete log. Ties within a batch are reported; `audit --deep` finds those across batches.
+    log. For a history, a batch that truncates, or values that outlast nulls or unavailable ones,
+    the rows of the keys are computed from the complete log. Ties within a batch are reported;
+    `audit --deep` finds those across batches.
     """
 
     def __init__(self, config: Config, source: SourceConfig, say: Reporter) -> None:
@@ -125,40 +134,55 @@ class ChangeMerge:
         self._log = config.layout.table(source.rows_table)
         self._table = config.layout.table(f"silver.{source.name}")
         self._checkpoint = config.layout.checkpoint(f"silver.{source.name}")
+        # Whether a change in the log lacks values that did not change; None until the first batch.
+        self._has_unavailable: bool | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch."""
         batch = batch.persist()
         try:
-            key = self._keys[0]
+            rows, key = changes.by_key(batch, self._keys), self._keys[0]
             first_ingestion = F.min(F.col(INGESTED_AT).cast("double"))
-            columns = F.count(F.lit(1)), first_ingestion, F.min(key), F.max(key)
-            count, first, *key_range = batch.agg(*columns).collect()[0]
-            if not count:
+            columns = first_ingestion, F.min(key), F.max(key)
+            first, *key_range = rows.agg(*columns).collect()[0]
+            truncates = self._find(batch, IS_TRUNCATE)
+            if first is None and not truncates:
                 return
-            ties = tie_message(changes.tied_changes(batch, self._keys), self._source)
+            ties = tie_message(changes.tied_changes(rows, self._keys), self._source)
             if ties:
                 self._say(f"  silver.{self._source.name} batch {batch_id}: {ties}")
-            is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES
-            rows, condition = self._rows_to_merge(batch, first)
+            is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES and not truncates
+            merged, condition = self._rows_to_merge(rows, first, truncates)
             settings = batch.sparkSession.conf  # of this query alone
             settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
             settings.set(_TRANSACTION, str(batch_id))
-            self._execute(rows, condition, key_range if is_pruned else ())
+            self._execute(merged, condition, key_range if is_pruned else ())
         finally:
             batch.unpersist()
 
-    def _rows_to_merge(self, batch: DataFrame, first: float) -> tuple[DataFrame, str]:
+    def _find(self, rows: DataFrame, column: str) -> bool:
+        """Return whether a technical column, if the source has it, has a value in some rows."""
+        if column not in self._source.change_columns:
+            return False
+        return not rows.where(F.col(column).isNotNull()).isEmpty()
+
+    def _rows_to_merge(
+        self, batch: DataFrame, first: float, truncates: bool
+    ) -> tuple[DataFrame, str]:
         """Return the rows to merge, and the condition that one replaces or deletes the old row.
 
         Args:
-            batch: the changes.
+            batch: the changes, by key.
             first: the time of the first ingestion among them.
+            truncates: whether the batch also deletes all keys.
         """
         log = batch.sparkSession.read.format("delta").load(str(self._log))
-        seconds, has_deletes = self._cdc.tombstone_retention.seconds, self._cdc.apply_as_deletes
-        is_history, nulls = self._cdc.stored_as_scd_type == 2, self._cdc.ignore_null_updates
-        needs_log = is_history or nulls
+        seconds, nulls = self._cdc.tombstone_retention.seconds, self._cdc.ignore_null_updates
+        if not self._has_unavailable:
+            known = self._has_unavailable
+            self._has_unavailable = self._find(log if known is None else batch, UNAVAILABLE)
+        is_history, has_deletes = self._cdc.stored_as_scd_type == 2, self._has_deletes
+        needs_log = is_history or nulls or truncates or self._has_unavailable
         if has_deletes and not needs_log and time.time() - first >= seconds - _ROUNDING:
             # Replayed changes may be older than others by more than the retention.
             newest = log.agg(F.max(F.col(INGESTED_AT).cast("double"))).collect()[0][0]
@@ -167,19 +191,27 @@ class ChangeMerge:
             latest = changes.latest_changes(batch, self._keys)
             if has_deletes:
                 since = F.timestamp_seconds(F.lit(first - seconds - _ROUNDING))
-                deletes = log.where(F.col(IS_DELETE) & (F.col(INGESTED_AT) >= since))
-                latest = changes.without_deleted(latest, deletes, self._keys, seconds)
+                recent = log.where(F.col(INGESTED_AT) >= since)
+                latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
-        touched = batch.select(*self._keys).distinct()
-        log = log.join(touched, self._keys, "left_semi")
+        every_change = changes.by_key(log, self._keys)
+        touched = (every_change if truncates else batch).select(*self._keys).distinct()
+        own = every_change.join(touched, self._keys, "left_semi")
+        if truncates or self._find(log, IS_TRUNCATE):
+            own = changes.by_key(own, self._keys, log)
         if is_history:
-            rows = changes.spans(log, self._keys, nulls)
+            rows = changes.spans(own, self._keys, nulls)
         else:
-            current = changes.current_rows(log, self._keys, seconds, nulls)
+            current = changes.current_rows(own, self._keys, seconds, nulls)
             found = current.withColumn(IS_DELETE, F.lit(False))
             gone = touched.join(current, self._keys, "left_anti").withColumn(IS_DELETE, F.lit(True))
             rows = found.unionByName(gone, allowMissingColumns=True)
         return rows, f"not {self._comparison(rows, '<=>')}"
+
+    @property
+    def _has_deletes(self) -> bool:
+        cdc = self._cdc
+        return bool(cdc.apply_as_deletes or cdc.apply_as_truncates or self._source.is_debezium)
 
     def _comparison(self, rows: DataFrame, operator: str) -> str:
         new = changes.order_sql(rows, self._keys, "new")

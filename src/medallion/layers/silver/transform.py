@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import Rule, breaks_any, failed_rules
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, IS_DELETE
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
 # The row as bronze has it, for quarantine.
 BRONZE = "_bronze"
 # True for a row that breaks no rule. Computing the names of the broken rules takes five times as
 # long, and is not needed to split the rows.
 _IS_GOOD = "_is_good"
+# The rules that a change breaks, with those that do not hold for it.
+FAILED = "_failed"
 # True for a good row without a row in the lookup table.
 UNMATCHED = "_unmatched"
 # True for a row to erase; null if its values do not decide that.
@@ -34,7 +36,7 @@ def apply_rules(
     rescued: str = "",
     derived: Mapping[str, str] = MappingProxyType({}),
     left_out: str = "",
-    for_deletes: Collection[str] | None = None,
+    broken: str = "",
 ) -> DataFrame:
     """Return silver's columns, and the rules that each row breaks.
 
@@ -49,8 +51,8 @@ def apply_rules(
             that a row breaks, from `rescued_rule_names`; empty if there are no such rules.
         derived: further columns as SQL over silver's columns and bronze's.
         left_out: a column that quarantine does not get.
-        for_deletes: the names of the rules that a change with `_is_delete` can break; by default
-            all of them. A delete often has nothing but its key.
+        broken: SQL over `derived` and `_failed`, the names of all rules that a row breaks, for the
+            names that count; by default all of them. A delete often has nothing but its key.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `derived`, `_failed_rules` (empty for a
@@ -69,9 +71,8 @@ def apply_rules(
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))
     is_rescued = F.size("_failed_by_rescue") > 0
     is_bad = F.col("_breaks_in_bronze") | is_rescued | breaks_any(silver_rules)
-    if for_deletes is not None:
-        held = F.filter(failed, lambda name: name.isin(*for_deletes))
-        failed = F.when(F.col(IS_DELETE), held).otherwise(failed)
+    if broken:
+        typed, failed = typed.withColumn(FAILED, failed), F.expr(broken)
         is_bad = F.size(failed) > 0
     tested = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
     return tested.select(*silver, *origin, INGESTED_AT, *derived, FAILED_RULES, _IS_GOOD, BRONZE)

@@ -1,0 +1,233 @@
+"""Change records as SQL over bronze: Debezium's envelopes, and the technical columns of the log.
+
+Bronze has Debezium's envelope as it arrived, and silver's expressions read the row in it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from medallion.config.model import SourceConfig
+from medallion.config.tables import CdcConfig
+from medallion.errors import ConfigError
+from medallion.ingest.schema.growth import FieldPath
+from medallion.layers.silver.transform import BRONZE
+from medallion.spark.plans import fields_in, inner_types, replace_columns
+from medallion.storage.table_specs import (
+    IS_DELETE,
+    IS_TRUNCATE,
+    OLD_KEY,
+    SEQUENCE,
+    UNAVAILABLE,
+    quote_identifier,
+    string_literal,
+    struct_sql,
+)
+
+_ENVELOPE_COLUMNS = ("_op", "_ts_ms", "_lsn")
+_NO_VALUE = "cast(null as bigint)"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The fields of Debezium's envelopes in a bronze table, with their types.
+
+    Attributes:
+        path: the path of the envelope: `("payload",)` if it is beside the message's schema.
+        fields: the fields of the envelope.
+        after, before: the columns of the row.
+        origin: the fields of `source`.
+    """
+
+    path: FieldPath
+    fields: Mapping[str, T.DataType]
+    after: Mapping[str, T.DataType]
+    before: Mapping[str, T.DataType]
+    origin: Mapping[str, T.DataType]
+
+    @classmethod
+    def of(cls, bronze: T.StructType) -> Envelope:
+        """Return the envelope of a bronze table."""
+        fields = _fields(bronze)
+        payload = _fields(fields.get("payload"))
+        path, fields = (("payload",), payload) if payload else ((), fields)
+        return cls(path, fields, *(_fields(fields.get(n)) for n in ("after", "before", "source")))
+
+    def prefix(self, row: str = "") -> str:
+        """Return SQL of the envelope, with a dot, in a row that is a column or the table's."""
+        return "".join(f"{part}." for part in (row, *self.path) if part)
+
+    def columns(self, row: str = "") -> dict[str, str]:
+        """Return SQL of the columns of the changed row, and of `_ENVELOPE_COLUMNS`."""
+        prefix, columns = self.prefix(row), {}
+        for name in {**self.after, **self.before}:
+            new, old = (
+                f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
+                for side, fields in (("after", self.after), ("before", self.before))
+            )
+            types = [fields[name] for fields in (self.after, self.before) if name in fields]
+            if inner_types(types[0]) and types[0] != types[-1]:
+                old = "null"  # a delete needs its key alone, and both sides need one type
+            columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
+        times = [f"{prefix}source.ts_ms"] * ("ts_ms" in self.origin)
+        times += [f"{prefix}ts_ms"] * ("ts_ms" in self.fields)
+        return columns | {
+            "_op": f"{prefix}op",
+            "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
+            "_lsn": f"{prefix}source.lsn" if "lsn" in self.origin else _NO_VALUE,
+        }
+
+    def path_of(self, name: FieldPath) -> FieldPath | None:
+        """Return the path in bronze of a field of the row; None if it is one of the envelope."""
+        first = name[0].lower()
+        if first in _ENVELOPE_COLUMNS or (not self.path and first in map(str.lower, self.fields)):
+            return None
+        after, before = ({*map(str.lower, side)} for side in (self.after, self.before))
+        side = "before" if first in before - after else "after"
+        return (*self.path, side, *name)
+
+
+def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
+    return {f.name: f.dataType for f in type_} if isinstance(type_, T.StructType) else {}
+
+
+def envelope_path(path: FieldPath, columns: Mapping[str, str]) -> FieldPath | None:
+    """Return the path in bronze of a field of the changed row; None for one of bronze itself.
+
+    Args:
+        path: the field.
+        columns: the columns of bronze with Spark types.
+    """
+    if path[0].lower() in map(str.lower, columns):
+        return None
+    fields = [T.StructField(name, T.DataType.fromDDL(type_)) for name, type_ in columns.items()]
+    return Envelope.of(T.StructType(fields)).path_of(path)
+
+
+def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
+    """Return a source of change records with SQL over bronze for each column of its log.
+
+    Expressions name the fields of Debezium's envelope, and `cdc.derived` has the SQL of technical
+    columns over silver's columns and `_bronze`, the row of bronze.
+
+    Args:
+        source: the source; one without `cdc` is returned unchanged.
+        bronze: rows of its bronze table.
+
+    Raises:
+        ConfigError: the envelopes have none of the fields that order the changes.
+        ParseException: an expression is not valid SQL.
+    """
+    if not source.cdc:
+        return source
+    spark, envelope = bronze.sparkSession, Envelope.of(bronze.schema)
+    cdc, silver = source.cdc, dict(source.silver)
+    columns = {name: f"{BRONZE}.{quote_identifier(name)}" for name in bronze.columns}
+    types = _fields(bronze.schema)
+    if source.is_debezium:
+        columns, types = envelope.columns(BRONZE), {**envelope.before, **envelope.after}
+        _refuse_without_order(spark, source, cdc, columns)
+        in_row = envelope.columns()
+        silver = {n: replace_columns(spark, sql, in_row) for n, sql in silver.items()}
+    # Silver's columns are first.
+    own = {name: sql for name, sql in columns.items() if name not in map(str.lower, silver)}
+    sequence, deletes, truncates = (
+        replace_columns(spark, sql, own) if sql and source.is_debezium else sql
+        for sql in (cdc.sequence_by, cdc.apply_as_deletes or "false", cdc.apply_as_truncates or "")
+    )
+    derived = {SEQUENCE: sequence, IS_DELETE: _is_true(deletes)}
+    if truncates:
+        derived[IS_DELETE] += f" or {_is_true(truncates)}"
+        derived[IS_TRUNCATE] = f"if({_is_true(truncates)}, true, null)"
+    if source.is_debezium:
+        derived[OLD_KEY] = _old_key(spark, source, envelope)
+    if cdc.unavailable_value:
+        derived[UNAVAILABLE] = _unavailable(spark, source, cdc.unavailable_value, columns, types)
+    return replace(source, silver=silver, cdc=replace(cdc, sequence_by=sequence, derived=derived))
+
+
+def _refuse_without_order(
+    spark: SparkSession, source: SourceConfig, cdc: CdcConfig, columns: Mapping[str, str]
+) -> None:
+    sequence = {columns.get(name[0].lower()) for name in fields_in(spark, [cdc.sequence_by])}
+    if len(columns) > len(_ENVELOPE_COLUMNS) and sequence == {_NO_VALUE}:
+        raise ConfigError(
+            f"sources.{source.name}.cdc.sequence_by is {cdc.sequence_by}, but no message has "
+            "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
+            "updated_at or payload.source.pos."
+        )
+
+
+def _is_true(condition: str) -> str:
+    return f"coalesce(cast(({condition}) as boolean), false)"
+
+
+def _old_key(spark: SparkSession, source: SourceConfig, envelope: Envelope) -> str:
+    """Return SQL of the key before an update that changes it; null for other changes."""
+    prefix = envelope.prefix(BRONZE)
+    before = {n.lower(): f"{prefix}before.{quote_identifier(n)}" for n in envelope.before}
+    keys = {key: source.silver[key] for key in source.keys}
+    read = {name[0].lower() for name in fields_in(spark, keys.values())}
+    new = {key: quote_identifier(key) for key in keys}
+    if not read <= before.keys():
+        return f"if(false, {struct_sql(new)}, null)"
+    old = {key: f"({replace_columns(spark, sql, before)})" for key, sql in keys.items()}
+    has_moved = " or ".join(f"{old[key]} <> {new[key]}" for key in keys)
+    is_known = " and ".join(f"{sql} is not null" for sql in old.values())
+    condition = f"{prefix}op <> 'd' and {is_known} and ({has_moved})"
+    # With the type of the new key: a field of both sides has the type that holds both.
+    typed = struct_sql({key: f"if({condition}, {old[key]}, {new[key]})" for key in keys})
+    return f"if({condition}, {typed}, null)"
+
+
+def _unavailable(
+    spark: SparkSession,
+    source: SourceConfig,
+    placeholder: str,
+    columns: Mapping[str, str],
+    types: Mapping[str, T.DataType],
+) -> str:
+    """Return SQL of the silver columns that read a field whose value is a placeholder.
+
+    Args:
+        spark: the session.
+        source: the source, with silver's expressions as they are configured.
+        placeholder: the value in place of one that the writer does not have.
+        columns: SQL of the fields by name.
+        types: their types by name.
+    """
+    by_name = {name.lower(): sql for name, sql in columns.items()}
+    kinds = {name.lower(): type_ for name, type_ in types.items()}
+    tests = []
+    for column, sql in source.silver.items():
+        names = {name[0].lower() for name in fields_in(spark, [sql])}
+        conditions = [
+            test
+            for name in sorted(names & by_name.keys())
+            if (test := _is_placeholder(by_name[name], kinds.get(name), placeholder))
+        ]
+        if conditions and column not in source.keys:
+            tests.append(f"if({' or '.join(conditions)}, {string_literal(column)}, null)")
+    names_sql = f"array_compact(array({', '.join(tests)}))" if tests else "array()"
+    return f"if(size({names_sql}) > 0, cast({names_sql} as array<string>), null)"
+
+
+def _is_placeholder(sql: str, type_: T.DataType | None, placeholder: str) -> str | None:
+    """Return SQL of whether a field has the placeholder in place of its value.
+
+    Debezium writes bytes in Base64, an hstore as a JSON object, and an array with one element
+    (source: Debezium's documentation of PostgreSQL's toasted values).
+    """
+    match type_:
+        case T.StringType():
+            packed = b64encode(placeholder.encode()).decode()
+            texts = (placeholder, packed, f'{{"{placeholder}":"{placeholder}"}}')
+            return f"coalesce({sql} in ({', '.join(map(string_literal, texts))}), false)"
+        case T.ArrayType(elementType=T.StringType()):
+            return f"coalesce({sql} = array({string_literal(placeholder)}), false)"
+    return None
