@@ -50,6 +50,10 @@ EXPECTED: list[tuple[str, Tables]] = [
         },
     ),
     (
+        "04-ties-in-a-file",
+        {"select id, items from silver.dms04": [(1, 63), (2, 6), (3, 9)]},
+    ),
+    (
         "09-dms-op-column",
         {
             "select id, name from silver.op09": [(1, "Ada"), (2, "Bo2"), (4, "Di")],

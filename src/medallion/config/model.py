@@ -242,6 +242,14 @@ class SourceConfig:
         return {} if self.stream else table_specs.FILE_ORIGIN_COLUMNS
 
     @property
+    def position_sql(self) -> str:
+        """Spark SQL of where a row is: `landing/orders/a.csv, line 17`, or null."""
+        if self.format != "csv":
+            return "cast(null as string)"
+        position = table_specs.SOURCE_POSITION
+        return f"concat({table_specs.SOURCE_FILE}, ', line ', format_number({position}, 0))"
+
+    @property
     def headerless_columns(self) -> tuple[str, ...]:
         """The columns of a CSV file without a header, in order."""
         return tuple(c for c in self.schema or () if c not in self.partition_columns)
@@ -249,7 +257,10 @@ class SourceConfig:
     @property
     def silver_origin_columns(self) -> tuple[str, ...]:
         """Columns of silver with the origin of a row."""
-        return tuple(n for n in table_specs.SILVER_ORIGIN_COLUMNS if n in self.origin_columns)
+        names = table_specs.SILVER_ORIGIN_COLUMNS
+        if self.cdc:
+            names = table_specs.CHANGE_ORIGIN_COLUMNS
+        return tuple(name for name in names if name in self.origin_columns)
 
     @property
     def silver_columns(self) -> tuple[str, ...]:

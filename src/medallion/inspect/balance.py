@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -228,9 +228,10 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
         return ChangeCounts(waiting_rows=waiting)
     key = ", ".join(f'"{name}"' for name in source.keys)
     same = f"partition by {key}, {SEQUENCE}"
-    order = (INGESTED_AT, *source.silver_origin_columns, IS_DELETE)
-    last_first = ", ".join(f"{column} desc" for column in order)
-    changes, truncates = _changes_by_key_sql(source, delta_tables.column_names(log))
+    columns = delta_tables.column_names(log)  # a log of an older version lacks some
+    origin = [column for column in source.silver_origin_columns if column in columns]
+    last_first = ", ".join(f"{column} desc" for column in (INGESTED_AT, *origin, IS_DELETE))
+    changes, truncates = _changes_by_key_sql(source, origin, columns)
     numbered = (
         f"select *, row_number() over ({same} order by {last_first}) as copy, "
         f"count(case when not is_implied then 1 end) over ({same}) as copies from ({changes})"
@@ -260,21 +261,24 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     return ChangeCounts(superseded, deletes or 0, duplicates or 0, waiting)
 
 
-def _changes_by_key_sql(source: SourceConfig, columns: Collection[str]) -> tuple[str, str]:
+def _changes_by_key_sql(
+    source: SourceConfig, origin: Sequence[str], columns: Collection[str]
+) -> tuple[str, str]:
     """Return SQL of the changes of one key each, and of the number of changes that truncate.
 
     It is a second implementation of `layers.silver.changes.by_key`, for the audit.
 
     Args:
         source: the source.
-        columns: the columns of its log, which may be of an older version.
+        origin: the columns of its log that say where a change came from.
+        columns: all columns of the log.
 
     Returns:
         The first has keys, sequence, ingestion, origin, `_is_delete`, and `is_implied` for a delete
         that a change of another key implies.
     """
     keys = [f'"{name}"' for name in source.keys]
-    rest = ", ".join((SEQUENCE, INGESTED_AT, *source.silver_origin_columns))
+    rest = ", ".join((SEQUENCE, INGESTED_AT, *origin))
     rows, truncates = "rows", "0"
     if IS_TRUNCATE in columns:
         rows += f" where {IS_TRUNCATE} is null"

@@ -24,7 +24,7 @@ from medallion.state import runs
 from medallion.state.runs import LastRun
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, SOURCE_POSITION
 
 _GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
 _UNITS = ("minute", 2 * 3600), ("hour", 3 * 86_400)
@@ -212,7 +212,12 @@ def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
     by_rule = f"(select unnest({FAILED_RULES}) as rule, * from {table})"
     sql = f"select * from (select *, {newest} from {by_rule}) where _nth <= {_EXAMPLES} order by 1"
     result = engine.query(str(config.layout.root), sql)
-    rows = (dict(zip(result.columns, row, strict=True)) for row in result.rows)
+    rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+    has_lines = config.sources[config.root(name)].format == "csv"
+    for row in rows:
+        position = row.pop(SOURCE_POSITION, None)
+        if has_lines and position:
+            row[SOURCE_FILE] = f"{row[SOURCE_FILE]}, line {position:,}"
     return [{k: v for k, v in row.items() if v is not None and k != "_nth"} for row in rows]
 
 

@@ -140,14 +140,17 @@ class RescuedValues:
 
     def _count(self, rows: DataFrame) -> None:
         fields = F.expr(rescued_fields(self._columns, self._names)).alias("fields")
-        rescued = rows.where(f"{RESCUED} is not null").select(fields).where("size(fields) > 0")
-        by_row = rescued.select(F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field"))
-        columns = F.count(F.lit(1)).alias("rows"), F.first("field.example").alias("example")
+        position = F.expr(self._source.position_sql).alias("position")
+        rescued = rows.where(f"{RESCUED} is not null").select(fields, position)
+        every_field = F.explode(F.expr(f"array_append(fields, {_ROW})")).alias("field")
+        by_row = rescued.where("size(fields) > 0").select(every_field, "position")
+        first = F.first(F.struct("field.example", "position"))
+        columns = F.count(F.lit(1)).alias("rows"), first.alias("first")
         counts = by_row.groupBy("field.path").agg(*columns).orderBy(F.desc("rows"), "path")
         if most := counts.limit(MOST_FIELDS + 1).collect():
             total, *by_field = most
             by_path = {
-                tuple(column_path(row.path, self._names)): RescuedField(row.rows, row.example)
+                tuple(column_path(row.path, self._names)): RescuedField(row.rows, *row["first"])
                 for row in by_field
             }
             self._paths = tuple(by_path)

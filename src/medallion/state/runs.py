@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from medallion.quality.suites import Failure
@@ -21,10 +21,17 @@ MOST_FIELDS, _NAME_LENGTH, _EXAMPLE_LENGTH = 20, 100, 40
 
 @dataclass(frozen=True)
 class RescuedField:
-    """The number of rows in which a field did not fit its type, and one value, truncated."""
+    """The rows in which a field did not fit its type.
+
+    Attributes:
+        rows: their number.
+        example: the value of one of them, truncated.
+        position: its file and line, if the file has lines.
+    """
 
     rows: int
     example: str
+    position: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,9 +50,11 @@ class RescuedSummary:
     def record(self) -> dict[str, Any]:
         """Return the columns of `ops.runs`: at most 20 fields, long values truncated."""
         shown = {
-            printable(name)[:_NAME_LENGTH]: asdict(
-                RescuedField(each.rows, printable(each.example)[:_EXAMPLE_LENGTH])
-            )
+            printable(name)[:_NAME_LENGTH]: {
+                "rows": each.rows,
+                "example": printable(each.example)[:_EXAMPLE_LENGTH],
+                **({"position": each.position} if each.position else {}),
+            }
             for name, each in list(self.fields.items())[:MOST_FIELDS]
         }
         fields = json.dumps(shown, ensure_ascii=False) if shown else None
@@ -54,7 +63,9 @@ class RescuedSummary:
     def __str__(self) -> str:
         """Return a sentence: `3 rows have values that do not fit: amount (3, such as 12.5)`."""
         names = ", ".join(
-            f"{name} ({each.rows:,}, such as {each.example})" for name, each in self.fields.items()
+            f"{name} ({each.rows:,}, such as {each.example}"
+            f"{f' in {each.position}' if each.position else ''})"
+            for name, each in self.fields.items()
         )
         have = "has" if self.rows == 1 else "have"
         return printable(f"{counted(self.rows, 'row')} {have} values that do not fit: {names}")

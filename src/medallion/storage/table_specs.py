@@ -85,22 +85,28 @@ FULL_TIMES, TIME_DIGITS = "_full_times", "_time_digits"
 ROW_COUNTS = f"count(*), count({CORRUPT}), count({RESCUED})"
 """SQL that counts bronze's rows, corrupt rows, and rows with rescued fields."""
 
-# The origin of a row: its file, or its message.
+# The origin of a row: its file and its place in it, or its message. The position is the number of
+# the first line if Python decodes the file (CSV); else it only increases with the lines.
 SOURCE_FILE, SOURCE_MODIFIED_AT = "_source_file", "_source_modified_at"
+SOURCE_POSITION = "_source_position"
 TOPIC, PARTITION, OFFSET = "_topic", "_partition", "_offset"
 FAILED_RULES = "_failed_rules"
 # Of change records: their order, and whether they delete their key; true for one that deletes all
 # keys, else null; the key before an update of it; the columns whose values the writer left out.
 SEQUENCE, IS_DELETE, IS_TRUNCATE = "_sequence", "_is_delete", "_is_truncate"
 OLD_KEY, UNAVAILABLE = "_old_key", "_unavailable"
-NEW_COLUMNS = (IS_TRUNCATE, OLD_KEY, UNAVAILABLE)
+NEW_COLUMNS = (SOURCE_POSITION, IS_TRUNCATE, OLD_KEY, UNAVAILABLE)
 """Technical columns that tables of older versions lack."""
 VALID_FROM, VALID_TO, IS_CURRENT = SPAN = ("valid_from", "valid_to", "is_current")
 """Columns of a history; `valid_to` is exclusive, and null in the current row of a key."""
 WINDOW = ("window_start", "window_end")
 """Window columns of gold; the end is exclusive."""
 
-FILE_ORIGIN_COLUMNS: Columns = {SOURCE_FILE: "string", SOURCE_MODIFIED_AT: "timestamp"}
+FILE_ORIGIN_COLUMNS: Columns = {
+    SOURCE_FILE: "string",
+    SOURCE_MODIFIED_AT: "timestamp",
+    SOURCE_POSITION: "long",
+}
 MESSAGE_ORIGIN_COLUMNS: Columns = {
     TOPIC: "string",
     PARTITION: "int",
@@ -109,7 +115,10 @@ MESSAGE_ORIGIN_COLUMNS: Columns = {
     "_key": "string",
     "_headers": "array<struct<key: string, value: string>>",
 }
-SILVER_ORIGIN_COLUMNS = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
+SILVER_ORIGIN_COLUMNS: tuple[str, ...] = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
+CHANGE_ORIGIN_COLUMNS: tuple[str, ...] = (SOURCE_FILE, SOURCE_POSITION, TOPIC, PARTITION, OFFSET)
+"""Of change records, whose order in a file matters."""
+
 TECHNICAL_COLUMNS = (RESCUED, CORRUPT, INGESTED_AT)
 """Bronze's technical columns beside the origin."""
 

@@ -82,6 +82,16 @@ CSV: dict[str, tuple[bytes, list[tuple[Any, ...]], list[str]]] = {
         [(1, "a"), (1, "a"), (2, "b")],
         [],
     ),
+    "a repeated header": (
+        b"Index,Device\n1,a\nIndex,Device\n2,b\n",
+        [(1, "a"), (2, "b")],
+        [],
+    ),
+    "a repeated header in another order": (
+        b"Index,Device\n1,a\nDevice,Index\nb,2\nc,3\nIndex,Device\n4,d\n",
+        [(1, "a"), (2, "b"), (3, "c"), (4, "d")],
+        [],
+    ),
     "blanks in the header": (b" Index , Device\n1, a \n", [(1, " a ")], []),
     "unicode": (f"Index,Device\n1,{NON_ASCII}\n".encode(), [(1, NON_ASCII)], []),
     "not UTF-8": (
@@ -171,6 +181,19 @@ def test_csv_options(
 ) -> None:
     rows, corrupt = decoded(tmp_path / "a.csv", data, options=options)
     assert (index_and_device(rows), corrupt) == (expected, [])
+
+
+def test_rows_have_the_numbers_of_their_lines(tmp_path: Path) -> None:
+    """Also records of several lines, after blank ones, and lines that repeat the header."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'Index,Device\n1,a\n\n2,"b\nc"\nbad\nDevice,Index\nd,3\nDevice,Index\n')
+    batches = list(decode_file(path, activity_source(format="csv"), COLUMNS))
+    lines = [(batch.values, batch.corrupt, batch.lines, batch.headers) for batch in batches]
+    first, second = '{"Index":1,"Device":"a"}', '{"Index":2,"Device":"b\\nc"}'
+    assert lines == [
+        ([first, second], [], [2, 4], ()),
+        (['{"Device":"d","Index":3}'], ["bad"], [8, 6], [7, 9]),
+    ]
 
 
 def test_csv_without_header(tmp_path: Path) -> None:

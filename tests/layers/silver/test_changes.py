@@ -13,14 +13,29 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.layers.silver.changes import (
+    by_key,
     current_rows,
     history_rows,
     latest_changes,
     tied_changes,
 )
 
-SCHEMA = """history int, id int, name string, n int, tags map<string, string>, _source_file string,
-    _ingested_at timestamp, _sequence int, _is_delete boolean"""
+COLUMNS = {
+    "history": "int",
+    "id": "int",
+    "name": "string",
+    "n": "int",
+    "tags": "map<string, string>",
+    "_source_file": "string",
+    "_source_position": "long",
+    "_ingested_at": "timestamp",
+    "_sequence": "int",
+    "_is_delete": "boolean",
+    "_is_truncate": "boolean",
+    "_old_key": "struct<history: int, id: int>",
+    "_unavailable": "array<string>",
+}
+SCHEMA = ", ".join(f"{name} {dtype}" for name, dtype in COLUMNS.items())
 KEYS = ("history", "id")
 START = datetime(2026, 5, 1, tzinfo=UTC)
 DAY = 86_400.0
@@ -31,11 +46,20 @@ def change(day: int, sequence: int, **values: Any) -> Change:
     """Return a change that arrives on a day, in a file of that day."""
     row: Change = {"history": 1, "id": 1, "n": 1, "name": None, "tags": None}
     row |= {"_source_file": f"{day}.json", "_ingested_at": START + timedelta(days=day)}
+    row |= {"_source_position": 1, "_is_truncate": None, "_old_key": None, "_unavailable": None}
     return row | {"_sequence": sequence, "_is_delete": False} | values
 
 
-def random_history(number: int) -> list[Change]:
-    """Return random changes of up to three keys: out of order, resent, tied, deletes, and nulls."""
+def truncate(day: int, sequence: int) -> Change:
+    nothing = dict.fromkeys(("history", "id", "n"))
+    return change(day, sequence, **nothing, _is_delete=True, _is_truncate=True)
+
+
+def random_history(number: int, of_database: bool = False) -> list[Change]:
+    """Return random changes of up to three keys: out of order, resent, tied, deletes, and nulls.
+
+    Those of a database also change keys, and lack values that did not change.
+    """
     rng = random.Random(number)
     history = []
     for _ in range(rng.randrange(1, 14)):
@@ -43,6 +67,13 @@ def random_history(number: int) -> list[Change]:
         values: Change = {"history": number, "id": rng.randrange(3), "name": name, "n": n}
         values |= {"tags": rng.choice([None, {"t": "x"}, {"t": "y"}])}
         values |= {"_is_delete": rng.random() < 0.25}
+        if of_database:
+            values |= {"_source_position": rng.randrange(3)}
+            if not values["_is_delete"] and rng.random() < 0.3:
+                values["_unavailable"] = rng.sample(["name", "n", "tags"], rng.randrange(1, 3))
+            old = (values["id"] + rng.randrange(1, 3)) % 3
+            if not values["_is_delete"] and rng.random() < 0.3:
+                values["_old_key"] = {"history": number, "id": old}
         history.append(change(rng.randrange(8), rng.randrange(9), **values))
         if rng.random() < 0.2:
             history.append(history[-1] | change_of_file(rng.randrange(8)))
@@ -54,19 +85,38 @@ def change_of_file(day: int) -> Change:
 
 
 HISTORIES = [change for number in range(400) for change in random_history(number)]
+OF_DATABASE = [
+    *(change for number in range(400) for change in random_history(number, of_database=True)),
+    truncate(4, 2),
+    truncate(2, 5),
+]
 
 
 def order(change: Change) -> tuple[Any, ...]:
     """Return the sort key of a key's changes; null is the smallest value."""
-    technical = ("_sequence", "_ingested_at", "_source_file", "_is_delete")
+    technical = ("_sequence", "_ingested_at", "_source_file", "_source_position", "_is_delete")
     tags = None if change["tags"] is None else json.dumps(change["tags"])
     values = [(value is not None, value) for value in (change["name"], change["n"], tags)]
     return (*(change[name] for name in technical), *values)
 
 
-def by_key(changes: Iterable[Change]) -> Iterable[list[Change]]:
+def of_one_key(changes: Iterable[Change]) -> list[Change]:
+    """Return the changes of a key each, with the deletes that others imply."""
+    changes = list(changes)
+    result = [change for change in changes if not change["_is_truncate"]]
+    nothing: Change = {"name": None, "n": None, "tags": None, "_is_delete": True}
+    nothing |= {"_unavailable": None}
+    result += [c | nothing | c["_old_key"] for c in result if c["_old_key"]]
+    keys = {(change["history"], change["id"]) for change in result}
+    for each in changes:
+        if each["_is_truncate"]:
+            result += [each | {"history": history, "id": id_} for history, id_ in keys]
+    return result
+
+
+def changes_by_key(changes: Iterable[Change]) -> Iterable[list[Change]]:
     """Yield the sorted changes of each key."""
-    rows = sorted(changes, key=lambda c: (c["history"], c["id"], *order(c)))
+    rows = sorted(of_one_key(changes), key=lambda c: (c["history"], c["id"], *order(c)))
     for _, group in groupby(rows, key=lambda c: (c["history"], c["id"])):
         yield list(group)
 
@@ -77,12 +127,16 @@ def last_of_each_sequence(changes: list[Change]) -> list[Change]:
 
 def replayed(changes: list[Change], ignore_nulls: bool) -> list[Change | None]:
     """Return the row after each change, None after a delete."""
-    rows = list[Change | None]()
+    rows, known = list[Change | None](), Change()
     for change in changes:
         row = dict(change)
-        if ignore_nulls and rows and (previous := rows[-1]):
-            for name in ("name", "n", "tags"):
-                row[name] = previous[name] if row[name] is None else row[name]
+        for name in ("name", "n", "tags"):
+            is_kept = ignore_nulls and row[name] is None
+            if is_kept or name in (row["_unavailable"] or ()):
+                row[name] = known.get(name, row[name])
+            else:
+                known[name] = row[name]
+        known = {} if change["_is_delete"] else known
         rows.append(None if change["_is_delete"] else row)
     return rows
 
@@ -90,14 +144,14 @@ def replayed(changes: list[Change], ignore_nulls: bool) -> list[Change | None]:
 def latest_state(changes: Iterable[Change], ignore_nulls: bool) -> list[Change]:
     last = (
         replayed(last_of_each_sequence(key_changes), ignore_nulls)[-1]
-        for key_changes in by_key(changes)
+        for key_changes in changes_by_key(changes)
     )
     return [row for row in last if row]
 
 
 def history(changes: Iterable[Change], ignore_nulls: bool) -> list[Change]:
     result = []
-    for key_changes in by_key(changes):
+    for key_changes in changes_by_key(changes):
         steps = last_of_each_sequence(key_changes)
         ends = [step["_sequence"] for step in steps[1:]] + [None]
         for row, end in zip(replayed(steps, ignore_nulls), ends, strict=True):
@@ -129,8 +183,13 @@ def arrivals(changes: Iterable[Change], days: int) -> list[Change]:
 
 
 def frame(spark: SparkSession, changes: Iterable[Change]) -> DataFrame:
-    names = [part.split()[0] for part in SCHEMA.replace("<string, string>", "").split(",")]
-    return spark.createDataFrame([tuple(c[n] for n in names) for c in changes], SCHEMA)
+    return spark.createDataFrame([tuple(c[n] for n in COLUMNS) for c in changes], SCHEMA)
+
+
+def log_frame(spark: SparkSession, changes: Iterable[Change]) -> DataFrame:
+    """Return changes of one key each, as the functions of `changes` take them."""
+    log = frame(spark, changes)
+    return by_key(log, KEYS, log)
 
 
 def rows_of(rows: DataFrame) -> list[str]:
@@ -141,37 +200,44 @@ def expected(rows: Iterable[Change]) -> list[str]:
     times = ({"_ingested_at": row["_ingested_at"].replace(tzinfo=None)} for row in rows)
     shown = [row | time for row, time in zip(rows, times, strict=True)]
     for row in shown:
-        row.pop("_is_delete", None)
+        for name in ("_is_delete", "_is_truncate", "_old_key", "_unavailable"):
+            row.pop(name, None)
     return sorted(repr(sorted(row.items())) for row in shown)
 
 
+@pytest.mark.parametrize("changes", [HISTORIES, OF_DATABASE], ids=["rows", "database"])
 @pytest.mark.parametrize("ignore_nulls", [False, True])
-def test_current_rows_of_random_histories(spark: SparkSession, ignore_nulls: bool) -> None:
-    rows = current_rows(frame(spark, HISTORIES), KEYS, 100 * DAY, ignore_nulls)
-    assert rows_of(rows) == expected(latest_state(HISTORIES, ignore_nulls))
+def test_current_rows_of_random_histories(
+    spark: SparkSession, changes: list[Change], ignore_nulls: bool
+) -> None:
+    rows = current_rows(log_frame(spark, changes), KEYS, 100 * DAY, ignore_nulls)
+    assert rows_of(rows) == expected(latest_state(changes, ignore_nulls))
 
 
+@pytest.mark.parametrize("changes", [HISTORIES, OF_DATABASE], ids=["rows", "database"])
 @pytest.mark.parametrize("ignore_nulls", [False, True])
-def test_history_rows_of_random_histories(spark: SparkSession, ignore_nulls: bool) -> None:
-    rows = history_rows(frame(spark, HISTORIES), KEYS, ignore_nulls)
-    assert rows_of(rows) == expected(history(HISTORIES, ignore_nulls))
+def test_history_rows_of_random_histories(
+    spark: SparkSession, changes: list[Change], ignore_nulls: bool
+) -> None:
+    rows = history_rows(log_frame(spark, changes), KEYS, ignore_nulls)
+    assert rows_of(rows) == expected(history(changes, ignore_nulls))
 
 
 def test_current_rows_forget_old_deletes(spark: SparkSession) -> None:
-    rows = current_rows(frame(spark, HISTORIES), KEYS, 2 * DAY)
+    rows = current_rows(log_frame(spark, HISTORIES), KEYS, 2 * DAY)
     assert rows_of(rows) == expected(arrivals(HISTORIES, days=2))
 
 
 def test_history_of_a_late_change_splits_its_span(spark: SparkSession) -> None:
     changes = [change(0, 10, n=1), change(0, 30, n=3), change(1, 20, n=2)]
-    rows = history_rows(frame(spark, changes), KEYS).orderBy("valid_from")
+    rows = history_rows(log_frame(spark, changes), KEYS).orderBy("valid_from")
     spans = [(r.n, r.valid_from, r.valid_to, r.is_current) for r in rows.collect()]
     assert spans == [(1, 10, 20, False), (2, 20, 30, False), (3, 30, None, True)]
 
 
 def test_latest_changes_have_deletes(spark: SparkSession) -> None:
     changes = [change(0, 1), change(0, 2, _is_delete=True), change(0, 1, id=2)]
-    rows = latest_changes(frame(spark, changes), KEYS).orderBy("id").collect()
+    rows = latest_changes(log_frame(spark, changes), KEYS).orderBy("id").collect()
     assert [(row.id, row._sequence, row._is_delete) for row in rows] == [
         (1, 2, True),
         (2, 1, False),
@@ -181,5 +247,5 @@ def test_latest_changes_have_deletes(spark: SparkSession) -> None:
 def test_tied_changes_differ_in_values(spark: SparkSession) -> None:
     """A resent change has the values of the first one."""
     changes = [change(0, 1), change(1, 1), change(0, 2), change(0, 2, n=5), change(3, 3)]
-    tied = tied_changes(frame(spark, [*changes, change(3, 3, tags={"a": "b"})]), KEYS)
+    tied = tied_changes(log_frame(spark, [*changes, change(3, 3, tags={"a": "b"})]), KEYS)
     assert sorted(row._sequence for row in tied.collect()) == [2, 3]

@@ -45,7 +45,8 @@ PAYLOAD = struct(
 
 def log_of(source: SourceConfig, bronze: DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """Return columns of the log of changes that rows of bronze give."""
-    technical = {"_source_file": F.lit("f"), "_ingested_at": F.lit(None).cast("timestamp")}
+    technical = {"_source_file": F.lit("f"), "_source_position": F.lit(1)}
+    technical["_ingested_at"] = F.lit(None).cast("timestamp")
     rows = bronze.withColumns(technical)
     changes = bind_rules(unwrapped(source, rows), NO_RULES)(rows)
     return [tuple(row) for row in changes.select(*columns).collect()]
@@ -95,7 +96,7 @@ def test_unwrapped_structs_of_different_types(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("prefix", [(), ("payload",)])
-def test_envelope_path(prefix: tuple[str, ...]) -> None:
+def test_envelope_path(spark: SparkSession, prefix: tuple[str, ...]) -> None:
     envelope = "before struct<old:string,id:long>, after struct<id:long>, op string, ts_ms long"
     columns = dict(column.split(" ", 1) for column in envelope.split(", "))
     if prefix:

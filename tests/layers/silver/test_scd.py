@@ -19,6 +19,7 @@ from medallion.storage import delta_log, delta_tables
 from tests.layers.silver.test_changes import (
     HISTORIES,
     KEYS,
+    OF_DATABASE,
     Change,
     arrivals,
     change,
@@ -28,7 +29,7 @@ from tests.layers.silver.test_changes import (
 )
 from tests.support.lakehouse import Lakehouse, activity_source
 
-CDC = CdcConfig("", "delete", None, None, 1, False, Duration.parse("2 days"))
+CDC = CdcConfig("", "delete", "truncate", "?", 1, False, Duration.parse("2 days"))
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,8 @@ class Merged:
     def __init__(self, spark: SparkSession, root: Path, **changes: Any) -> None:
         # A query has a separate session with the settings of its batch.
         self.spark = spark.newSession()
-        self.source = activity_source(keys=KEYS, event_time="", cdc=replace(CDC, **changes))
+        cdc = replace(CDC, **changes)
+        self.source = activity_source(keys=KEYS, event_time="", cdc=cdc, is_debezium=True)
         sources = {self.source.name: self.source}
         self.config: Config = replace(Lakehouse(None, root).config, sources=sources)
         self.table = self.config.layout.table(f"silver.{self.source.name}")
@@ -74,25 +76,32 @@ class Merged:
 # The days of each batch. `test_changes` compares all histories with plain Python.
 BATCHES = ([0, 1, 2], [3, 4, 5, 6, 7])
 MERGED = [change for change in HISTORIES if change["history"] < 120]
+OF_DATABASE_MERGED = [change for change in OF_DATABASE if (change["history"] or 0) < 120]
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"ignore_null_updates": True}, {"stored_as_scd_type": 2}],
-    ids=["latest", "ignoring nulls", "history"],
+    ("changes", "settings"),
+    [
+        (MERGED, {}),
+        (MERGED, {"ignore_null_updates": True}),
+        (MERGED, {"stored_as_scd_type": 2}),
+        (OF_DATABASE_MERGED, {}),
+        (OF_DATABASE_MERGED, {"stored_as_scd_type": 2}),
+    ],
+    ids=["latest", "ignoring nulls", "history", "latest of a database", "history of a database"],
 )
 def test_merge_in_batches_equals_merge_at_once(
-    spark: SparkSession, tmp_path: Path, settings: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, changes: list[Change], settings: dict[str, Any]
 ) -> None:
     """A repeated batch adds a second commit here, with the same rows."""
     merged = Merged(spark, tmp_path, **settings)
     for number, days in enumerate(BATCHES):
-        batch = [c for c in MERGED if c["_source_file"] in {f"{day}.json" for day in days}]
+        batch = [c for c in changes if c["_source_file"] in {f"{day}.json" for day in days}]
         merged.batch(number, *batch)
     merged.merge(frame(merged.spark, batch), number + 1)
     log = merged.spark.read.format("delta").load(str(merged.log))
     assert merged.rows() == rows_of(table_rows(log, merged.source))
-    if not settings:
+    if changes is MERGED and not settings:
         assert merged.rows() == expected(arrivals(MERGED, days=2))
 
 
@@ -113,7 +122,7 @@ def test_tie_message_has_an_example(spark: SparkSession, tmp_path: Path) -> None
     ties = tied_changes(log, merged.source.keys)
     assert tie_message(ties, merged.source) == (
         '1 sequence with different values for one key, such as {"history":1,"id":5,"_sequence":1}: '
-        "the later file wins"
+        "the later file wins, and in a file the later line"
     )
 
 
@@ -125,7 +134,8 @@ def test_ties_of_a_batch_are_reported(spark: SparkSession, tmp_path: Path) -> No
     merged.batch(1, change(2, 1, id=5, n=7), change(2, 2, id=6, n=1), change(2, 2, id=6, n=2))
     assert merged.messages == [
         f"  silver.{merged.source.name} batch 1: 1 sequence with different values for one key, "
-        'such as {"history":1,"id":6,"_sequence":2}: the later file wins'
+        'such as {"history":1,"id":6,"_sequence":2}: the later file wins, and in a file the later '
+        "line"
     ]
 
 

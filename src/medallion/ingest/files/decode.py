@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import count
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -41,23 +42,28 @@ _NESTED = re.compile(r"[ \t\r\n]*[\[{]")
 csv.field_size_limit(sys.maxsize)  # `max_line_bytes` is the limit
 
 
-class Batch(NamedTuple):
+class Rows(NamedTuple):
     """Some rows of a file.
 
     Attributes:
-        member: The file's member in a zip archive; empty for other files.
         values: The valid rows, as JSON.
         corrupt: The raw text of the others.
+        lines: The number of the first line of each row in `values`, then of each in `corrupt`. The
+            elements of `record_path` have the number of the element.
+        headers: The numbers of the lines that repeat the header of a CSV file.
+        member: The file's member in a zip archive; empty for other files.
     """
 
-    member: str
     values: list[str]
     corrupt: list[str]
+    lines: list[int]
+    headers: Sequence[int] = ()
+    member: str = ""
 
 
 def decode_file(
     path: Path, source: SourceConfig, columns: Mapping[str, str] | None = None
-) -> Iterator[Batch]:
+) -> Iterator[Rows]:
     """Yield the rows of a text file.
 
     Args:
@@ -77,8 +83,8 @@ def decode_file(
             lines = _Lines(data, source)
             try:
                 lines.skip_rows()
-                for values, corrupt in decode(lines, columns or {}):
-                    yield Batch(member, values, corrupt)
+                for rows in decode(lines, columns or {}):
+                    yield rows._replace(member=member)
             except (ContentError, UnicodeError) as error:
                 position = f"{member}: line" if member else "line"
                 problem: object = error
@@ -101,7 +107,7 @@ def rows_with_text(
         lines, header = _Lines(data, source), ""
         if source.format == "csv":
             skipped = lines.skip_rows()
-            records = (text for _, text in _csv_records(lines, source.options))
+            records = (text for _, text, _ in _csv_records(lines, source.options))
             if source.options.header is not False:
                 header = next(records, "")
             if skipped or header:
@@ -112,8 +118,10 @@ def rows_with_text(
         for text in records:
             record = io.BytesIO((header + text).encode(lines.encoding, lines.errors))
             parts = [*decode(_Lines(record, source), columns)]
-            rows = [row for valid, _ in parts for row in valid]
-            is_valid = len(rows) == 1 and not any(corrupt for _, corrupt in parts)
+            rows = [row for part in parts for row in part.values]
+            if any(part.headers for part in parts):
+                header = text
+            is_valid = len(rows) == 1 and not any(part.corrupt for part in parts)
             yield (rows[0] if is_valid else None), text
 
 
@@ -233,7 +241,14 @@ def header_names(fields: Iterable[str]) -> list[str]:
     return names
 
 
-Rows = tuple[list[str], list[str]]  # as in `Batch`
+class Record(NamedTuple):
+    """A record of CSV, or a line: its fields if it is valid, its text, and its first line."""
+
+    fields: list[str] | None
+    text: str
+    line: int
+
+
 Decoder = Callable[[_Lines, Mapping[str, str]], Iterator[Rows]]
 
 
@@ -243,7 +258,7 @@ def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     records = _csv_records(lines, options)
     header, names = None, list(lines.source.headerless_columns)
     if options.header is not False:
-        header, raw = next(records, (None, ""))
+        header, raw, _ = next(records, (None, "", 0))
         if header is None:
             if raw:
                 raise ContentError("its header is not valid CSV: check its quotes")
@@ -254,27 +269,47 @@ def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
             f"its header has {len(names):,} fields, and the limit is {_MAX_FIELDS:,}: split it "
             "into files of fewer columns, or write it as lines of JSON"
         )
-    writers = [_field_writer(name, columns) for name in _spelled(names, columns)]
+    writers = _field_writers(names, columns)
     for batch in _in_batches(records):
-        rows, corrupt = [], []
-        text = "".join([raw for _, raw in batch])
+        rows, numbers, headers = list[list[str]](), list[int](), list[int]()
+        corrupt, corrupt_numbers = list[str](), list[int]()
+        text = "".join([record.text for record in batch])
         is_valid = text.isascii() or not _INVALID.search(text)
-        for row, raw in batch:
+        for row, raw, number in batch:
             if row is None or not (is_valid or not _INVALID.search(raw)):
                 corrupt.append(lines.raw_text(raw.rstrip("\r\n")))
+                corrupt_numbers.append(number)
             elif len(row) == len(names):
-                # Concatenated files repeat their header.
-                if raw[0] != BOM or row != header:
+                if header is None or row[0] not in header or not _is_header(row, header):
                     rows.append(row)
+                    numbers.append(number)
+                    continue
+                # Concatenated files have a header each, whose columns may have another order.
+                headers.append(number)
+                if row != header:
+                    yield Rows(_json_rows(rows, writers, options.null_value), [], numbers)
+                    rows, numbers, header = [], [], row
+                    writers = _field_writers(header_names(row), columns)
             elif (
                 len(row) == len(names) + 1
                 and raw.rstrip("\r\n").endswith(options.delimiter)
                 and not row[-1]
             ):
                 rows.append(row[:-1])  # each row ends with a delimiter
+                numbers.append(number)
             else:
                 corrupt.append(raw.rstrip("\r\n"))
-        yield _json_rows(rows, writers, options.null_value), corrupt
+                corrupt_numbers.append(number)
+        values = _json_rows(rows, writers, options.null_value)
+        yield Rows(values, corrupt, numbers + corrupt_numbers, headers)
+
+
+def _is_header(row: Sequence[str], header: Sequence[str]) -> bool:
+    return sorted(row) == sorted(header)
+
+
+def _field_writers(names: Sequence[str], columns: Mapping[str, str]) -> list[FieldWriter]:
+    return [_field_writer(name, columns) for name in _spelled(names, columns)]
 
 
 def _spelled(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
@@ -302,8 +337,8 @@ def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[st
     )
 
 
-def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[tuple[list[str] | None, str]]:
-    """Yield the fields of each record, None if they are not valid CSV, and its raw text."""
+def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[Record]:
+    """Yield each record; its fields are None if they are not valid CSV."""
     reader = csv_reader(lines, options)
     while True:
         try:
@@ -319,15 +354,12 @@ def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[tuple[list[s
             row = None
         raw = lines.next_record()
         if row != []:  # a blank line
-            yield row, raw
-
-
-Record = tuple[list[str] | None, str]
+            yield Record(row, raw, lines.first)
 
 
 def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Return records, whose second item is their text, in lists of a bounded size."""
-    return content.bounded_batches(records, lambda record: len(record[1]), _CHARACTERS, _ROWS)
+    return content.bounded_batches(records, lambda record: len(record.text), _CHARACTERS, _ROWS)
 
 
 FieldWriter = Callable[[Sequence[str]], list[str]]
@@ -393,18 +425,21 @@ def _decode_lines(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield lines of text or JSON; see `decode_file`."""
     is_text = lines.source.format == "text"
 
-    def records() -> Iterator[tuple[None, str]]:
+    def records() -> Iterator[Record]:
         for line in lines:
             lines.record.clear()
             if line.strip(_BLANK):
-                yield None, line.removesuffix("\n")
+                yield Record(None, line.removesuffix("\n"), lines.number)
 
     for batch in _in_batches(records()):
-        valid = [line for _, line in batch if not _INVALID.search(line)]
-        corrupt = [lines.raw_text(line) for _, line in batch if _INVALID.search(line)]
+        # The valid ones first; the sort is stable.
+        batch.sort(key=lambda record: bool(_INVALID.search(record.text)))
+        count = sum(not _INVALID.search(record.text) for record in batch)
+        valid = [record.text for record in batch[:count]]
+        corrupt = [lines.raw_text(record.text) for record in batch[count:]]
         if is_text:
             valid = [f'{{"value":{encode_basestring(line)}}}' for line in valid]
-        yield valid, corrupt
+        yield Rows(valid, corrupt, [record.line for record in batch])
 
 
 def _decode_documents(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
@@ -414,7 +449,7 @@ def _decode_documents(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Row
     text = lines.next_record().lstrip(BOM)
     if text.strip(_BLANK):
         is_valid = not _INVALID.search(text)
-        yield ([text], []) if is_valid else ([], [lines.raw_text(text)])
+        yield Rows([text], [], [1]) if is_valid else Rows([], [lines.raw_text(text)], [1])
 
 
 def _decode_elements(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
@@ -428,12 +463,19 @@ def _decode_elements(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows
         {name: name.split(".") for name in source.record_fields},
     )
 
+    numbers = count(1)
+
     def rows(text: str) -> Rows:
         elements = paths.elements(text.lstrip(BOM))
         if elements is None:
-            return [], [lines.raw_text(text.lstrip(BOM).rstrip("\n"))]
-        valid = [element for element in elements if not _INVALID.search(element)]
-        return valid, [lines.raw_text(e) for e in elements if _INVALID.search(e)]
+            return Rows([], [lines.raw_text(text.lstrip(BOM).rstrip("\n"))], [next(numbers)])
+        numbered = [(next(numbers), element) for element in elements]
+        valid, invalid = (
+            [(n, e) for n, e in numbered if bool(_INVALID.search(e)) is is_invalid]
+            for is_invalid in (False, True)
+        )
+        corrupt = [lines.raw_text(element) for _, element in invalid]
+        return Rows([element for _, element in valid], corrupt, [n for n, _ in valid + invalid])
 
     level = 0
     for line in lines:

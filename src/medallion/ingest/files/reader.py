@@ -20,12 +20,17 @@ from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import typed_files
 from medallion.ingest.files.decode import BOM, decode_file, is_decoded
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
-from medallion.ingest.parsing.parse import NOT_JSON
+from medallion.ingest.parsing.parse import NOT_JSON, is_header
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.plans import type_ddl
 from medallion.storage.files import file_info
-from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT, quote_identifier
+from medallion.storage.table_specs import (
+    SOURCE_FILE,
+    SOURCE_MODIFIED_AT,
+    SOURCE_POSITION,
+    quote_identifier,
+)
 
 # A line without any of these is blank: it is not a row.
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
@@ -43,6 +48,7 @@ def read_rows(
     source: SourceConfig,
     paths: Sequence[str],
     columns: Mapping[str, str],
+    with_headers: bool = False,
 ) -> DataFrame:
     """Return the rows of some files.
 
@@ -53,17 +59,20 @@ def read_rows(
         paths: At least one file, as the ledger spells it.
         columns: The known columns with their types; a CSV field that looks like a number is
             written as one if its column has such a type.
+        with_headers: Whether to return a row for each line that repeats a CSV header, with null in
+            `value` and `_no_json` (`is_header`).
 
     Returns:
-        `value` (JSON), `_source_file` and `_source_modified_at`. Files that Python decodes also
-        have `_no_json` (the text of corrupt rows). Parquet, ORC and Avro have their columns in
-        place of `value` (`parsing.typed`).
+        `value` (JSON), `_source_file`, `_source_modified_at` and `_source_position`. Files that
+        Python decodes also have `_no_json` (the text of corrupt rows). Parquet, ORC and Avro have
+        their columns in place of `value` (`parsing.typed`).
     """
     root, parts = config.layout.root.local, []
     is_text = source.format not in TYPED_FORMATS
     decoded = [path for path in paths if is_text and is_decoded(path, source)]
     if decoded:
         rows = _decoded_rows(spark, decoded, _FileDecoder(root, source, columns))
+        rows = rows if with_headers else rows.where(~is_header(rows))
         parts.append(_split_json(rows, source))
     if plain := [path for path in paths if path not in set(decoded)]:
         # Spark reads a [ in a path as a glob. Its option to disable globs makes it read the files
@@ -75,6 +84,7 @@ def read_rows(
                 *(quote_identifier(name) for name in rows.columns if name not in _ORIGIN),
                 _relative_path(F.col("_file"), root, plain).alias(SOURCE_FILE),
                 F.col("_modified").alias(SOURCE_MODIFIED_AT),
+                SOURCE_POSITION,
             )
         )
     return _union_all(parts)
@@ -116,16 +126,18 @@ class _FileDecoder:
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         file = self._root / path
         modified_at = getattr(file_info(file), "modified_at", 0)
-        for member, values, corrupt in decode_file(file, self._source, self._columns):
-            count = len(values) + len(corrupt)
-            name = f"{path}#{member}" if member else path
+        for rows in decode_file(file, self._source, self._columns):
+            lines, headers = [*rows.lines, *rows.headers], [None] * len(rows.headers)
+            values = [*rows.values, *[""] * len(rows.corrupt), *headers]
+            corrupt = [*[None] * len(rows.values), *rows.corrupt, *headers]
+            name = f"{path}#{rows.member}" if rows.member else path
+            time = pa.timestamp("us", "UTC")
             columns = {
-                "value": pa.array(values + [""] * len(corrupt), pa.string()),
-                NOT_JSON: pa.array([None] * len(values) + corrupt, pa.string()),
-                SOURCE_FILE: pa.repeat(pa.scalar(name), count),
-                SOURCE_MODIFIED_AT: pa.repeat(
-                    pa.scalar(modified_at, pa.timestamp("us", "UTC")), count
-                ),
+                "value": pa.array(values, pa.string()),
+                NOT_JSON: pa.array(corrupt, pa.string()),
+                SOURCE_FILE: pa.repeat(pa.scalar(name), len(lines)),
+                SOURCE_MODIFIED_AT: pa.repeat(pa.scalar(modified_at, time), len(lines)),
+                SOURCE_POSITION: pa.array(lines, pa.int64()),
             }
             yield pa.RecordBatch.from_pydict(columns)
 
@@ -135,7 +147,8 @@ def _decoded_rows(spark: SparkSession, paths: Sequence[str], decoder: _FileDecod
     tasks = min(len(paths), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     files = spark.createDataFrame([(path,) for path in paths], "path string")
     schema = (
-        f"value string, {NOT_JSON} string, {SOURCE_FILE} string, {SOURCE_MODIFIED_AT} timestamp"
+        f"value string, {NOT_JSON} string, {SOURCE_FILE} string, {SOURCE_MODIFIED_AT} timestamp, "
+        f"{SOURCE_POSITION} long"
     )
     return files.repartition(tasks).mapInArrow(decoder, schema)
 
@@ -180,12 +193,18 @@ def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
     else:
         # The array of null is a constant: lines with one object are not copied into arrays.
         parts = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
-    others = [name for name in rows.columns if name != "value"]
-    split = rows.select("*", F.explode(F.expr(parts)).alias("_part"))
-    return split.select(F.coalesce("_part", "value").alias("value"), *others)
+    others = [name for name in rows.columns if name not in ("value", SOURCE_POSITION)]
+    split = rows.select("*", F.posexplode(F.expr(parts)).alias("_number", "_part"))
+    # The objects of a line have one position; the items of a document have their own.
+    position = F.col("_number").cast("long") if source.multi_line else F.col(SOURCE_POSITION)
+    value = F.coalesce("_part", "value").alias("value")
+    return split.select(value, *others, position.alias(SOURCE_POSITION))
 
 
-_ORIGIN = ("_file", "_modified")
+_ORIGIN = ("_file", "_modified", SOURCE_POSITION)
+# A block of a file starts at a multiple of megabytes, and has fewer rows than this times its bytes.
+_POSITIONS_PER_BYTE = 1 << 12
+_ROW_OF_TASK = (1 << 33) - 1  # the lower bits of monotonically_increasing_id
 
 
 # Spark 4.2 includes Avro; only the short name of the format needs the spark-avro jar.
@@ -277,11 +296,17 @@ def _union_all(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _with_origin(rows: DataFrame, *values: Column) -> DataFrame:
-    """Return some values of each row, with the path and modification time of its file."""
+    """Return some values of each row, with its file, the file's modification time, and a position.
+
+    Positions increase within a file, also if several tasks read its blocks.
+    """
     # F.col would take a column of this name that the file has.
     file = rows.metadataColumn("_metadata")
+    row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_OF_TASK))
+    start = file.getField("file_block_start") * F.lit(_POSITIONS_PER_BYTE)
     return rows.select(
         *values,
         file.getField("file_path").alias("_file"),
         file.getField("file_modification_time").alias("_modified"),
+        (start + row).alias(SOURCE_POSITION),
     )

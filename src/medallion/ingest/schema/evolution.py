@@ -209,9 +209,13 @@ class Schema:
 
     def table_change(self) -> TableChange:
         """Return the change that the table needs before rows of this schema can be written."""
-        change = TableChange.NONE
+        change, known = TableChange.NONE, delta_tables.column_names(self._table)
+        if not known:
+            return change
+        if not known.issuperset(self._source.origin_columns):  # a table of an older version
+            change = TableChange.WIDER
         in_table = source_columns(self._table, self._source.origin_columns)
-        for name, dtype in self.columns.items() if delta_tables.table_exists(self._table) else ():
+        for name, dtype in self.columns.items():
             if name not in in_table:
                 change = TableChange.WIDER
             elif in_table[name] != dtype:

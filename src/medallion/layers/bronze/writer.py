@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import MedallionError
 from medallion.ingest.parsing.fast_path import LineLayout
-from medallion.ingest.parsing.parse import parse_lines
+from medallion.ingest.parsing.parse import NOT_JSON, is_header, parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.ingest.parsing.typed import has_typed_columns
 from medallion.ingest.schema.evolution import Growth, Schema, TableChange
@@ -21,7 +21,8 @@ from medallion.layers.flow import Flow
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, one_line, raised_code
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.table_specs import RESCUED
+from medallion.storage.table_specs import RESCUED, SOURCE_FILE, SOURCE_POSITION
+from medallion.storage.text import counted
 
 _GROWS = "SCHEMA_GROWS"  # raised by Spark at a row that has a new field
 
@@ -106,7 +107,7 @@ class BronzeWriter:
         """Infer the schema from a batch if it is unknown, and report notes about it."""
 
         def infer(rows: DataFrame) -> None:
-            for note in self.schema.infer(rows, batch.summary):
+            for note in self.schema.infer(rows.where(~is_header(rows)), batch.summary):
                 self._say(f"  {self._name}: {note}")
 
         is_unknown = not self.schema.is_known
@@ -156,7 +157,7 @@ class BronzeWriter:
             except SPARK_ERRORS as error:
                 if raised_code(error) != _GROWS:
                     raise
-            self._add_new_fields(self._parsed(rows, first_lines), number)
+            self._add_new_fields(self._parsed(rows.where(~is_header(rows)), first_lines), number)
             previous, condition = condition, self.schema.growth_condition()
             if condition == previous:  # fields that cannot become columns stay rescued
                 break
@@ -182,17 +183,27 @@ class BronzeWriter:
             growth_condition: SQL; the write fails with the code `_GROWS` if it is true for a row.
         """
         if self.schema.names and self.schema.table_change() is TableChange.WIDER:
-            self._flow.add_columns(
-                self._table, self.schema.table_type()
-            )  # with their comments, which the rows do not have
-        read = Observation(f"landed-{number}")
-        parsed = self._parsed(rows.observe(read, F.count(F.lit(1)).alias("rows")), first_lines)
+            # With their comments, which the rows do not have.
+            self._flow.add_columns(self._table, self.schema.table_type())
+        read, is_row = Observation(f"landed-{number}"), ~is_header(rows)
+        figures = {"rows": F.count_if(is_row)}
+        if NOT_JSON in rows.columns:
+            line = F.struct(SOURCE_FILE, SOURCE_POSITION)
+            figures |= {"headers": F.count_if(~is_row), "first": F.min(F.when(~is_row, line))}
+        landed = rows.observe(read, *(figure.alias(name) for name, figure in figures.items()))
+        parsed = self._parsed(landed.where(is_row), first_lines)
         if growth_condition != "false":
             stop = f"case when {growth_condition} then raise_error('{_GROWS}') else {RESCUED} end"
             parsed = parsed.withColumn(RESCUED, F.expr(stop))
         options = {**checkpoints.once_only(self._query(), number), "mergeSchema": "true"}
         parsed.write.format("delta").mode("append").options(**options).save(str(self._table))
         self.lines[number] = int(read.get["rows"])
+        if count := read.get.get("headers"):
+            file, line = read.get["first"]
+            self._say(
+                f"  {self._name}: {counted(count, 'line')} with the header of a file, such as "
+                f"{file}, line {line:,}: no rows"
+            )
 
     def _add_new_fields(self, rows: DataFrame, number: int) -> None:
         """Add columns for the new fields of a batch; on error they stay in `_rescued_data`."""
@@ -238,4 +249,5 @@ def _first_lines(rows: DataFrame) -> list[str]:
     """Return a few values of `value`, truncated because they are sent to the driver."""
     if has_typed_columns(rows):
         return []
+    rows = rows.where(~is_header(rows))
     return [row.text for row in rows.select(F.left("value", F.lit(1 << 14)).alias("text")).take(20)]

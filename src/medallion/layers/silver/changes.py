@@ -17,16 +17,13 @@ from pyspark.sql import functions as F
 
 from medallion.spark.plans import is_comparable
 from medallion.storage.table_specs import (
+    CHANGE_ORIGIN_COLUMNS,
     INGESTED_AT,
     IS_CURRENT,
     IS_DELETE,
     IS_TRUNCATE,
-    OFFSET,
     OLD_KEY,
-    PARTITION,
     SEQUENCE,
-    SOURCE_FILE,
-    TOPIC,
     UNAVAILABLE,
     VALID_FROM,
     VALID_TO,
@@ -34,7 +31,7 @@ from medallion.storage.table_specs import (
     struct_sql,
 )
 
-_TECHNICAL = (SEQUENCE, INGESTED_AT, SOURCE_FILE, TOPIC, PARTITION, OFFSET, IS_DELETE)
+_TECHNICAL = (SEQUENCE, INGESTED_AT, *CHANGE_ORIGIN_COLUMNS, IS_DELETE)
 
 
 def by_key(
@@ -165,10 +162,17 @@ def deletes_any(log: DataFrame) -> Column:
 
 
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the keys and sequences that several changes have with different values."""
+    """Return the keys and sequences that changes with different values have.
+
+    Returns:
+        Keys, sequence, and the origin of the last of these changes.
+    """
     values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))
     ends = (F.min(values).alias("a"), F.max(values).alias("z"))
-    return changes.groupBy(*keys, SEQUENCE).agg(*ends).where("a <> z").select(*keys, SEQUENCE)
+    origin = [name for name in CHANGE_ORIGIN_COLUMNS if name in changes.columns]
+    last = F.max(F.struct(INGESTED_AT, *origin)).alias("_last")
+    ties = changes.groupBy(*keys, SEQUENCE).agg(*ends, last).where("a <> z")
+    return ties.select(*keys, SEQUENCE, *(f"_last.{name}" for name in origin))
 
 
 def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: bool = True) -> str:

@@ -99,12 +99,13 @@ def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
 def tie_message(ties: DataFrame, source: SourceConfig) -> str | None:
     """Return a message with an example if changes have one key and sequence but other values."""
     example = F.to_json(F.struct(*source.keys, SEQUENCE))
-    count, first = ties.agg(F.count(F.lit(1)), F.min(example)).collect()[0]
+    position = F.coalesce(F.concat(F.lit(" ("), F.expr(source.position_sql), F.lit(")")), F.lit(""))
+    count, first = ties.agg(F.count(F.lit(1)), F.min(F.concat(example, position))).collect()[0]
     if not count:
         return None
     return (
         f"{counted(count, 'sequence')} with different values for one key, such as {first}: the "
-        "later file wins"
+        "later file wins, and in a file the later line"
     )
 
 
