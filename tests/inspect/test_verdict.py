@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 
 from medallion.cli.render_runs import verdict_json, verdict_text
 from medallion.config.model import Config
+from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.ingest.schema import registry
 from medallion.inspect import balance
@@ -44,6 +45,7 @@ from tests.support.verdict import take_verdict
 META = {"name": "m", "on_failure": "stop"}
 SUITE = json.dumps({"expectations": [{"type": "t", "kwargs": {}, "meta": META}]})
 EMPTY = RunState()
+MONTH = Duration.parse("30 days")
 
 
 @pytest.fixture
@@ -155,6 +157,33 @@ def test_verdict_warns_of_mostly_quarantined_rows(
     )
     assert verdict.problems[0].remedy.endswith("medallion replay quarantine.event")
     runs.record(config, "silver.event", rows_in=4, quarantined_rows=2)
+    assert str(take_verdict(config)) == "healthy"
+
+
+@pytest.mark.parametrize("cdc", [None, CdcConfig("at", "d", None, None, 1, False, MONTH)])
+def test_verdict_of_deletes_in_quarantine(
+    config: Config, monkeypatch: pytest.MonkeyPatch, cdc: CdcConfig | None
+) -> None:
+    """Their rows are still there, which no other figure shows."""
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    config = replace(config, sources={"event": replace(config.sources["event"], cdc=cdc)})
+    rows = pa.table({"_failed_rules": [["no_key", "delete_not_applied"], ["no_key"]]})
+    write_deltalake(str(config.layout.table("quarantine.event")), rows)
+    verdict = take_verdict(config)
+    assert verdict.is_healthy == (cdc is None)
+    for problem in verdict.problems:
+        assert problem.code is ProblemCode.DELETES
+        assert problem.sentence == "1 delete broke a rule, so silver.event keeps the rows"
+        assert problem.remedy.endswith("medallion replay quarantine.event")
+
+
+def test_verdict_is_silent_about_messages_without_rows(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    rows = pa.table({"_failed_rules": [["heartbeat"], ["tombstone"]]})
+    write_deltalake(str(config.layout.table("quarantine.event")), rows)
+    runs.record(config, "silver.event", rows_in=2, quarantined_rows=2)
     assert str(take_verdict(config)) == "healthy"
 
 

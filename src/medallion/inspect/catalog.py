@@ -13,7 +13,12 @@ from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import FAILED_RULES, quote_identifier
+from medallion.storage.table_specs import (
+    DELETE_RULE,
+    FAILED_RULES,
+    MESSAGE_RULES,
+    quote_identifier,
+)
 from medallion.storage.text import counted
 
 ROWS_SHOWN = 10
@@ -91,13 +96,21 @@ def mostly_quarantined(config: Config, run_state: RunState) -> dict[str, str]:
         rows, quarantined = last.rows_in or 0, last.quarantined_rows or 0
         if 2 * quarantined <= rows:
             continue
-        if rules := quarantined_by_rule(config, table.partition(".")[2]):
+        rules = quarantined_by_rule(config, table.partition(".")[2])
+        if not {rule for rule, _ in rules} <= {*MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
             messages[table] = (
                 f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule; "
                 f"all rows by rule: {all_rules}"
             )
     return messages
+
+
+def deletes_not_applied(config: Config) -> dict[str, int]:
+    """Return the number of deletes by quarantine table that has some."""
+    names = [name for name, source in config.sources.items() if source.cdc]
+    counts = {f"quarantine.{n}": dict(quarantined_by_rule(config, n)) for n in names}
+    return {table: rules[DELETE_RULE] for table, rules in counts.items() if DELETE_RULE in rules}
 
 
 def _row_count(config: Config, table: str) -> int:

@@ -15,7 +15,7 @@ from medallion.ingest.schema import registry
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
-from medallion.inspect.catalog import mostly_quarantined
+from medallion.inspect.catalog import deletes_not_applied, mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
@@ -41,6 +41,7 @@ class ProblemCode(StrEnum):
     BLOCKED = "blocked"
     UNBALANCED = "unbalanced"
     UNFINISHED = "unfinished_refresh"
+    DELETES = "deletes_not_applied"
     REJECTED = "rejected"
     WAITING = "waiting"
     CHANGED = "changed"
@@ -133,6 +134,7 @@ class Observations:
         stale: stale sources and gold tables.
         balances: the balances of sources whose batches are all recorded.
         quarantined: messages by quarantine table that got most rows of the last run.
+        deletes: the number of deletes by quarantine table that has some.
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
         errors: the errors of the last nightly run.
@@ -144,6 +146,7 @@ class Observations:
     stale: Sequence[StaleTable] = ()
     balances: Mapping[str, Balance] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
+    deletes: Mapping[str, int] = field(default_factory=dict)
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
@@ -193,6 +196,7 @@ def observe(
         balances=settled.balances,
         child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
+        deletes=read_or({}, "quarantine", lambda: deletes_not_applied(config)),
         unread=unread,
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
@@ -250,17 +254,25 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
     yield from _disk_problems(config)
     for table, message in seen.quarantined.items():
-        name = table.partition(".")[2]
-        command = f"refresh silver.{name}" if name in config.silver else f"replay {table}"
-        remedy = (
-            "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, "
-            f"and run medallion {command}"
-        )
+        remedy = _quarantine_remedy(config, table)
         yield Problem(ProblemCode.QUARANTINED, table, message, remedy)
+    for table, count in seen.deletes.items():
+        silver = table.replace("quarantine", "silver")
+        sentence = f"{counted(count, 'delete')} broke a rule, so {silver} keeps the rows"
+        yield Problem(ProblemCode.DELETES, table, sentence, _quarantine_remedy(config, table))
     yield from _rescued_problems(config, seen.run_state)
     for line in seen.unread:
         remedy = "move the files, or correct pattern and folders in pipeline.yaml"
         yield Problem(ProblemCode.UNREAD, "landing", line, remedy)
+
+
+def _quarantine_remedy(config: Config, table: str) -> str:
+    name = table.partition(".")[2]
+    command = f"refresh silver.{name}" if name in config.silver else f"replay {table}"
+    return (
+        "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, and "
+        f"run medallion {command}"
+    )
 
 
 def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:

@@ -95,6 +95,10 @@ FAILED_RULES = "_failed_rules"
 # keys, else null; the key before an update of it; the columns whose values the writer left out.
 SEQUENCE, IS_DELETE, IS_TRUNCATE = "_sequence", "_is_delete", "_is_truncate"
 OLD_KEY, UNAVAILABLE = "_old_key", "_unavailable"
+MESSAGE_RULES = ("tombstone", "schema_change", "transaction", "heartbeat")
+"""Rules for messages of Debezium without a changed row: that they break them is no fault."""
+DELETE_RULE = "delete_not_applied"
+"""A further rule of a delete that breaks one: the row of its key stays."""
 NEW_COLUMNS = (SOURCE_POSITION, IS_TRUNCATE, OLD_KEY, UNAVAILABLE)
 """Technical columns that tables of older versions lack."""
 VALID_FROM, VALID_TO, IS_CURRENT = SPAN = ("valid_from", "valid_to", "is_current")

@@ -16,7 +16,12 @@ from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.errors import ConfigError
 from medallion.layers.silver.envelope import envelope_path, unwrapped
-from medallion.layers.silver.rules import NO_RULES, bind_rules
+from medallion.layers.silver.rules import (
+    NO_RULES,
+    bind_rules,
+    built_in_rules,
+    with_rescue_rules,
+)
 from tests.support.lakehouse import activity_source
 
 MONTH = Duration.parse("30 days")
@@ -176,6 +181,37 @@ def test_placeholders_are_unavailable(spark: SparkSession) -> None:
     bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {ROW}, after {ROW}")
     source = replace(SOURCE, silver={"user_id": "id", "name": "upper(name)", "tags": "tags"})
     assert log_of(source, bronze, "_unavailable") == [(["name"],), (["name", "tags"],), (None,)]
+
+
+MESSAGES = [
+    ("u", 1, ("A",), None, None),
+    (None, 2, None, None, None),
+    (None, None, None, "create table t (id int)", None),
+    (None, 3, None, None, "BEGIN"),
+    ("d", None, ("A",), None, None),
+    (None, None, None, None, None),
+]
+
+
+def test_messages_without_a_row_are_named(spark: SparkSession) -> None:
+    """A delete that breaks a rule is named, too: its row stays."""
+    schema = "op string, ts_ms long, after struct<id string>, ddl string, status string"
+    technical = {"_source_file": F.lit("f"), "_source_position": F.lit(1)}
+    technical["_ingested_at"] = F.lit(None).cast("timestamp")
+    technical["_corrupt_record"] = F.lit(None).cast("string")
+    bronze = spark.createDataFrame(MESSAGES, schema).withColumns(technical)
+    source = replace(SOURCE, silver={"user_id": "id"})
+    own = {"late": "admit", **built_in_rules(source)}
+    document = with_rescue_rules(spark, source, own, bronze.schema)
+    checked = bind_rules(unwrapped(source, bronze), document)(bronze)
+    assert [row._failed_rules for row in checked.collect()] == [
+        [],
+        ["heartbeat"],
+        ["schema_change"],
+        ["transaction"],
+        ["null_key", "null_sequence", "delete_not_applied"],
+        ["null_key", "null_sequence"],
+    ]
 
 
 def test_unwrapped_without_order(spark: SparkSession) -> None:

@@ -91,6 +91,26 @@ class Envelope:
         side = "before" if first in before - after else "after"
         return (*self.path, side, *name)
 
+    def message_rules(self) -> dict[str, str]:
+        """Return the rules that quarantine messages without a changed row, by name.
+
+        Source: Debezium's documentation of heartbeats, schema changes and transaction metadata.
+        """
+        prefix, fields = self.prefix(), self.fields
+        if "op" not in fields:
+            return {}
+        is_message = f"{prefix}op is null"
+        tests = {"schema_change": "ddl", "transaction": "status"}
+        rules = {
+            name: f"{is_message} and {prefix}{field} is not null"
+            for name, field in tests.items()
+            if field in fields
+        }
+        others = "".join(f" and {prefix}{tests[name]} is null" for name in rules)
+        if "ts_ms" in fields:
+            rules["heartbeat"] = f"{is_message} and {prefix}ts_ms is not null{others}"
+        return rules
+
 
 def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
     return {f.name: f.dataType for f in type_} if isinstance(type_, T.StructType) else {}

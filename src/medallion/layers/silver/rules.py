@@ -34,15 +34,18 @@ from medallion.layers.rescued import (
     source_columns,
 )
 from medallion.layers.silver import keys, transform
+from medallion.layers.silver.envelope import Envelope
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
 from medallion.spark import checkpoints
 from medallion.spark.plans import fields_in
 from medallion.storage.table_specs import (
     CORRUPT,
+    DELETE_RULE,
     INGESTED_AT,
     IS_DELETE,
     IS_TRUNCATE,
+    MESSAGE_RULES,
     SEQUENCE,
     UNAVAILABLE,
     quote_identifier,
@@ -81,7 +84,7 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
         rules[layer] |= {rule.name: rule.broken for rule in own}
         names |= {rule.name for rule in own}
     guards = CHANGE_GUARDS if source.cdc else ()
-    if reserved := names & {LATE_RULE, keys.TIME_DIGITS_RULE, *guards}:
+    if reserved := names & {LATE_RULE, DELETE_RULE, keys.TIME_DIGITS_RULE, *guards}:
         raise ConfigError(
             f"{config.expectations}: a quarantine expectation of bronze.{source.name} or "
             f"silver.{source.name} has the name of the built-in rule {reserved.pop()}. Rename it."
@@ -137,6 +140,8 @@ def with_rescue_rules(
         fields = {name: path for name, path in fields.items() if name not in own}
         rescued = rescued_rules_sql(fields, columns, names)
     document = {**rules, "rescued": rescued}
+    if source.is_debezium:
+        document["bronze"] = Envelope.of(bronze).message_rules() | rules["bronze"]
     if source.cdc:
         document["deletes"] = _delete_rules(spark, source, rules, columns)
         document["reads"] = _rules_by_column(spark, source, rules)
@@ -224,10 +229,13 @@ def _broken_by_changes(source: SourceConfig, rules: Mapping[str, Any]) -> str:
     if "deletes" not in rules:
         return ""
     cases = ""
+    if source.is_debezium:  # a message has no key either
+        is_message = f"arrays_overlap({transform.FAILED}, {_names(MESSAGE_RULES)})"
+        cases += f"when {is_message} then {_only(MESSAGE_RULES)} "
     if IS_TRUNCATE in source.change_columns:
         names = {*built_in_rules(source)["bronze"], CHANGE_GUARDS[1]}
-        cases += f"when {IS_TRUNCATE} then {_only(sorted(names))} "
-    cases += f"when {IS_DELETE} then {_only(rules['deletes'])} "
+        cases += f"when {IS_TRUNCATE} then {_of_delete(sorted(names))} "
+    cases += f"when {IS_DELETE} then {_of_delete(rules['deletes'])} "
     others = transform.FAILED
     if reads := rules.get("reads"):
         entries = (f"{string_literal(column)}, {_names(each)}" for column, each in reads.items())
@@ -235,6 +243,12 @@ def _broken_by_changes(source: SourceConfig, rules: Mapping[str, Any]) -> str:
         unknown = f"flatten(transform(coalesce({UNAVAILABLE}, array()), c -> {of_column}))"
         others = f"array_except({transform.FAILED}, {unknown})"
     return f"case {cases}else {others} end"
+
+
+def _of_delete(names: Iterable[str]) -> str:
+    """Return SQL of the rules that a delete breaks; DELETE_RULE is one if there are others."""
+    held = _only(names)
+    return f"if(size({held}) > 0, array_append({held}, '{DELETE_RULE}'), {held})"
 
 
 def _only(names: Iterable[str]) -> str:
