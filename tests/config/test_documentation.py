@@ -41,7 +41,11 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
 
 def test_changing_tables_page_is_a_valid_configuration(tmp_path: Path) -> None:
     yaml_blocks = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
-    example, defaults, tables = yaml_blocks
+    example, dumps, defaults, tables = yaml_blocks
+    (tmp_path / "pipeline.yaml").write_text(dumps)
+    dump = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["customers"].cdc
+    assert dump is not None
+    assert (dump.snapshot, dump.sequence_by) == (True, "_source_modified_at")
     (tmp_path / "pipeline.yaml").write_text(example)
     sources = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources
     scd_types = {
@@ -59,6 +63,8 @@ def test_changing_tables_page_is_a_valid_configuration(tmp_path: Path) -> None:
     assert yaml.safe_load(defaults)["cdc"] == {
         "sequence_by": cdc.sequence_by,
         "apply_as_deletes": cdc.apply_as_deletes,
+        "apply_as_truncates": cdc.apply_as_truncates,
+        "unavailable_value": cdc.unavailable_value,
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
+from medallion.inspect.audit import run_audit
 from medallion.sql import engine
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
@@ -63,6 +64,24 @@ EXPECTED: list[tuple[str, Tables]] = [
         },
     ),
     (
+        "10-daily-full-dump",
+        {
+            "select id, name, tier from silver.snap10": [
+                (1, "Ada", "free"),
+                (3, "Cy", "free"),
+                (4, "Di", "free"),
+            ],
+            "select id, tier, valid_from::date::text, valid_to::date::text "
+            "from silver.snap10_history": [
+                (1, "free", "2026-05-01", None),
+                (2, "free", "2026-05-01", "2026-05-02"),
+                (3, "free", "2026-05-02", None),
+                (3, "gold", "2026-05-01", "2026-05-02"),
+                (4, "free", "2026-05-02", None),
+            ],
+        },
+    ),
+    (
         "24-rules",
         {
             "select id from silver.gx24": [(1,), (2,), (4,), (5,)],
@@ -113,3 +132,5 @@ def test_case(spark: SparkSession, tmp_path: Path, name: str, tables: Tables) ->
         assert not lakehouse.nightly().errors
     for sql, rows in tables.items():
         assert sorted(engine.query(str(lakehouse.root), sql).rows, key=repr) == rows, sql
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.is_balanced, audit.findings) == (True, ())

@@ -166,7 +166,8 @@ def test_verdict_of_deletes_in_quarantine(
 ) -> None:
     """Their rows are still there, which no other figure shows."""
     monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
-    config = replace(config, sources={"event": replace(config.sources["event"], cdc=cdc)})
+    source = replace(config.sources["event"], cdc=cdc)
+    config = replace(config, sources={"event": source}, gold={})
     rows = pa.table({"_failed_rules": [["no_key", "delete_not_applied"], ["no_key"]]})
     write_deltalake(str(config.layout.table("quarantine.event")), rows)
     verdict = take_verdict(config)

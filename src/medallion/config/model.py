@@ -292,14 +292,6 @@ class SourceConfig:
         return (landing, *(without_dotdot((layout.root / f).local) for f in self.folders))
 
 
-DEBEZIUM_CDC = {
-    "sequence_by": "coalesce(_lsn, _ts_ms)",
-    "apply_as_deletes": "_op = 'd'",
-    "apply_as_truncates": "_op = 't'",
-    "unavailable_value": "__debezium_unavailable_value",
-}
-"""The defaults of `cdc` for Debezium."""
-
 SilverTable = SourceConfig | ChildTable
 """The configuration of a table of silver."""
 

@@ -18,10 +18,10 @@ from medallion.config.model import (
     SourceConfig,
     change_keys,
 )
-from medallion.config.tables import CdcConfig, ChildTable, LookupConfig
+from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
 from medallion.storage.paths import Layout, resolved_path
-from medallion.storage.table_specs import SPAN
+from medallion.storage.table_specs import SOURCE_MODIFIED_AT, SPAN
 
 SilverTables = Mapping[str, SilverTable]
 
@@ -43,7 +43,7 @@ _NO_KEYS = ("name", "stream", "is_debezium")  # fields of a source that are not 
 def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     """Parse the settings of one source, without comparing it to others."""
     is_debezium = node.value.get("format") == _DEBEZIUM
-    node = _with_debezium_defaults(node) if is_debezium else node
+    node = _with_debezium_defaults(node) if is_debezium else _with_snapshot_defaults(node)
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
     stream, lookup = STREAMS.get(file_format), _lookup_key(node)
@@ -80,9 +80,17 @@ def _with_debezium_defaults(node: Node) -> Node:
     entry = {
         **node.value,
         "format": file_format,
-        "cdc": {**model.DEBEZIUM_CDC, **node.child("cdc").value},
+        "cdc": {**DEBEZIUM_CDC, **node.child("cdc").value},
     }
     return Node(entry, node.file, node.path)
+
+
+def _with_snapshot_defaults(node: Node) -> Node:
+    """Return a source whose snapshots are files unless `sequence_by` says which rows are one."""
+    if "cdc" not in node.value or not node.child("cdc").value.get("snapshot"):
+        return node
+    cdc = {"sequence_by": SOURCE_MODIFIED_AT, **node.child("cdc").value}
+    return Node({**node.value, "cdc": cdc}, node.file, node.path)
 
 
 def _parse_event_time(node: Node) -> str:
@@ -152,6 +160,13 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         for key in ("watermark", "max_future", "late"):
             if key in node.value:
                 node.fail(key, "has no effect with cdc: remove it")
+        cdc = node.child("cdc")
+        for key in ("apply_as_deletes", "apply_as_truncates") if source.cdc.snapshot else ():
+            if key in cdc.value:
+                cdc.fail(key, "has no effect with snapshot: a row that is missing was deleted")
+        cdc.refuse_unknown_columns("track", source.cdc.track or (), source.columns)
+        if source.cdc.track and source.cdc.stored_as_scd_type != 2:
+            cdc.fail("track", "is for a history: set stored_as_scd_type: 2")
         added = SPAN if source.cdc.stored_as_scd_type == 2 else ()
         node.refuse_added_columns("cdc.stored_as_scd_type", added, source.columns)
     event_time = (source.event_time,) if source.event_time else ()

@@ -80,6 +80,12 @@ class CdcConfig:
         ignore_null_updates: `true`: a null keeps the value that the row had before.
         tombstone_retention: How long a delete of SCD type 1 is remembered: an older change that is
             ingested later than this after the delete adds the row again.
+        snapshot: `true`: the rows of one sequence are the complete table, so a row that the next
+            sequence lacks was deleted. Without `sequence_by` each file is one.
+        max_deletes: How much smaller a snapshot may be than the one before it. A smaller one is not
+            applied, but reported, until one that is large enough comes.
+        track: Silver columns: a history has a row for each change of one of them; other columns
+            change in place. By default for each change, or of a snapshot for each changed row.
         derived: SQL of the technical columns of the log over silver's columns and `_bronze`, from
             `layers.silver.envelope.unwrapped`; empty in a configuration.
     """
@@ -91,7 +97,19 @@ class CdcConfig:
     stored_as_scd_type: int = key(values.one_of((1, 2)), "one of 1, 2", 1)
     ignore_null_updates: bool = key(values.boolean, values.BOOLEAN, False)
     tombstone_retention: Duration = key(values.duration, values.DURATION, "30 days")
+    snapshot: bool = key(values.boolean, values.BOOLEAN, False)
+    max_deletes: float = key(values.percentage, "a percentage such as '50 %'", "50 %")
+    track: tuple[str, ...] | None = key(values.string_list, "a list of silver columns", None)
     derived: Mapping[str, str] = field(default_factory=dict)
+
+
+DEBEZIUM_CDC = {
+    "sequence_by": "coalesce(_lsn, _ts_ms)",
+    "apply_as_deletes": "_op = 'd'",
+    "apply_as_truncates": "_op = 't'",
+    "unavailable_value": "__debezium_unavailable_value",
+}
+"""The defaults of `cdc` for Debezium."""
 
 
 @dataclass(frozen=True)

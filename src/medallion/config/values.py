@@ -273,6 +273,14 @@ def count(value: Any) -> int:
     return value
 
 
+def percentage(value: Any) -> float:
+    """Return the fraction of a percentage such as `50 %`."""
+    number = float(non_blank_string(value).removesuffix("%"))
+    if not 0 <= number <= 100 or not value.endswith("%"):
+        raise ValueError
+    return number / 100
+
+
 def size(value: Any) -> int:
     """Return the bytes of a size such as `1 GiB`."""
     match = re.fullmatch(r"([1-9]\d{0,6}) (KiB|MiB|GiB)", non_blank_string(value))

@@ -257,7 +257,11 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     ((duplicates, deletes, updates, current),) = delta_tables.select_rows(
         log, what, source=f"({by_key})", version=version
     )
-    superseded = 0 if source.cdc.stored_as_scd_type == 2 else (updates or 0) - current
+    if source.cdc.snapshot or source.cdc.track:  # only a deep audit compares their values
+        current = _row_count(config.layout.table(name))
+    elif source.cdc.stored_as_scd_type == 2:
+        current = updates or 0
+    superseded = (updates or 0) - current
     return ChangeCounts(superseded, deletes or 0, duplicates or 0, waiting)
 
 

@@ -17,6 +17,7 @@ from medallion.storage.table_specs import (
     DELETE_RULE,
     FAILED_RULES,
     MESSAGE_RULES,
+    SEQUENCE,
     quote_identifier,
 )
 from medallion.storage.text import counted
@@ -111,6 +112,27 @@ def deletes_not_applied(config: Config) -> dict[str, int]:
     names = [name for name, source in config.sources.items() if source.cdc]
     counts = {f"quarantine.{n}": dict(quarantined_by_rule(config, n)) for n in names}
     return {table: rules[DELETE_RULE] for table, rules in counts.items() if DELETE_RULE in rules}
+
+
+def held_snapshots(config: Config) -> dict[str, str]:
+    """Return a message by silver table whose newest snapshot is too small to be applied."""
+    messages = {}
+    for name, source in config.sources.items():
+        if not source.cdc or not source.cdc.snapshot:
+            continue
+        keys = ", ".join(f'"{key}"' for key in source.keys)
+        rows = f"(select distinct {SEQUENCE} as at, {keys} from rows)"
+        log, rest = config.layout.table(source.rows_table), "group by at order by at"
+        applied, held = 0, None
+        for sequence, size in delta_tables.select_rows(log, "at, count(*)", rest, rows):
+            held = (sequence, size) if size < (1 - source.cdc.max_deletes) * applied else None
+            applied = applied if held else size
+        if held:
+            messages[f"silver.{name}"] = (
+                f"the snapshot {held[0]} has {counted(held[1], 'row')} and the one before it "
+                f"{applied:,}, which are more deletes than max_deletes: it is not applied"
+            )
+    return messages
 
 
 def _row_count(config: Config, table: str) -> int:

@@ -15,7 +15,7 @@ from medallion.ingest.schema import registry
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
-from medallion.inspect.catalog import deletes_not_applied, mostly_quarantined
+from medallion.inspect.catalog import deletes_not_applied, held_snapshots, mostly_quarantined
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
@@ -42,6 +42,7 @@ class ProblemCode(StrEnum):
     UNBALANCED = "unbalanced"
     UNFINISHED = "unfinished_refresh"
     DELETES = "deletes_not_applied"
+    SNAPSHOT = "snapshot_not_applied"
     REJECTED = "rejected"
     WAITING = "waiting"
     CHANGED = "changed"
@@ -135,6 +136,7 @@ class Observations:
         balances: the balances of sources whose batches are all recorded.
         quarantined: messages by quarantine table that got most rows of the last run.
         deletes: the number of deletes by quarantine table that has some.
+        snapshots: messages by silver table whose newest snapshot is not applied.
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
         errors: the errors of the last nightly run.
@@ -147,6 +149,7 @@ class Observations:
     balances: Mapping[str, Balance] = field(default_factory=dict)
     quarantined: Mapping[str, str] = field(default_factory=dict)
     deletes: Mapping[str, int] = field(default_factory=dict)
+    snapshots: Mapping[str, str] = field(default_factory=dict)
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
@@ -197,6 +200,7 @@ def observe(
         child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
         deletes=read_or({}, "quarantine", lambda: deletes_not_applied(config)),
+        snapshots=read_or({}, "tables", lambda: held_snapshots(config)),
         unread=unread,
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
@@ -260,6 +264,9 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         silver = table.replace("quarantine", "silver")
         sentence = f"{counted(count, 'delete')} broke a rule, so {silver} keeps the rows"
         yield Problem(ProblemCode.DELETES, table, sentence, _quarantine_remedy(config, table))
+    for table, message in seen.snapshots.items():
+        remedy = f"land the complete file, or raise max_deletes and run medallion refresh {table}"
+        yield Problem(ProblemCode.SNAPSHOT, table, message, remedy)
     yield from _rescued_problems(config, seen.run_state)
     for line in seen.unread:
         remedy = "move the files, or correct pattern and folders in pipeline.yaml"

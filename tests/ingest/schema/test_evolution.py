@@ -37,6 +37,7 @@ TECHNICAL = [
     "_corrupt_record",
     "_source_file",
     "_source_modified_at",
+    "_source_position",
     "_ingested_at",
 ]
 

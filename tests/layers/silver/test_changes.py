@@ -17,6 +17,7 @@ from medallion.layers.silver.changes import (
     current_rows,
     history_rows,
     latest_changes,
+    of_snapshots,
     tied_changes,
 )
 
@@ -221,6 +222,58 @@ def test_history_rows_of_random_histories(
 ) -> None:
     rows = history_rows(log_frame(spark, changes), KEYS, ignore_nulls)
     assert rows_of(rows) == expected(history(changes, ignore_nulls))
+
+
+def random_snapshots(number: int) -> list[Change]:
+    """Return complete tables of up to eight keys; some are much smaller, or arrive late."""
+    rng, rows = random.Random(number), list[Change]()
+    for sequence in range(1, 9):
+        size, day = rng.choice([0, 1, 4, 5, 6, 8]), rng.randrange(8)
+        for id_ in rng.sample(range(8), size):
+            values = {"name": rng.choice("ab"), "n": sequence, "id": id_}
+            rows.append(change(day, sequence, **values))
+    return rows
+
+
+def snapshot_states(rows: list[Change]) -> list[tuple[int, dict[int, Change]]]:
+    """Return sequence and rows of each snapshot that is at least half as large as the last one."""
+    applied = list[tuple[int, dict[int, Change]]]()
+    for sequence, group in groupby(
+        sorted(rows, key=lambda c: c["_sequence"]), lambda c: c["_sequence"]
+    ):
+        state = {row["id"]: row for row in group}
+        if not applied or 2 * len(state) >= len(applied[-1][1]):
+            applied.append((sequence, state))
+    return applied
+
+
+def snapshot_spans(states: list[tuple[int, dict[int, Change]]]) -> list[tuple[Any, ...]]:
+    """Return id, name, n of the last snapshot, and span of each state; `name` starts another."""
+    spans, open_spans = [], dict[int, list[Any]]()
+    for sequence, state in states:
+        for id_ in [*open_spans]:
+            if id_ not in state or state[id_]["name"] != open_spans[id_][1]:
+                spans.append((*open_spans.pop(id_), sequence))
+        for id_, row in state.items():
+            span = open_spans.setdefault(id_, [id_, row["name"], 0, sequence])
+            span[2] = row["n"]
+    return [*spans, *((*span, None) for span in open_spans.values())]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_snapshots(spark: SparkSession, number: int) -> None:
+    """A row that the next snapshot lacks was deleted; `name` is the tracked column."""
+    rows = random_snapshots(number)
+    states, changes = snapshot_states(rows), of_snapshots(frame(spark, rows), KEYS, 0.5)
+    changes = changes.drop("_is_truncate", "_old_key", "_unavailable")
+    current = current_rows(changes, KEYS, 100 * DAY).collect()
+    assert {(row.id, row.n) for row in current} == {
+        (id_, row["n"]) for id_, row in states[-1][1].items()
+    }
+    spans = history_rows(changes, KEYS, track=["name"]).collect()
+    assert sorted((r.id, r.name, r.n, r.valid_from, r.valid_to) for r in spans) == sorted(
+        snapshot_spans(states), key=lambda span: (*span[:4], span[4] or 99)
+    )
 
 
 def test_current_rows_forget_old_deletes(spark: SparkSession) -> None:

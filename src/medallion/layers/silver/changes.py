@@ -63,6 +63,53 @@ def by_key(
     return rows.drop(OLD_KEY, IS_TRUNCATE)
 
 
+def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> DataFrame:
+    """Return the changes of a log whose sequences are complete tables, with the deletes they imply.
+
+    Args:
+        log: rows of the log of changes.
+        keys: the columns that identify a row.
+        max_deletes: how much smaller a snapshot may be than the one that was applied before it, as
+            a fraction. The rows of a smaller one are left out.
+    """
+    rows = log.join(F.broadcast(_applied_snapshots(log, keys, max_deletes)), SEQUENCE)
+    in_next = rows.select(F.col(SEQUENCE).alias("_at"), F.struct(*keys).alias("_key"))
+    is_in_next = (F.col("_at") == F.col("_next.at")) & (F.col("_key") == F.struct(*keys))
+    gone = rows.where(F.col("_next").isNotNull()).join(in_next, is_in_next, "left_anti")
+    origin = {name: F.col(f"_next.origin.{name}") for name in _origin(log)}
+    gone = gone.withColumns({**origin, SEQUENCE: F.col("_next.at")})
+    deletes = _deletes(gone, {key: F.col(key) for key in keys})
+    return rows.unionByName(deletes).select(*log.columns)
+
+
+def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> DataFrame:
+    """Return the sequences of the snapshots that are applied; see `of_snapshots`.
+
+    Returns:
+        `_sequence`, and `_next`, null in the last one: the sequence `at` of the one that follows,
+        and the `origin` of its rows.
+    """
+    sizes = log.groupBy(F.col(SEQUENCE).alias("at")).agg(
+        F.count_distinct(F.struct(*keys)).alias("size"),
+        F.max(F.struct(*_origin(log))).alias("origin"),
+    )
+    in_order = sizes.agg(
+        F.array_sort(F.collect_list(F.struct("at", "size", "origin"))).alias("one")
+    )
+    is_large = f"each.size >= {1 - max_deletes} * applied[size(applied) - 1].size"
+    fold = (
+        "aggregate(one, slice(one, 1, 0), (applied, each) -> "
+        f"if(size(applied) = 0 or {is_large}, array_append(applied, each), applied))"
+    )
+    applied = in_order.select(F.explode(F.expr(fold)).alias("this"))
+    following = F.lead("this").over(Window.orderBy("this.at"))
+    return applied.select(F.col("this.at").alias(SEQUENCE), following.alias("_next"))
+
+
+def _origin(log: DataFrame) -> list[str]:
+    return [n for n in log.columns if n in _TECHNICAL and n not in (SEQUENCE, IS_DELETE)]
+
+
 def _deletes(changes: DataFrame, keys: Mapping[str, Column]) -> DataFrame:
     """Return deletes of some keys, with the sequence and origin of changes and no values."""
     technical = {*_TECHNICAL} - {IS_DELETE}
@@ -97,18 +144,27 @@ def current_rows(
     return latest.drop("_is_hidden", "_rank", IS_DELETE)
 
 
-def history_rows(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool = False) -> DataFrame:
+def history_rows(
+    changes: DataFrame,
+    keys: Sequence[str],
+    ignore_nulls: bool = False,
+    track: Sequence[str] | None = None,
+) -> DataFrame:
     """Return a row for each change that is no delete, with its span of time (SCD type 2).
 
     Args:
         changes: change records.
         keys: the columns that identify a row.
         ignore_nulls: whether a null keeps the value of the change before.
+        track: the columns of which one must change for another row; None for a row for each change.
     """
-    return spans(changes, keys, ignore_nulls).where(~F.col(IS_DELETE)).drop(IS_DELETE)
+    rows = spans(changes, keys, ignore_nulls, track)
+    return rows.where(~F.col(IS_DELETE)).drop(IS_DELETE)
 
 
-def spans(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
+def spans(
+    changes: DataFrame, keys: Sequence[str], ignore_nulls: bool, track: Sequence[str] | None = None
+) -> DataFrame:
     """Return `history_rows`, and a row with `_is_delete` for each delete; see there."""
     newest_first = _newest_first(changes, keys)
     rows = _last_of_sequence(changes, keys)
@@ -117,10 +173,30 @@ def spans(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFr
         rows = rows.withColumn("_deletes", deletes)
         life = _newest_first(changes, [*keys, "_deletes"])
         rows = _with_kept_values(rows, keys, life, ignore_nulls).drop("_deletes")
+    if track is not None:
+        rows = _last_of_equal(rows, keys, track)
+    newest_first = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE))
     ended = rows.withColumn(VALID_TO, F.lag(SEQUENCE).over(newest_first))
     named = ended.withColumnRenamed(SEQUENCE, VALID_FROM)
     values = [name for name in named.columns if name not in (VALID_FROM, VALID_TO)]
     return named.select(*values, VALID_FROM, VALID_TO, F.col(VALID_TO).isNull().alias(IS_CURRENT))
+
+
+def _last_of_equal(rows: DataFrame, keys: Sequence[str], track: Sequence[str]) -> DataFrame:
+    """Return the last of the rows that follow each other with equal values, from the first on.
+
+    Args:
+        rows: changes of different sequences.
+        keys: the columns that identify a row.
+        track: the columns whose values are compared.
+    """
+    newest_first = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE))
+    state = F.xxhash64(IS_DELETE, F.to_json(F.struct(*track)))
+    rows = rows.withColumn("_is_end", ~state.eqNullSafe(F.lag(state).over(newest_first)))
+    rows = rows.withColumn("_number", F.count_if("_is_end").over(_up_to(newest_first)))
+    of_number = Window.partitionBy(*keys, "_number")
+    first = rows.withColumn(SEQUENCE, F.min(SEQUENCE).over(of_number))
+    return first.where("_is_end").drop("_is_end", "_number")
 
 
 def latest_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:

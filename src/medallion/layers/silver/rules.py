@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.expressions import STRING
-from medallion.config.model import DEBEZIUM_CDC, Config, SourceConfig
+from medallion.config.model import Config, SourceConfig
+from medallion.config.tables import DEBEZIUM_CDC
 from medallion.errors import ConfigError
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart

@@ -83,17 +83,37 @@ def scd_definition(source: SourceConfig) -> dict[str, Any]:
         "cdc.stored_as_scd_type": cdc.stored_as_scd_type,
         "cdc.ignore_null_updates": cdc.ignore_null_updates,
         "cdc.tombstone_retention": cdc.tombstone_retention.text,
+        # A table of an older version has none of these.
+        **({"cdc.snapshot": True, "cdc.max_deletes": cdc.max_deletes} if cdc.snapshot else {}),
+        **({"cdc.track": list(cdc.track)} if cdc.track else {}),
     }
 
 
 def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
     """Return the rows that the table of a source has after all changes of a log."""
     cdc = _cdc(source)
-    log = changes.by_key(log, source.keys, log)
+    log = _every_change(log, source)
     if cdc.stored_as_scd_type == 2:
-        return changes.history_rows(log, source.keys, cdc.ignore_null_updates)
+        track = tracked_columns(source)
+        return changes.history_rows(log, source.keys, cdc.ignore_null_updates, track)
     seconds = cdc.tombstone_retention.seconds
     return changes.current_rows(log, source.keys, seconds, cdc.ignore_null_updates)
+
+
+def _every_change(log: DataFrame, source: SourceConfig) -> DataFrame:
+    """Return the changes of one key each in a complete log, with the deletes that they imply."""
+    cdc = _cdc(source)
+    if cdc.snapshot:
+        return changes.of_snapshots(log, source.keys, cdc.max_deletes)
+    return changes.by_key(log, source.keys, log)
+
+
+def tracked_columns(source: SourceConfig) -> Sequence[str] | None:
+    """Return the columns whose changes give a history another row; None for each change."""
+    cdc = _cdc(source)
+    if cdc.track or not cdc.snapshot:
+        return cdc.track
+    return [column for column in source.columns if column not in source.keys]
 
 
 def tie_message(ties: DataFrame, source: SourceConfig) -> str | None:
@@ -183,7 +203,7 @@ class ChangeMerge:
             known = self._has_unavailable
             self._has_unavailable = self._find(log if known is None else batch, UNAVAILABLE)
         is_history, has_deletes = self._cdc.stored_as_scd_type == 2, self._has_deletes
-        needs_log = is_history or nulls or truncates or self._has_unavailable
+        needs_log = is_history or nulls or truncates or self._has_unavailable or self._cdc.snapshot
         if has_deletes and not needs_log and time.time() - first >= seconds - _ROUNDING:
             # Replayed changes may be older than others by more than the retention.
             newest = log.agg(F.max(F.col(INGESTED_AT).cast("double"))).collect()[0][0]
@@ -195,19 +215,31 @@ class ChangeMerge:
                 recent = log.where(F.col(INGESTED_AT) >= since)
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
+        # A snapshot or a truncate concerns all keys.
+        is_complete = truncates or self._cdc.snapshot
+        touched = (log if is_complete else batch).select(*self._keys).distinct().dropna()
         every_change = changes.by_key(log, self._keys)
-        touched = (every_change if truncates else batch).select(*self._keys).distinct()
+        if is_complete or self._find(log, IS_TRUNCATE):
+            every_change = _every_change(log, self._source)
         own = every_change.join(touched, self._keys, "left_semi")
-        if truncates or self._find(log, IS_TRUNCATE):
-            own = changes.by_key(own, self._keys, log)
         if is_history:
-            rows = changes.spans(own, self._keys, nulls)
+            track = tracked_columns(self._source)
+            rows = changes.spans(own, self._keys, nulls, track)
+            if track is not None:  # a late change may join spans
+                rows = rows.unionByName(self._gone(rows, touched), allowMissingColumns=True)
         else:
             current = changes.current_rows(own, self._keys, seconds, nulls)
             found = current.withColumn(IS_DELETE, F.lit(False))
             gone = touched.join(current, self._keys, "left_anti").withColumn(IS_DELETE, F.lit(True))
             rows = found.unionByName(gone, allowMissingColumns=True)
         return rows, f"not {self._comparison(rows, '<=>')}"
+
+    def _gone(self, rows: DataFrame, touched: DataFrame) -> DataFrame:
+        """Return deletes of the spans of some keys that the table has and the rows do not."""
+        table = rows.sparkSession.read.format("delta").load(str(self._table))
+        keys = merge_keys(self._source)
+        old = table.join(touched, self._keys, "left_semi").select(*keys)
+        return old.join(rows, keys, "left_anti").withColumn(IS_DELETE, F.lit(True))
 
     @property
     def _has_deletes(self) -> bool:
