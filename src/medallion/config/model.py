@@ -257,10 +257,7 @@ class SourceConfig:
     @property
     def silver_origin_columns(self) -> tuple[str, ...]:
         """Columns of silver with the origin of a row."""
-        names = table_specs.SILVER_ORIGIN_COLUMNS
-        if self.cdc:
-            names = table_specs.CHANGE_ORIGIN_COLUMNS
-        return tuple(name for name in names if name in self.origin_columns)
+        return tuple(n for n in table_specs.SILVER_ORIGIN_COLUMNS if n in self.origin_columns)
 
     @property
     def silver_columns(self) -> tuple[str, ...]:
@@ -273,6 +270,7 @@ class SourceConfig:
         if not self.cdc:
             return ()
         columns = {
+            table_specs.SOURCE_POSITION: table_specs.SOURCE_POSITION in self.origin_columns,
             table_specs.SEQUENCE: True,
             table_specs.IS_DELETE: True,
             table_specs.IS_TRUNCATE: self.cdc.apply_as_truncates,

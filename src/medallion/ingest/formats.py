@@ -14,7 +14,7 @@ from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Ver
 from medallion.spark import checkpoints
 from medallion.state import ledger
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS
+from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS, NEW_COLUMNS
 
 _FORMAT = "format"
 
@@ -54,9 +54,11 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     """
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
-    origin = set(source.origin_columns)
+    origin = {*source.origin_columns} - {*NEW_COLUMNS}
     others = () if origin else (FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS)
-    if columns and (not origin <= columns or any(o.keys() <= columns for o in others)):
+    if columns and (
+        not origin <= columns or any(o.keys() - {*NEW_COLUMNS} <= columns for o in others)
+    ):
         raise UsageError(
             f"{name} was written by another source type than {source.format}: give this source "
             "a new name."

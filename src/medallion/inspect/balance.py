@@ -16,7 +16,14 @@ from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import StoragePath
-from medallion.storage.table_specs import INGESTED_AT, IS_DELETE, IS_TRUNCATE, OLD_KEY, SEQUENCE
+from medallion.storage.table_specs import (
+    ARRIVAL,
+    INGESTED_AT,
+    IS_DELETE,
+    IS_TRUNCATE,
+    OLD_KEY,
+    SEQUENCE,
+)
 from medallion.storage.text import counted
 
 BALANCED_LAYERS = ("bronze", "silver")
@@ -229,9 +236,9 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
     key = ", ".join(f'"{name}"' for name in source.keys)
     same = f"partition by {key}, {SEQUENCE}"
     columns = delta_tables.column_names(log)  # a log of an older version lacks some
-    origin = [column for column in source.silver_origin_columns if column in columns]
-    last_first = ", ".join(f"{column} desc" for column in (INGESTED_AT, *origin, IS_DELETE))
-    changes, truncates = _changes_by_key_sql(source, origin, columns)
+    arrival = [column for column in ARRIVAL if column in columns]
+    last_first = ", ".join(f"{column} desc" for column in (*arrival, IS_DELETE))
+    changes, truncates = _changes_by_key_sql(source, arrival, columns)
     numbered = (
         f"select *, row_number() over ({same} order by {last_first}) as copy, "
         f"count(case when not is_implied then 1 end) over ({same}) as copies from ({changes})"
@@ -266,7 +273,7 @@ def count_changes(config: Config, source: SourceConfig) -> ChangeCounts:
 
 
 def _changes_by_key_sql(
-    source: SourceConfig, origin: Sequence[str], columns: Collection[str]
+    source: SourceConfig, arrival: Sequence[str], columns: Collection[str]
 ) -> tuple[str, str]:
     """Return SQL of the changes of one key each, and of the number of changes that truncate.
 
@@ -274,7 +281,7 @@ def _changes_by_key_sql(
 
     Args:
         source: the source.
-        origin: the columns of its log that say where a change came from.
+        arrival: the columns of its log that say when and where a change came from.
         columns: all columns of the log.
 
     Returns:
@@ -282,7 +289,7 @@ def _changes_by_key_sql(
         that a change of another key implies.
     """
     keys = [f'"{name}"' for name in source.keys]
-    rest = ", ".join((SEQUENCE, INGESTED_AT, *origin))
+    rest = ", ".join((SEQUENCE, *arrival))
     rows, truncates = "rows", "0"
     if IS_TRUNCATE in columns:
         rows += f" where {IS_TRUNCATE} is null"

@@ -119,10 +119,9 @@ MESSAGE_ORIGIN_COLUMNS: Columns = {
     "_key": "string",
     "_headers": "array<struct<key: string, value: string>>",
 }
-SILVER_ORIGIN_COLUMNS: tuple[str, ...] = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
-CHANGE_ORIGIN_COLUMNS: tuple[str, ...] = (SOURCE_FILE, SOURCE_POSITION, TOPIC, PARTITION, OFFSET)
-"""Of change records, whose order in a file matters."""
-
+SILVER_ORIGIN_COLUMNS = (SOURCE_FILE, TOPIC, PARTITION, OFFSET)
+ARRIVAL = (INGESTED_AT, SOURCE_FILE, SOURCE_POSITION, TOPIC, PARTITION, OFFSET)
+"""Columns that order the changes with one key and sequence."""
 TECHNICAL_COLUMNS = (RESCUED, CORRUPT, INGESTED_AT)
 """Bronze's technical columns beside the origin."""
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from medallion.spark.plans import is_comparable
 from medallion.storage.table_specs import (
-    CHANGE_ORIGIN_COLUMNS,
+    ARRIVAL,
     INGESTED_AT,
     IS_CURRENT,
     IS_DELETE,
@@ -31,7 +31,7 @@ from medallion.storage.table_specs import (
     struct_sql,
 )
 
-_TECHNICAL = (SEQUENCE, INGESTED_AT, *CHANGE_ORIGIN_COLUMNS, IS_DELETE)
+_TECHNICAL = (SEQUENCE, *ARRIVAL, IS_DELETE)
 
 
 def by_key(
@@ -76,7 +76,7 @@ def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> Dat
     in_next = rows.select(F.col(SEQUENCE).alias("_at"), F.struct(*keys).alias("_key"))
     is_in_next = (F.col("_at") == F.col("_next.at")) & (F.col("_key") == F.struct(*keys))
     gone = rows.where(F.col("_next").isNotNull()).join(in_next, is_in_next, "left_anti")
-    origin = {name: F.col(f"_next.origin.{name}") for name in _origin(log)}
+    origin = {name: F.col(f"_next.origin.{name}") for name in _arrival(log)}
     gone = gone.withColumns({**origin, SEQUENCE: F.col("_next.at")})
     deletes = _deletes(gone, {key: F.col(key) for key in keys})
     return rows.unionByName(deletes).select(*log.columns)
@@ -91,7 +91,7 @@ def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) 
     """
     sizes = log.groupBy(F.col(SEQUENCE).alias("at")).agg(
         F.count_distinct(F.struct(*keys)).alias("size"),
-        F.max(F.struct(*_origin(log))).alias("origin"),
+        F.max(F.struct(*_arrival(log))).alias("origin"),
     )
     in_order = sizes.agg(
         F.array_sort(F.collect_list(F.struct("at", "size", "origin"))).alias("one")
@@ -106,8 +106,8 @@ def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) 
     return applied.select(F.col("this.at").alias(SEQUENCE), following.alias("_next"))
 
 
-def _origin(log: DataFrame) -> list[str]:
-    return [n for n in log.columns if n in _TECHNICAL and n not in (SEQUENCE, IS_DELETE)]
+def _arrival(log: DataFrame) -> list[str]:
+    return [name for name in ARRIVAL if name in log.columns]
 
 
 def _deletes(changes: DataFrame, keys: Mapping[str, Column]) -> DataFrame:
@@ -245,10 +245,9 @@ def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     """
     values = F.xxhash64(*map(F.expr, _order(changes, keys)[-len(_values(changes, keys)) - 1 :]))
     ends = (F.min(values).alias("a"), F.max(values).alias("z"))
-    origin = [name for name in CHANGE_ORIGIN_COLUMNS if name in changes.columns]
-    last = F.max(F.struct(INGESTED_AT, *origin)).alias("_last")
+    last = F.max(F.struct(*_arrival(changes))).alias("_last")
     ties = changes.groupBy(*keys, SEQUENCE).agg(*ends, last).where("a <> z")
-    return ties.select(*keys, SEQUENCE, *(f"_last.{name}" for name in origin))
+    return ties.select(*keys, SEQUENCE, "_last.*")
 
 
 def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: bool = True) -> str:

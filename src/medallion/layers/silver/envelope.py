@@ -23,6 +23,7 @@ from medallion.storage.table_specs import (
     IS_TRUNCATE,
     OLD_KEY,
     SEQUENCE,
+    SOURCE_POSITION,
     UNAVAILABLE,
     quote_identifier,
     string_literal,
@@ -161,6 +162,9 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
         for sql in (cdc.sequence_by, cdc.apply_as_deletes or "false", cdc.apply_as_truncates or "")
     )
     derived = {SEQUENCE: sequence, IS_DELETE: _is_true(deletes)}
+    if SOURCE_POSITION in source.change_columns:  # which bronze of an older version lacks
+        has_position = SOURCE_POSITION in bronze.columns
+        derived[SOURCE_POSITION] = f"{BRONZE}.{SOURCE_POSITION}" if has_position else _NO_VALUE
     if truncates:
         derived[IS_DELETE] += f" or {_is_true(truncates)}"
         derived[IS_TRUNCATE] = f"if({_is_true(truncates)}, true, null)"

@@ -25,6 +25,7 @@ from medallion.storage.table_specs import (
     IS_DELETE,
     IS_TRUNCATE,
     SEQUENCE,
+    SOURCE_POSITION,
     UNAVAILABLE,
     VALID_FROM,
 )
@@ -119,7 +120,10 @@ def tracked_columns(source: SourceConfig) -> Sequence[str] | None:
 def tie_message(ties: DataFrame, source: SourceConfig) -> str | None:
     """Return a message with an example if changes have one key and sequence but other values."""
     example = F.to_json(F.struct(*source.keys, SEQUENCE))
-    position = F.coalesce(F.concat(F.lit(" ("), F.expr(source.position_sql), F.lit(")")), F.lit(""))
+    position = F.lit("")
+    if SOURCE_POSITION in ties.columns:
+        file_and_line = F.concat(F.lit(" ("), F.expr(source.position_sql), F.lit(")"))
+        position = F.coalesce(file_and_line, position)
     count, first = ties.agg(F.count(F.lit(1)), F.min(F.concat(example, position))).collect()[0]
     if not count:
         return None
