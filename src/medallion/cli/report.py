@@ -13,6 +13,7 @@ import hashlib
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
@@ -29,7 +30,6 @@ from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
-from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, QueryRun, take_overview
 from medallion.state.runs import BLOCKED, FAILED, parse_failures
 from medallion.storage import files as small_files
@@ -39,17 +39,6 @@ from medallion.storage.text import counted, error_reason, printable
 
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
-_SECTIONS = {
-    "freshness": "Freshness",
-    "flow": "Rows",
-    "gold": "Gold",
-    "quality": "Quality",
-    "files": "Files",
-    "runs": "Runs",
-    "tables": "Tables",
-    "schemas": "Schemas",
-    "lineage": "Lineage",
-}
 _LONGEST_CELL = 400
 _TONES = {
     "bad": (FAILED, BLOCKED, "stale", "rejected", "unreadable", "not balanced", "unknown"),
@@ -113,33 +102,34 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         overview: the content.
         refresh_seconds: how often a served page fetches itself; 0 for a file.
     """
-    environment = _environment()
-    files = [*overview.audit.files.files, *overview.audit.files.folders]
     library, script = _asset("echarts.min.js"), _asset("page.js")
-    return environment.get_template("page.html.j2").render(
-        sections=_SECTIONS.items(),
-        root=overview.root,
-        created_at=_cell(_time(overview.created_at)),
-        refresh_seconds=refresh_seconds,
-        verdict=_verdict(overview),
-        tiles=_tiles(overview),
-        notes=overview.audit.notes,
-        freshness=_freshness(overview),
-        flows=_flows(overview),
-        balance=_balance(overview),
-        gold=[_gold(table) for table in overview.gold],
-        has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
-        gates=_gates(overview),
-        quarantine=[_quarantine(overview, name) for name in overview.broken],
-        files=[(e.path, e.state, e.why, e.moved_to) for e in files],
-        runs=_runs(overview.runs),
-        sizes=_sizes(overview),
-        schemas=overview.schemas,
-        charts=charts.all_charts(overview),
-        css=_asset("page.css"),
-        library=library,
-        script=script,
-        script_sources=Markup(f"'{_hash(library)}' '{_hash(script)}'"),
+    gates, gate_examples = _gates(overview)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            overview=overview,
+            audit=overview.audit,
+            created_at=_time(overview.created_at),
+            refresh_seconds=refresh_seconds,
+            verdict=_verdict(overview),
+            tiles=_tiles(overview),
+            freshness=_freshness(overview),
+            balance=shown_figures("source", overview.audit.balances),
+            has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
+            gates=gates,
+            gate_examples=gate_examples,
+            runs=_runs(overview.runs),
+            sizes=[
+                (name, size.rows, size.files, size.bytes, _time(size.changed_at))
+                for name, size in overview.sizes.items()
+            ],
+            charts=charts.all_charts(overview),
+            css=_asset("page.css"),
+            library=library,
+            script=script,
+            script_sources=Markup(f"'{_hash(library)}' '{_hash(script)}'"),
+        )
     )
 
 
@@ -152,7 +142,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    environment.filters |= {"cell": _cell, "tone": _tone}
+    filters = {"cell": _cell, "tone": _tone, "counted": counted, "unit": _unit, "example": _example}
+    environment.filters |= filters
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
     return environment
@@ -204,17 +195,16 @@ def _verdict(overview: Overview) -> dict[str, Any]:
     }
 
 
-def _tiles(overview: Overview) -> list[dict[str, str]]:
-    audit = overview.audit
-    rows = {
-        layer: sum(size.rows for name, size in overview.sizes.items() if layer_of(name) == layer)
-        for layer in ("bronze", "silver", "gold", "quarantine")
+def _tiles(overview: Overview) -> dict[str, str]:
+    rows = Counter[str]()
+    for name, size in overview.sizes.items():
+        rows[layer_of(name)] += size.rows
+    layers = ("bronze", "silver", "gold", "quarantine")
+    return {
+        **{f"rows in {layer}": f"{rows[layer]:,}" for layer in layers},
+        "rejected files": f"{len(overview.audit.files.rejected):,}",
+        "stored": _bytes(sum(size.bytes for size in overview.sizes.values())),
     }
-    stored = sum(size.bytes for size in overview.sizes.values())
-    tiles = {f"rows in {layer}": f"{count:,}" for layer, count in rows.items()}
-    tiles["rejected files"] = f"{len(audit.files.rejected):,}"
-    tiles["stored"] = _bytes(stored)
-    return [{"label": label, "value": value} for label, value in tiles.items()]
 
 
 def _bytes(number: float) -> str:
@@ -225,7 +215,7 @@ def _bytes(number: float) -> str:
     return f"{number:.1f} TB"
 
 
-def _freshness(overview: Overview) -> dict[str, Any]:
+def _freshness(overview: Overview) -> list[tuple[Any, ...]]:
     """Return the time of the last new rows of each source and gold table, and what waits."""
     stale = {each.name: each.expect_every.text for each in overview.stale}
     statuses = {each.query.removeprefix("bronze."): each for each in overview.statuses}
@@ -239,25 +229,11 @@ def _freshness(overview: Overview) -> dict[str, Any]:
             messages = counted(backlog.messages, "message") if backlog.messages else ""
             waiting = messages or counted(backlog.files, "file")
         rows.append((name, _time(arrived_at), state, waiting, status.state if status else ""))
-    columns = ("source or table", "last new rows", "freshness", "waiting", "query")
-    return {"columns": columns, "rows": rows}
+    return rows
 
 
 def _time(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
-
-
-def _flows(overview: Overview) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": source,
-            "is_balanced": balance.is_balanced,
-            "has_rows": bool(balance.landed_lines or balance.bronze_rows),
-            "has_periods": any(period.source == source for period in overview.periods),
-            "unit": _unit(period.start for period in overview.periods),
-        }
-        for source, balance in overview.audit.balances.items()
-    ]
 
 
 def _unit(starts: Iterable[datetime]) -> str:
@@ -268,27 +244,8 @@ def _unit(starts: Iterable[datetime]) -> str:
     return "hour" if any(start.hour for start in all_starts) else "day"
 
 
-def _balance(overview: Overview) -> dict[str, Any]:
-    columns, rows = shown_figures("source", overview.audit.balances)
-    return {"columns": [name.replace("_", " ") for name in columns], "rows": rows}
-
-
-def _gold(table: FirstRows) -> dict[str, Any]:
-    shown = len(table.first.rows)
-    chart = charts.gold_chart(table)
-    return {
-        "table": table.table,
-        "unreadable": table.unreadable,
-        "size": counted(table.rows, "row") + (f", {shown:,} shown" if shown < table.rows else ""),
-        "columns": table.first.columns,
-        "rows": table.first.rows,
-        "has_chart": chart is not None,
-        "title": next(iter(chart["measures"])) if chart and len(chart["measures"]) == 1 else "",
-    }
-
-
-def _gates(overview: Overview) -> dict[str, Any]:
-    """Return the columns and rows of the gates, and the rows that the last of each table found."""
+def _gates(overview: Overview) -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:
+    """Return a row of each gate, and the rows that the last of each table found."""
     failures = {run: parse_failures(run.failures) for run in overview.gates}
     rows = [
         (
@@ -302,7 +259,6 @@ def _gates(overview: Overview) -> dict[str, Any]:
         )
         for run in overview.gates
     ]
-    columns = ("gate of", "state", "failed expectations", "time", "rows", "accepted", "seconds")
     last = {run.query: run for run in reversed(overview.gates)}
     examples = [
         (table, each.expectation, example)
@@ -310,19 +266,7 @@ def _gates(overview: Overview) -> dict[str, Any]:
         for each in failures[run]
         for example in each.examples
     ]
-    return {"columns": columns, "rows": rows, "examples": examples}
-
-
-def _quarantine(overview: Overview, name: str) -> dict[str, Any]:
-    size = overview.sizes.get(table := f"quarantine.{name}")
-    return {
-        "table": table,
-        "name": name,
-        "size": counted(size.rows if size else 0, "row"),
-        "unit": _unit(rule.start for rule in overview.rules if rule.table == name),
-        "rules": list(overview.broken[name].items()),
-        "examples": [_example(row) for row in overview.examples.get(name, ())],
-    }
+    return rows, examples
 
 
 def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -336,20 +280,9 @@ def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _runs(runs: Sequence[QueryRun]) -> dict[str, Any]:
     """Return the columns and rows of the runs, with the error beside the state."""
     first = ("query", "state", "error")
-    names = [field.name for field in fields(QueryRun) if field.name not in first]
-    rows = []
-    for run in runs:
-        values = {**asdict(run), "started_at": _time(run.started_at)}
-        rows.append([values[name] for name in (*first, *names)])
-    return {"columns": [name.replace("_", " ") for name in (*first, *names)], "rows": rows}
-
-
-def _sizes(overview: Overview) -> dict[str, Any]:
-    rows = [
-        (name, size.rows, size.files, size.bytes, _time(size.changed_at))
-        for name, size in overview.sizes.items()
-    ]
-    return {"columns": ("table", "rows", "files", "bytes", "changed"), "rows": rows}
+    names = [*first, *(field.name for field in fields(QueryRun) if field.name not in first)]
+    values = [{**asdict(run), "started_at": _time(run.started_at)} for run in runs]
+    return {"columns": names, "rows": [[each[name] for name in names] for each in values]}
 
 
 class ReportServer(ThreadingHTTPServer):
