@@ -23,7 +23,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
-from medallion.spark.errors import combine_errors
+from medallion.spark.errors import raise_combined
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from medallion.storage import locks
@@ -171,8 +171,7 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
                     failures.append(error)
                 else:
                     report(str(error))
-    if failures:
-        raise combine_errors(failures)
+    raise_combined(failures)
 
 
 def resume_topic(

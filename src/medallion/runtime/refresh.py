@@ -21,7 +21,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
 from medallion.runtime.swap import remove_staged, swap_tables
 from medallion.spark import checkpoints
-from medallion.spark.errors import as_medallion_error, combine_errors
+from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
@@ -76,8 +76,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
 
 def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """Rebuild the pending tables of these layers; raise one MedallionError for all failures."""
-    if failures := [error for layer in layers for _, error in rebuild_pending(pipeline, layer)]:
-        raise combine_errors(failures)
+    raise_combined(error for layer in layers for _, error in rebuild_pending(pipeline, layer))
 
 
 def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
