@@ -18,7 +18,7 @@ from medallion.inspect.verdict import LakehouseVerdict, ProblemCode, derive_verd
 from medallion.quality.suites import Failure, Verdict
 from medallion.state import ledger
 from medallion.state.ledger import Entry
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, run_row
 from medallion.storage import clock, locks
 from medallion.storage.text import error_reason
 
@@ -124,14 +124,8 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
         seconds: how long it took.
     """
     error = outcome.errors[0] if outcome.errors else None
-    row = {
-        "kind": "run",
-        "query": NIGHTLY,
-        "state": FAILED if error else IDLE if outcome.is_idle else DONE,
-        "error": error,
-        "started_at": started_at,
-        "seconds": round(seconds, 3),
-    }
+    state = FAILED if error else IDLE if outcome.is_idle else DONE
+    row = run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
         RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
     except Exception as error:

@@ -25,7 +25,7 @@ from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
-from medallion.state.runs import REFRESHED
+from medallion.state.runs import REFRESHED, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.paths import PUBLISH, StoragePath, layer_of
 from medallion.storage.table_specs import RESCUED
@@ -122,9 +122,9 @@ def _existing_readers(config: Config, table: str) -> list[str]:
 def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:
     """Record that a bronze table was rewritten; its totals restart there, so repeat them."""
     sums = pipeline.runs.run_state.totals_of(flow.name)
-    row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
-    row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
-    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch, "rows_out": 0}
+    seconds = (clock.now_micros() - started) / 1e6
+    row = run_row("query", flow.name, REFRESHED, started, seconds) | {"batches": 0, "rows_out": 0}
+    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
     version = delta_tables.table_version(flow.target_paths[0])
     pipeline.runs.write([row | {"table_version": version}])
 
