@@ -107,7 +107,7 @@ def _row_count(config: Config, table: str) -> int:
 
 
 def _query(config: Config, statement: str) -> Result:
-    return engine.query(str(config.layout.root), statement, config.views)
+    return engine.query(config.layout.root, statement, config.views)
 
 
 def _groups(config: Config, table: str) -> tuple[str, ...]:
