@@ -266,13 +266,11 @@ def audit(config: Config, options: argparse.Namespace) -> int:
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.report import report_json, write_report
+    from medallion.cli.report import report_json, serve_report, write_report
     from medallion.inspect.overview import take_overview
 
     _with_existing_root(config, options)
     if options.serve is not None:
-        from medallion.cli.report import serve_report
-
         if options.json or options.output:
             raise UsageError("--serve shows the page: leave --json and --output out.")
         serve_report(config, options.serve)
