@@ -104,32 +104,30 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
     """
     library, script = _asset("echarts.min.js"), _asset("page.js")
     gates, gate_examples = _gates(overview)
-    return (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            overview=overview,
-            audit=overview.audit,
-            created_at=_time(overview.created_at),
-            refresh_seconds=refresh_seconds,
-            verdict=_verdict(overview),
-            tiles=_tiles(overview),
-            freshness=_freshness(overview),
-            balance=shown_figures("source", overview.audit.balances),
-            has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
-            gates=gates,
-            gate_examples=gate_examples,
-            runs=_runs(overview.runs),
-            sizes=[
-                (name, size.rows, size.files, size.bytes, _time(size.changed_at))
-                for name, size in overview.sizes.items()
-            ],
-            charts=charts.all_charts(overview),
-            css=_asset("page.css"),
-            library=library,
-            script=script,
-            script_sources=Markup(f"'{_hash(library)}' '{_hash(script)}'"),
-        )
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        overview=overview,
+        audit=overview.audit,
+        created_at=_time(overview.created_at),
+        refresh_seconds=refresh_seconds,
+        verdict=_verdict(overview),
+        tiles=_tiles(overview),
+        stale={each.name: each.expect_every.text for each in overview.stale},
+        statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
+        balance=shown_figures("source", overview.audit.balances),
+        has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
+        gates=gates,
+        gate_examples=gate_examples,
+        runs=_runs(overview.runs),
+        sizes=[
+            (name, size.rows, size.files, size.bytes, _time(size.changed_at))
+            for name, size in overview.sizes.items()
+        ],
+        charts=charts.all_charts(overview),
+        css=_asset("page.css"),
+        library=library,
+        script=script,
+        script_sources=Markup(f"'{_hash(library)}' '{_hash(script)}'"),
     )
 
 
@@ -142,8 +140,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    filters = {"cell": _cell, "tone": _tone, "counted": counted, "unit": _unit, "example": _example}
-    environment.filters |= filters
+    environment.filters.update(cell=_cell, tone=_tone, unit=_unit, utc=_time)
+    environment.filters.update(counted=counted, example=_example)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
     return environment
@@ -213,23 +211,6 @@ def _bytes(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
-
-
-def _freshness(overview: Overview) -> list[tuple[Any, ...]]:
-    """Return the time of the last new rows of each source and gold table, and what waits."""
-    stale = {each.name: each.expect_every.text for each in overview.stale}
-    statuses = {each.query.removeprefix("bronze."): each for each in overview.statuses}
-    rows = []
-    for name, arrived_at in overview.arrivals.items():
-        state = f"stale: expect_every {stale[name]}" if name in stale else ""
-        status = statuses.get(name)
-        waiting = f"{status.waiting_rows or 0:,}" if status else ""
-        if status and status.backlog:
-            backlog = status.backlog
-            messages = counted(backlog.messages, "message") if backlog.messages else ""
-            waiting = messages or counted(backlog.files, "file")
-        rows.append((name, _time(arrived_at), state, waiting, status.state if status else ""))
-    return rows
 
 
 def _time(micros: int | None) -> datetime | None:
