@@ -272,7 +272,11 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     layout = pipeline.config.layout
     left = refresh_plan.resume_plan(layout)
     old = pipeline.flow(table)
-    _refuse_pending_inputs(old, left)
+    if inputs := [name for name in old.upstream if name in left]:
+        raise MedallionError(
+            f"{table} waits for {inputs[0]}, which has to be rebuilt first: "
+            f"medallion refresh {inputs[0]} rebuilds both."
+        )
     built = old.targets
     staging = refresh_plan.StagingLayout(layout.root, built)
     remove_staged(staging, table)
@@ -292,12 +296,3 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))
     pipeline.report(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
-
-
-def _refuse_pending_inputs(flow: Flow, left: Sequence[str]) -> None:
-    """Raise MedallionError if an input table has to be rebuilt first."""
-    if old := [name for name in flow.upstream if name in left]:
-        raise MedallionError(
-            f"{flow.name} waits for {old[0]}, which has to be rebuilt first: "
-            f"medallion refresh {old[0]} rebuilds both."
-        )
