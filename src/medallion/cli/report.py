@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import threading
 import time
 from collections import Counter
@@ -31,7 +30,7 @@ from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
 from medallion.inspect.overview import Overview, QueryRun, take_overview
-from medallion.state.runs import BLOCKED, FAILED, parse_failures
+from medallion.state.runs import parse_failures
 from medallion.storage import files as small_files
 from medallion.storage.paths import layer_of, resolved_path
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
@@ -40,12 +39,6 @@ from medallion.storage.text import counted, error_reason, printable
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
 _LONGEST_CELL = 400
-_TONES = {
-    "bad": (FAILED, BLOCKED, "stale", "rejected", "unreadable", "not balanced", "unknown"),
-    "warn": ("pending", "waiting", "vanished", "replaced", "never run"),
-    "good": ("done", "passed", "balanced", "ingested", "archived", "refreshed"),
-}
-_TONE_OF = {state: tone for tone, states in _TONES.items() for state in states}
 
 
 def report_json(overview: Overview) -> dict[str, Any]:
@@ -140,7 +133,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    environment.filters.update(cell=_cell, tone=_tone, unit=_unit, utc=_time)
+    environment.filters.update(cell=_cell, unit=_unit, utc=_time)
     environment.filters.update(counted=counted, example=_example)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
@@ -170,11 +163,6 @@ def _cell(value: Any) -> str:
         return value.replace(tzinfo=None).isoformat(" ", "auto" if has_seconds else "minutes")
     shown = cell_text(value)
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
-
-
-def _tone(state: str) -> str:
-    """Return how a state is coloured; `running (...)` and `failed, retried by ...` have more."""
-    return _TONE_OF.get(re.split(r", | \(|: ", state)[0], "")
 
 
 def _verdict(overview: Overview) -> dict[str, Any]:
