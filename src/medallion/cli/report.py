@@ -101,9 +101,9 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
     return template.render(
         overview=overview,
         audit=overview.audit,
-        created_at=_time(overview.created_at),
+        balance_verdict=render_runs.balance_verdict(overview.audit),
+        last_run=overview.nightly or next(iter(overview.runs), None),  # the last query
         refresh_seconds=refresh_seconds,
-        verdict=_verdict(overview),
         tiles=_tiles(overview),
         stale={each.name: each.expect_every.text for each in overview.stale},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
@@ -163,22 +163,6 @@ def _cell(value: Any) -> str:
         return value.replace(tzinfo=None).isoformat(" ", "auto" if has_seconds else "minutes")
     shown = cell_text(value)
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
-
-
-def _verdict(overview: Overview) -> dict[str, Any]:
-    verdict, audit = overview.verdict, overview.audit
-    is_bad = not (verdict.is_healthy and audit.is_balanced) or bool(overview.unreadable)
-    warnings = counted(len(verdict.problems), "warning")
-    title = f"healthy, with {warnings}" if verdict.problems else "healthy"
-    last = overview.nightly or next(iter(overview.runs), None)  # the last query
-    return {
-        "tone": "bad" if is_bad else "warn" if verdict.problems else "good",
-        "title": "not healthy" if is_bad else title,
-        "balance": render_runs.balance_verdict(audit),
-        "last_run": _cell(_time(last.started_at)) if last else "none yet",
-        "problems": verdict.problems,
-        "findings": list(dict.fromkeys((*audit.findings, *overview.unreadable))),
-    }
 
 
 def _tiles(overview: Overview) -> dict[str, str]:
