@@ -6,11 +6,6 @@ class MedallionError(Exception):
 
     exit_status = 1
 
-    @property
-    def messages(self) -> tuple[str, ...]:
-        """Return the message of each problem."""
-        return (str(self),)
-
 
 class UnreachableError(MedallionError):
     """An external service does not answer; a later run may succeed."""
@@ -67,11 +62,6 @@ class InvalidProjectError(UsageError):
 
     def __str__(self) -> str:
         return "\n".join(self.args)
-
-    @property
-    def messages(self) -> tuple[str, ...]:
-        """Return the message of each problem."""
-        return self.args
 
 
 class NoSourceError(ConfigError):

@@ -12,7 +12,7 @@ import pytest
 from medallion.cli.render_tables import csv_lines, replay_json, replay_text, sql_json, sql_text
 from medallion.cli.terminal import to_json
 from medallion.layers.silver.replay import ReplayCounts
-from medallion.sql.engine import execute, query
+from medallion.sql.engine import Database, query
 from medallion.sql.result import Result, batch_rows
 from tests.support.sql import TEN, TEN_IN_SQL, write
 
@@ -75,7 +75,8 @@ def test_sql_text_without_rows_has_columns() -> None:
 
 
 def test_csv_lines_are_streamed(root: str) -> None:
-    _, batches = execute(root, "SELECT value FROM generate_series(1, 100000000) AS t(value)")
+    database = Database(root)
+    _, batches = database.execute("SELECT value FROM generate_series(1, 100000000) AS t(value)")
     lines = csv_lines(("value",), (row for batch in batches for row in batch_rows(batch)))
     assert [next(lines) for _ in range(3)] == ["value\r\n", "1\r\n", "2\r\n"]
 

@@ -21,9 +21,10 @@ from prompt_toolkit.output import DummyOutput
 
 from medallion.cli import sql as command
 from medallion.cli import sql_prompt
-from medallion.cli.sql import Database
 from medallion.cli.terminal import print_table
 from medallion.errors import UsageError
+from medallion.sql.engine import Database
+from medallion.storage.paths import Layout
 from tests.support.lakehouse import Lakehouse
 from tests.support.sql import write
 
@@ -32,7 +33,7 @@ from tests.support.sql import write
 def database(tmp_path: Path) -> Database:
     write(tmp_path, "gold.totals", "SELECT * FROM (VALUES ('a', 1), ('b', 2)) AS t(device, total)")
     views = {"large": "SELECT * FROM gold.totals WHERE total > 1"}
-    return Database(replace(Lakehouse(None, tmp_path).config, views=views))
+    return Database(str(tmp_path), views)
 
 
 class Terminal(io.StringIO):
@@ -43,7 +44,9 @@ class Terminal(io.StringIO):
 def run(database: Database, *statement: str, **options: Any) -> int:
     arguments: dict[str, Any] = dict.fromkeys(("file", "as_of", "json", "csv", "parquet"))
     arguments |= {"statement": list(statement), **options}
-    return command.run_sql(database.config, Namespace(**arguments))
+    layout = Layout(database.root)
+    config = replace(Lakehouse(None, layout.root.local).config, views=database.views)
+    return command.run_sql(config, Namespace(**arguments))
 
 
 def test_sql_of_a_file_runs_each_statement(

@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.ingest.schema import registry
-from medallion.inspect.overview import QueryRun, RulePeriod, SourcePeriod, take_overview
+from medallion.inspect.overview import QueryRun, SourcePeriod, take_overview
 from medallion.storage import records
 from medallion.storage.delta_tables import TableSize
 from medallion.storage.table_specs import TableSpec
@@ -34,7 +34,8 @@ def config(home: Home) -> Config:
 def test_overview_of_an_empty_lakehouse(config: Config) -> None:
     config.layout.root.local.mkdir(parents=True)
     overview = take_overview(config)
-    assert (overview.runs, overview.periods, overview.rules, overview.schemas) == ((), (), (), ())
+    assert (overview.runs, overview.periods, overview.schemas) == ((), (), ())
+    assert overview.rules == {"event": []}
     assert overview.sizes == {}
     assert overview.examples == {"event": []}
     assert overview.unreadable == ()
@@ -76,11 +77,8 @@ def test_overview_quarantine_by_rule(config: Config) -> None:
     )
     overview = take_overview(config)
     assert overview.broken == {"event": {"a": 5, "b": 4}}
-    assert overview.rules == (
-        RulePeriod("event", "a", FIRST, 4),
-        RulePeriod("event", "b", FIRST, 4),
-        RulePeriod("event", "a", FIRST.replace(minute=5), 1),
-    )
+    points = [(FIRST, "a", 4), (FIRST, "b", 4), (FIRST.replace(minute=5), "a", 1)]
+    assert overview.rules["event"] == points
     examples = overview.examples["event"]
     assert [row["rule"] for row in examples] == ["a", "a", "a", "b", "b", "b"]
     assert examples[0] == {
@@ -112,8 +110,8 @@ def test_overview_schema_changes(config: Config) -> None:
     folder = config.layout.schemas("event")
     registry.add_version(folder, {"id": "string"}, "declared in the configuration")
     registry.add_version(folder, {"battery": "double"}, "new fields in batch 3")
-    changes = {change.version: change.changes for change in take_overview(config).schemas}
-    assert changes == {1: ("+ id string",), 2: ("+ battery double",)}
+    changes = {(s, each.version): lines for s, each, lines in take_overview(config).schemas}
+    assert changes == {("event", 1): ["+ id string"], ("event", 2): ["+ battery double"]}
 
 
 def test_overview_reports_unreadable_parts(config: Config) -> None:

@@ -238,7 +238,7 @@ def test_all_errors_are_refused_at_once(project: Project, monkeypatch: pytest.Mo
     config, errors = load_with_errors({}, folder)
     with pytest.raises(InvalidProjectError) as error:
         refuse_invalid_project(config, errors)
-    key, suite, column, setting, java, jars = error.value.messages
+    key, suite, column, setting, java, jars = error.value.args
     assert "sources.typo" in key
     assert "watermrak" in key
     assert "silver/sales.json is not a Great Expectations suite" in suite
@@ -248,7 +248,7 @@ def test_all_errors_are_refused_at_once(project: Project, monkeypatch: pytest.Mo
     assert java.endswith("run medallion setup")
     assert "Spark needs 7 jars" in jars
     assert jars.endswith("run medallion setup")
-    assert set(error.value.messages) <= set(project.check().errors)
+    assert set(error.value.args) <= set(project.check().errors)
 
 
 def test_root_without_write_permission_is_refused(closable_home: Home) -> None:

@@ -7,19 +7,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 from medallion.config.values import Duration
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.overview import (
-    GateRun,
-    Overview,
-    QueryRun,
-    RulePeriod,
-    SchemaChange,
-    SourcePeriod,
-)
+from medallion.inspect.overview import GateRun, Overview, QueryRun, SourcePeriod
 from medallion.inspect.status import QueryStatus
 from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
 from medallion.quality.suites import Failure
@@ -82,7 +76,7 @@ OVERVIEW = Overview(
         QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
     ),
     periods=tuple(SourcePeriod("event", day, 6, 3, 1) for day in DAYS),
-    rules=tuple(RulePeriod("event", rule, DAYS[0], 2) for rule in ("no_device", HOSTILE)),
+    rules={"event": [(DAYS[0], rule, 2) for rule in ("no_device", HOSTILE)]},
     examples={
         "event": (
             {"rule": "no_device", "id": HOSTILE, "_failed_rules": ["no_device"], "n": 5},
@@ -92,7 +86,9 @@ OVERVIEW = Overview(
         "bronze.event": TableSize(10, 1, 123_456, MICROS[0]),
         "gold.counts": TableSize(8, 1, 999, MICROS[0]),
     },
-    schemas=(SchemaChange("event", 1, "2026-05-01T00:00:00Z", HOSTILE, ("+ id string",)),),
+    schemas=(
+        ("event", SchemaVersion(1, "2026-05-01T00:00:00Z", HOSTILE, {}), ["+ id string"]),
+    ),
     edges=(
         ("json: event", "bronze.event"),
         ("bronze.event", "silver.event"),

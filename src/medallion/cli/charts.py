@@ -29,10 +29,9 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
     for table in overview.gold:
         if chart := gold_chart(table):
             charts[f"gold:{table.table}"] = chart
-    for name in dict.fromkeys(rule.table for rule in overview.rules):
-        rules = (each for each in overview.rules if each.table == name)
-        points = ((each.start, each.rule, each.rows) for each in rules)
-        charts[f"rules:{name}"] = {"type": "overTime", "stacked": True, **_over_time(points)}
+    for name, points in overview.rules.items():
+        if points:
+            charts[f"rules:{name}"] = {"type": "overTime", "stacked": True, **_over_time(points)}
     charts |= {f"runs:{name}": chart for name, chart in run_charts(overview.runs).items()}
     sizes = {name: size.bytes for name, size in overview.sizes.items()}
     charts["sizes"] = {

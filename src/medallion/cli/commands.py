@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medallion.cli import render_tables
 from medallion.cli.terminal import print_message, print_result, to_json
 from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names
@@ -55,7 +56,6 @@ def setup(options: argparse.Namespace) -> int:
 def land(config: Config, options: argparse.Namespace) -> int:
     if options.sample:
         return _land_sample(config, options)
-    from medallion.cli import render_tables
     from medallion.factory import DataFactory, refuse_unread
 
     refuse_unread(config.sources, options.source)
@@ -67,7 +67,6 @@ def land(config: Config, options: argparse.Namespace) -> int:
 
 
 def _land_sample(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.factory import sample
 
     for name, default in options.generator_options.items():
@@ -267,13 +266,11 @@ def audit(config: Config, options: argparse.Namespace) -> int:
 
 
 def report(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.report import report_json, write_report
+    from medallion.cli.report import report_json, serve_report, write_report
     from medallion.inspect.overview import take_overview
 
     _with_existing_root(config, options)
     if options.serve is not None:
-        from medallion.cli.report import serve_report
-
         if options.json or options.output:
             raise UsageError("--serve shows the page: leave --json and --output out.")
         serve_report(config, options.serve)
@@ -287,12 +284,12 @@ def report(config: Config, options: argparse.Namespace) -> int:
 
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli.render_tables import backfill_json, backfill_text
     from medallion.runtime import backfill
 
     path, report = Path(options.path), _reporter(bool(options.json))
     result = backfill.run_backfill(config, options.source, path, report, options.debug)
-    return _present(options, backfill_json, backfill_text, result, result.is_good)
+    documents = render_tables.backfill_json, render_tables.backfill_text
+    return _present(options, *documents, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -310,7 +307,6 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
 
 
 def erase(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.runtime.erase import Request, run_erase
 
     config.layout.require_root()
@@ -327,7 +323,6 @@ def erase(config: Config, options: argparse.Namespace) -> int:
 
 
 def replay(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.runtime import replay
     from medallion.runtime.pipeline import open_pipeline
 
@@ -347,7 +342,6 @@ def replay(config: Config, options: argparse.Namespace) -> int:
 
 
 def maintain(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.runtime import maintenance
 
     result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options))
@@ -373,7 +367,6 @@ def status(config: Config, options: argparse.Namespace) -> int:
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import dismiss_files
 
@@ -389,7 +382,6 @@ def files(config: Config, options: argparse.Namespace) -> int:
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
-    from medallion.cli import render_tables
     from medallion.inspect import catalog
 
     versions = catalog.schema_versions(_with_existing_root(config, options), options.source)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import UTC, date, datetime
@@ -29,9 +29,8 @@ from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
-from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, QueryRun, take_overview
-from medallion.state.runs import BLOCKED, FAILED, parse_failures
+from medallion.state.runs import parse_failures
 from medallion.storage import files as small_files
 from medallion.storage.paths import layer_of, resolved_path
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
@@ -39,24 +38,7 @@ from medallion.storage.text import counted, error_reason, printable
 
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
-_SECTIONS = {
-    "freshness": "Freshness",
-    "flow": "Rows",
-    "gold": "Gold",
-    "quality": "Quality",
-    "files": "Files",
-    "runs": "Runs",
-    "tables": "Tables",
-    "schemas": "Schemas",
-    "lineage": "Lineage",
-}
 _LONGEST_CELL = 400
-_TONES = {
-    "bad": (FAILED, BLOCKED, "stale", "rejected", "unreadable", "not balanced", "unknown"),
-    "warn": ("pending", "waiting", "vanished", "replaced", "never run"),
-    "good": ("done", "passed", "balanced", "ingested", "archived", "refreshed"),
-}
-_TONE_OF = {state: tone for tone, states in _TONES.items() for state in states}
 
 
 def report_json(overview: Overview) -> dict[str, Any]:
@@ -113,28 +95,27 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         overview: the content.
         refresh_seconds: how often a served page fetches itself; 0 for a file.
     """
-    environment = _environment()
-    files = [*overview.audit.files.files, *overview.audit.files.folders]
     library, script = _asset("echarts.min.js"), _asset("page.js")
-    return environment.get_template("page.html.j2").render(
-        sections=_SECTIONS.items(),
-        root=overview.root,
-        created_at=_cell(_time(overview.created_at)),
+    gates, gate_examples = _gates(overview)
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        overview=overview,
+        audit=overview.audit,
+        balance_verdict=render_runs.balance_verdict(overview.audit),
+        last_run=overview.nightly or next(iter(overview.runs), None),  # the last query
         refresh_seconds=refresh_seconds,
-        verdict=_verdict(overview),
         tiles=_tiles(overview),
-        notes=overview.audit.notes,
-        freshness=_freshness(overview),
-        flows=_flows(overview),
-        balance=_balance(overview),
-        gold=[_gold(table) for table in overview.gold],
+        stale={each.name: each.expect_every.text for each in overview.stale},
+        statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
+        balance=shown_figures("source", overview.audit.balances),
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
-        gates=_gates(overview),
-        quarantine=[_quarantine(overview, name) for name in overview.broken],
-        files=[(e.path, e.state, e.why, e.moved_to) for e in files],
+        gates=gates,
+        gate_examples=gate_examples,
         runs=_runs(overview.runs),
-        sizes=_sizes(overview),
-        schemas=overview.schemas,
+        sizes=[
+            (name, size.rows, size.files, size.bytes, _time(size.changed_at))
+            for name, size in overview.sizes.items()
+        ],
         charts=charts.all_charts(overview),
         css=_asset("page.css"),
         library=library,
@@ -152,7 +133,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    environment.filters |= {"cell": _cell, "tone": _tone}
+    environment.filters.update(cell=_cell, unit=_unit, utc=_time)
+    environment.filters.update(counted=counted, example=_example)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
     return environment
@@ -183,38 +165,16 @@ def _cell(value: Any) -> str:
     return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
 
-def _tone(state: str) -> str:
-    """Return how a state is coloured; `running (...)` and `failed, retried by ...` have more."""
-    return _TONE_OF.get(re.split(r", | \(|: ", state)[0], "")
-
-
-def _verdict(overview: Overview) -> dict[str, Any]:
-    verdict, audit = overview.verdict, overview.audit
-    is_bad = not (verdict.is_healthy and audit.is_balanced) or bool(overview.unreadable)
-    warnings = counted(len(verdict.problems), "warning")
-    title = f"healthy, with {warnings}" if verdict.problems else "healthy"
-    last = overview.nightly or next(iter(overview.runs), None)  # the last query
+def _tiles(overview: Overview) -> dict[str, str]:
+    rows = Counter[str]()
+    for name, size in overview.sizes.items():
+        rows[layer_of(name)] += size.rows
+    layers = ("bronze", "silver", "gold", "quarantine")
     return {
-        "tone": "bad" if is_bad else "warn" if verdict.problems else "good",
-        "title": "not healthy" if is_bad else title,
-        "balance": render_runs.balance_verdict(audit),
-        "last_run": _cell(_time(last.started_at)) if last else "none yet",
-        "problems": verdict.problems,
-        "findings": list(dict.fromkeys((*audit.findings, *overview.unreadable))),
+        **{f"rows in {layer}": f"{rows[layer]:,}" for layer in layers},
+        "rejected files": f"{len(overview.audit.files.rejected):,}",
+        "stored": _bytes(sum(size.bytes for size in overview.sizes.values())),
     }
-
-
-def _tiles(overview: Overview) -> list[dict[str, str]]:
-    audit = overview.audit
-    rows = {
-        layer: sum(size.rows for name, size in overview.sizes.items() if layer_of(name) == layer)
-        for layer in ("bronze", "silver", "gold", "quarantine")
-    }
-    stored = sum(size.bytes for size in overview.sizes.values())
-    tiles = {f"rows in {layer}": f"{count:,}" for layer, count in rows.items()}
-    tiles["rejected files"] = f"{len(audit.files.rejected):,}"
-    tiles["stored"] = _bytes(stored)
-    return [{"label": label, "value": value} for label, value in tiles.items()]
 
 
 def _bytes(number: float) -> str:
@@ -225,39 +185,8 @@ def _bytes(number: float) -> str:
     return f"{number:.1f} TB"
 
 
-def _freshness(overview: Overview) -> dict[str, Any]:
-    """Return the time of the last new rows of each source and gold table, and what waits."""
-    stale = {each.name: each.expect_every.text for each in overview.stale}
-    statuses = {each.query.removeprefix("bronze."): each for each in overview.statuses}
-    rows = []
-    for name, arrived_at in overview.arrivals.items():
-        state = f"stale: expect_every {stale[name]}" if name in stale else ""
-        status = statuses.get(name)
-        waiting = f"{status.waiting_rows or 0:,}" if status else ""
-        if status and status.backlog:
-            backlog = status.backlog
-            messages = counted(backlog.messages, "message") if backlog.messages else ""
-            waiting = messages or counted(backlog.files, "file")
-        rows.append((name, _time(arrived_at), state, waiting, status.state if status else ""))
-    columns = ("source or table", "last new rows", "freshness", "waiting", "query")
-    return {"columns": columns, "rows": rows}
-
-
 def _time(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
-
-
-def _flows(overview: Overview) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": source,
-            "is_balanced": balance.is_balanced,
-            "has_rows": bool(balance.landed_lines or balance.bronze_rows),
-            "has_periods": any(period.source == source for period in overview.periods),
-            "unit": _unit(period.start for period in overview.periods),
-        }
-        for source, balance in overview.audit.balances.items()
-    ]
 
 
 def _unit(starts: Iterable[datetime]) -> str:
@@ -268,27 +197,8 @@ def _unit(starts: Iterable[datetime]) -> str:
     return "hour" if any(start.hour for start in all_starts) else "day"
 
 
-def _balance(overview: Overview) -> dict[str, Any]:
-    columns, rows = shown_figures("source", overview.audit.balances)
-    return {"columns": [name.replace("_", " ") for name in columns], "rows": rows}
-
-
-def _gold(table: FirstRows) -> dict[str, Any]:
-    shown = len(table.first.rows)
-    chart = charts.gold_chart(table)
-    return {
-        "table": table.table,
-        "unreadable": table.unreadable,
-        "size": counted(table.rows, "row") + (f", {shown:,} shown" if shown < table.rows else ""),
-        "columns": table.first.columns,
-        "rows": table.first.rows,
-        "has_chart": chart is not None,
-        "title": next(iter(chart["measures"])) if chart and len(chart["measures"]) == 1 else "",
-    }
-
-
-def _gates(overview: Overview) -> dict[str, Any]:
-    """Return the columns and rows of the gates, and the rows that the last of each table found."""
+def _gates(overview: Overview) -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:
+    """Return a row of each gate, and the rows that the last of each table found."""
     failures = {run: parse_failures(run.failures) for run in overview.gates}
     rows = [
         (
@@ -302,7 +212,6 @@ def _gates(overview: Overview) -> dict[str, Any]:
         )
         for run in overview.gates
     ]
-    columns = ("gate of", "state", "failed expectations", "time", "rows", "accepted", "seconds")
     last = {run.query: run for run in reversed(overview.gates)}
     examples = [
         (table, each.expectation, example)
@@ -310,19 +219,7 @@ def _gates(overview: Overview) -> dict[str, Any]:
         for each in failures[run]
         for example in each.examples
     ]
-    return {"columns": columns, "rows": rows, "examples": examples}
-
-
-def _quarantine(overview: Overview, name: str) -> dict[str, Any]:
-    size = overview.sizes.get(table := f"quarantine.{name}")
-    return {
-        "table": table,
-        "name": name,
-        "size": counted(size.rows if size else 0, "row"),
-        "unit": _unit(rule.start for rule in overview.rules if rule.table == name),
-        "rules": list(overview.broken[name].items()),
-        "examples": [_example(row) for row in overview.examples.get(name, ())],
-    }
+    return rows, examples
 
 
 def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -336,20 +233,9 @@ def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def _runs(runs: Sequence[QueryRun]) -> dict[str, Any]:
     """Return the columns and rows of the runs, with the error beside the state."""
     first = ("query", "state", "error")
-    names = [field.name for field in fields(QueryRun) if field.name not in first]
-    rows = []
-    for run in runs:
-        values = {**asdict(run), "started_at": _time(run.started_at)}
-        rows.append([values[name] for name in (*first, *names)])
-    return {"columns": [name.replace("_", " ") for name in (*first, *names)], "rows": rows}
-
-
-def _sizes(overview: Overview) -> dict[str, Any]:
-    rows = [
-        (name, size.rows, size.files, size.bytes, _time(size.changed_at))
-        for name, size in overview.sizes.items()
-    ]
-    return {"columns": ("table", "rows", "files", "bytes", "changed"), "rows": rows}
+    names = [*first, *(field.name for field in fields(QueryRun) if field.name not in first)]
+    values = [{**asdict(run), "started_at": _time(run.started_at)} for run in runs]
+    return {"columns": names, "rows": [[each[name] for name in names] for each in values]}
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +14,8 @@ from medallion.cli import render_tables
 from medallion.cli.terminal import print_result, print_table, to_json, write_lines
 from medallion.config.model import Config
 from medallion.errors import UsageError
-from medallion.sql import engine, guard
-from medallion.sql.engine import AsOf
+from medallion.sql import guard
+from medallion.sql.engine import AsOf, Database
 from medallion.sql.result import Result, batch_rows, plain_strings
 from medallion.storage.files import replacing
 from medallion.storage.text import counted, error_reason
@@ -28,30 +27,10 @@ _MOST_ROWS = 1000  # on a terminal
 _STANDARD_INPUT = "-"
 
 
-@dataclass(frozen=True)
-class Database:
-    """What statements run on: the tables and views of a lakehouse, at a version or time."""
-
-    config: Config
-    as_of: AsOf | None = None
-
-    @property
-    def root(self) -> str:
-        """The path of the lakehouse."""
-        return str(self.config.layout.root)
-
-    def query(self, statement: str) -> Result:
-        """Run a statement."""
-        return engine.query(self.root, statement, self.config.views, self.as_of)
-
-    def execute(self, statement: str) -> tuple[Schema, Iterator[RecordBatch]]:
-        """Run a statement, and stream its record batches."""
-        return engine.execute(self.root, statement, self.config.views, self.as_of)
-
-
 def run_sql(config: Config, options: argparse.Namespace) -> int:
     """Run the statements of the command line, a file or standard input; or show a prompt."""
-    database = Database(config, _parse_as_of(options.as_of))
+    as_of = _parse_as_of(options.as_of)
+    database = Database(str(config.layout.root), config.views, as_of)
     form = next((name for name in ("json", "csv", "parquet") if getattr(options, name)), None)
     statements = _statements(options)
     if statements is None:

@@ -19,9 +19,10 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import PostgresLexer
 
-from medallion.cli.sql import Database, print_rows
+from medallion.cli.sql import print_rows
 from medallion.cli.terminal import print_error, print_result
 from medallion.errors import MedallionError
+from medallion.sql.engine import Database
 
 _HELP = r"""SELECT ...;      run a statement; it ends with a semicolon
 \d               list the tables and views
@@ -94,8 +95,7 @@ class NameCompleter(Completer):
     @cached_property
     def tables(self) -> list[str]:
         """The names of all tables and views."""
-        config = self._database.config
-        return [*sorted(config.layout.tables()), *config.views]
+        return [*sorted(self._database.tables), *self._database.views]
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table; none if it cannot be read."""

@@ -50,7 +50,7 @@ def print_message(text: str, file: TextIO | None = None) -> None:
 
 def print_error(error: MedallionError) -> None:
     """Print the messages of an error, and point at the wrong part of a SQL statement."""
-    for message in error.messages:
+    for message in error.args:
         print_message(f"medallion: {message}", sys.stderr)
     for line in error.pointer if isinstance(error, StatementError) else ():
         print_message(line, sys.stderr)

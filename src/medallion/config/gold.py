@@ -222,11 +222,9 @@ def parse_outputs(node: Node, mode: str) -> Mapping[str, OutputConfig]:
         node.fail("publish", "needs output_mode update or append: complete rewrites the table")
     entry = node.child("publish")
     entry.allow_only(*_OUTPUTS)
-    given = {key: declared for key, declared in _OUTPUTS.items() if key in entry.value}
-    outputs = {key: entry.child(key).parse(declared) for key, declared in given.items()}
-    if not outputs:
+    if not entry.value:
         node.fail("publish", "must name files, kafka, or both")
-    return outputs
+    return {key: entry.child(key).parse(_OUTPUTS[key]) for key in _OUTPUTS if key in entry.value}
 
 
 def refuse_shared_topics(

@@ -350,13 +350,11 @@ def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring
     file = variables.get(METRICS_FILE)
     if file and not Path(file).is_absolute():
         raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
-    lineage = None
-    if "openlineage" in document.value:
-        lineage = document.child("openlineage").parse(OpenLineage)
+    lineage = document.child("openlineage")
     return Monitoring(
         on_failure=parse_on_failure(document.child("on_failure"), variables),
         metrics_file=Path(file) if file else None,
-        openlineage=lineage,
+        openlineage=lineage.parse(OpenLineage) if "openlineage" in document.value else None,
     )
 
 

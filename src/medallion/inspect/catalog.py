@@ -60,7 +60,8 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
         limit: the most rows to return.
         is_newest: whether to return the newest rows, if it has times.
     """
-    groups = _groups(config, table)
+    gold = None if table in config.views else config.gold[table.removeprefix("gold.")].definition
+    groups = gold.groups if isinstance(gold, Aggregate) else ()
     try:
         if not (rows := _row_count(config, table)):
             return FirstRows(table, 0, _EMPTY)
@@ -142,11 +143,4 @@ def _row_count(config: Config, table: str) -> int:
 
 
 def _query(config: Config, statement: str) -> Result:
-    return engine.query(str(config.layout.root), statement, config.views)
-
-
-def _groups(config: Config, table: str) -> tuple[str, ...]:
-    if table in config.views:
-        return ()
-    definition = config.gold[table.removeprefix("gold.")].definition
-    return definition.groups if isinstance(definition, Aggregate) else ()
+    return engine.query(config.layout.root, statement, config.views)

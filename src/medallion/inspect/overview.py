@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from typing import Any, TypeVar
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
+from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
 from medallion.inspect.catalog import FirstRows, quarantined_by_rule, read_rows
@@ -75,25 +75,8 @@ class SourcePeriod:
     duplicate_rows: int
 
 
-@dataclass(frozen=True)
-class RulePeriod:
-    """The quarantined rows of one rule, by the minute, hour or day of their ingestion."""
-
-    table: str
-    rule: str
-    start: datetime
-    rows: int
-
-
-@dataclass(frozen=True)
-class SchemaChange:
-    """A version of a source's schema, with its changes."""
-
-    source: str
-    version: int
-    created_at: str
-    reason: str
-    changes: tuple[str, ...]
+RulePeriod = tuple[datetime, str, int]
+"""The start of a minute, hour or day, a rule, and the rows that it quarantined in that time."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +102,7 @@ class Overview:
         rules: the quarantined rows of each rule over time, oldest first.
         examples: quarantined rows by silver table, newest first, at most three of each rule.
         sizes: the size of each table.
-        schemas: the versions of all schemas, newest first.
+        schemas: source, version and its changes of all schemas, newest first.
         edges: pairs of a source, table or output and what is computed from it.
     """
 
@@ -137,10 +120,10 @@ class Overview:
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
     periods: tuple[SourcePeriod, ...] = ()
-    rules: tuple[RulePeriod, ...] = ()
+    rules: Mapping[str, Sequence[RulePeriod]] = field(default_factory=dict)
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     sizes: Mapping[str, TableSize] = field(default_factory=dict)
-    schemas: tuple[SchemaChange, ...] = ()
+    schemas: tuple[tuple[str, SchemaVersion, list[str]], ...] = ()
     edges: tuple[tuple[str, str], ...] = ()
 
 
@@ -173,9 +156,9 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     silver = [query.table for query in queries(config, ["silver"])]
     broken = by_name(silver, quarantined_by_rule)
     examples = by_name(silver, _quarantine_examples)
-    rules, schemas = by_name(silver, _rule_periods), by_name(config.sources, _schema_changes)
-    changes = chain.from_iterable(schemas.values())
-    newest_first = sorted(changes, key=lambda change: change.created_at, reverse=True)
+    schemas = by_name(config.sources, _schema_changes)
+    changes = ((name, *change) for name, each in schemas.items() for change in each)
+    newest_first = sorted(changes, key=lambda change: change[1].created_at, reverse=True)
     sizes = {
         name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
@@ -194,7 +177,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         runs=tuple(read_or([], partial(_newest_runs, config, "query", QueryRun))),
         statuses=tuple(query_statuses(config)),
         periods=read_or((), partial(_source_periods, config)),
-        rules=tuple(chain.from_iterable(rules.values())),
+        rules=by_name(silver, _rule_periods),
         examples=examples,
         sizes=sizes,
         schemas=tuple(newest_first),
@@ -228,7 +211,7 @@ def _rule_periods(config: Config, name: str) -> list[RulePeriod]:
         return []
     what = f"rule, date_trunc('{unit}', {INGESTED_AT}), count(*)"
     rows = delta_tables.select_rows(table, what, "group by 1, 2 order by 2, 1", rules)
-    return [RulePeriod(name, *row) for row in _newest_periods(rows)]
+    return [(start, rule, count) for rule, start, count in _newest_periods(rows)]
 
 
 def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
@@ -270,12 +253,9 @@ def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:
     return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, run_type, newest)
 
 
-def _schema_changes(config: Config, source: str) -> list[SchemaChange]:
+def _schema_changes(config: Config, source: str) -> list[tuple[SchemaVersion, list[str]]]:
     versions = registry.read_versions(config.layout.schemas(source))
-    return [
-        SchemaChange(source, each.version, each.created_at, each.why, tuple(changes))
-        for each, changes in registry.changes_by_version(versions)
-    ]
+    return list(registry.changes_by_version(versions))
 
 
 def _edges(config: Config) -> list[tuple[str, str]]:

@@ -256,7 +256,11 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     for stale in seen.stale:
         remedy = f"run {_RUN}; if it is still stale, ask the writer of its rows"
         yield Problem(ProblemCode.STALE, stale.name, stale.sentence, remedy)
-    yield from _disk_problems(config)
+    free = config.layout.root.free_bytes()
+    if free is not None and free < _LEAST_FREE:
+        sentence = f"{free // 2**20:,} MiB are free"
+        remedy = "free space; medallion maintain removes old versions of the tables"
+        yield Problem(ProblemCode.DISK, str(config.layout.root), sentence, remedy)
     for table, message in seen.quarantined.items():
         remedy = _quarantine_remedy(config, table)
         yield Problem(ProblemCode.QUARANTINED, table, message, remedy)
@@ -356,14 +360,6 @@ def _by_source(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     for entry in entries:
         result.setdefault(entry.source, []).append(entry)
     return result
-
-
-def _disk_problems(config: Config) -> Iterator[Problem]:
-    free = config.layout.root.free_bytes()
-    if free is not None and free < _LEAST_FREE:
-        sentence = f"{free // 2**20:,} MiB are free"
-        remedy = "free space; medallion maintain removes old versions of the tables"
-        yield Problem(ProblemCode.DISK, str(config.layout.root), sentence, remedy)
 
 
 def _rescued_problems(config: Config, state: RunState) -> Iterator[Problem]:

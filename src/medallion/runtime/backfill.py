@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,16 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
-from medallion.spark.errors import combine_errors
+from medallion.spark.errors import raise_combined
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
 from medallion.storage import locks
-from medallion.storage.files import FileInfo
 from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
 _CHANGED = "it changed while it was read: the next run ingests the new version"
+_GONE = "gone before it was ingested"
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,21 @@ def run_backfill(
         run()
     after = _newest_entries(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
-    vanished = ((p, info) for p, info in listed.files.items() if p not in after)
-    entries += [_vanished_entry(source, *each) for each in vanished]
-    return _backfill_result(len(paths), before, entries)
+    entries += [
+        Entry(source.name, p, 1, *info, first_seen_at=0, state=State.VANISHED, why=_GONE)
+        for p, info in listed.files.items()
+        if p not in after  # it vanished before it was in the ledger
+    ]
+    known = {(entry.path, entry.version) for entry in before.values() if entry.is_ingested}
+    new = [e for e in entries if e.is_ingested and (e.path, e.version) not in known]
+    waiting = (entry for entry in entries if entry.state == State.PENDING)
+    return BackfillResult(
+        files=len(paths),
+        new_files=len(new),
+        rows=sum(entry.rows or 0 for entry in new),
+        refused=tuple(e for e in entries if e.is_refused or e.state == State.VANISHED),
+        waiting=tuple(replace(entry, why=entry.why or _CHANGED) for entry in waiting),
+    )
 
 
 def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
@@ -129,26 +141,6 @@ def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
     return path
 
 
-def _backfill_result(
-    files: int, before: Mapping[str, Entry], after: Sequence[Entry]
-) -> BackfillResult:
-    """Return the result for some files.
-
-    Args:
-        files: their number.
-        before: the newest ledger entry of each file before the backfill, by path.
-        after: the newest ledger entries after it.
-    """
-    new = [e for e in after if e.is_ingested and _is_new(before.get(e.path), e)]
-    return BackfillResult(
-        files=files,
-        new_files=len(new),
-        rows=sum(entry.rows or 0 for entry in new),
-        refused=tuple(e for e in after if e.is_refused or e.state == State.VANISHED),
-        waiting=tuple(replace(e, why=e.why or _CHANGED) for e in after if e.state == State.PENDING),
-    )
-
-
 def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> None:
     """Run all layers, except gold tables that a gate blocks.
 
@@ -171,8 +163,7 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
                     failures.append(error)
                 else:
                     report(str(error))
-    if failures:
-        raise combine_errors(failures)
+    raise_combined(failures)
 
 
 def resume_topic(
@@ -203,18 +194,8 @@ def resume_topic(
     return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
 
 
-def _is_new(before: Entry | None, entry: Entry) -> bool:
-    return before is None or before.version != entry.version or not before.is_ingested
-
-
 def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:
     return ledger.newest_versions(ledger.read_entries(config.layout, source.name))
-
-
-def _vanished_entry(source: SourceConfig, path: str, info: FileInfo) -> Entry:
-    """Return an entry for a file that vanished before it was in the ledger."""
-    why = "gone before it was ingested"
-    return Entry(source.name, path, 1, *info, first_seen_at=0, state=State.VANISHED, why=why)
 
 
 def _ingested_by_other_process(

@@ -32,7 +32,7 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
-from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, combine_errors, one_line
+from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, raise_combined
 from medallion.spark.session import session_of_command
 from medallion.state import erasures, ledger, pending_work, refresh_plan, topics
 from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
@@ -175,8 +175,7 @@ def _refuse_unread(config: Config, table: str) -> None:
                     f"No rows can be erased from {table} yet, because {query.name} has work to do "
                     f"({', '.join(waiting)}). {first}, so that all rows are found."
                 )
-            blocked = pending_work.blocking_gates(config, runs.run_state, query.name)
-            pending_work.refuse_if_blocked(query.name, blocked)
+            pending_work.refuse_if_blocked(config, runs.run_state, query.name)
 
 
 def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]:
@@ -406,8 +405,7 @@ def _publish(pipeline: Pipeline, plan: ErasurePlan) -> None:
     """Publish the changes of the rebuilt gold tables."""
     outputs = (query for query in _following(pipeline.config, plan.source) if not query.targets)
     flows = [pipeline.flow(query.name) for query in outputs]
-    if failures := [error for _, error in pipeline.run_flows(flows)]:
-        raise combine_errors(failures)
+    raise_combined(error for _, error in pipeline.run_flows(flows))
 
 
 def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:

@@ -25,7 +25,7 @@ from medallion.runtime.pipeline import Pipeline, levels
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import pending_work
-from medallion.state.runs import BLOCKED, PASSED, RunState
+from medallion.state.runs import BLOCKED, PASSED, RunState, run_row
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH
 
@@ -175,12 +175,8 @@ def gate_row(gate: GateResult) -> dict[str, Any]:
     """Return the row of a gate in `ops.runs`."""
     failed = [failure.expectation for failure in gate.blocking_failures]
     warned = [f.expectation for f in gate.verdict.failures if f.on_failure == "warn"]
-    return {
-        "kind": "gate",
-        "query": gate.verdict.table,
-        "started_at": clock.now_micros(),
-        "seconds": round(gate.seconds, 3),
-        "state": BLOCKED if failed else PASSED,
+    state, now = BLOCKED if failed else PASSED, clock.now_micros()
+    return run_row("gate", gate.verdict.table, state, now, gate.seconds) | {
         "rows_in": gate.verdict.rows,
         "table_version": gate.version,
         "failed_expectations": ", ".join(failed) or None,

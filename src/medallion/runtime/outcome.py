@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -16,10 +16,10 @@ from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.verdict import LakehouseVerdict, ProblemCode, derive_verdict, observe
 from medallion.quality.suites import Failure, Verdict
-from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords
+from medallion.state import ledger
+from medallion.state.ledger import Entry
+from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, run_row
 from medallion.storage import clock, locks
-from medallion.storage.paths import Layout
 from medallion.storage.text import error_reason
 
 
@@ -124,14 +124,8 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
         seconds: how long it took.
     """
     error = outcome.errors[0] if outcome.errors else None
-    row = {
-        "kind": "run",
-        "query": NIGHTLY,
-        "state": FAILED if error else IDLE if outcome.is_idle else DONE,
-        "error": error,
-        "started_at": started_at,
-        "seconds": round(seconds, 3),
-    }
+    state = FAILED if error else IDLE if outcome.is_idle else DONE
+    row = run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
         RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
     except Exception as error:
@@ -151,7 +145,8 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     if files.unreported:
         now = clock.now_micros()
         with suppress(UsageError), locks.lock_layers(config.layout, ["bronze"], command):
-            _write_entries(config.layout, (replace(e, reported_at=now) for e in files.unreported))
+            reported = (replace(entry, reported_at=now) for entry in files.unreported)
+            ledger.write_entries(config.layout, reported)
 
 
 def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entry]:
@@ -184,13 +179,5 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
                 f"--dismiss {pattern}: no reported file matches; medallion status lists the "
                 "reported files."
             )
-        _write_entries(config.layout, dismissed)
+        ledger.write_entries(config.layout, dismissed)
     return dismissed
-
-
-def _write_entries(layout: Layout, entries: Iterable[Entry]) -> None:
-    by_source: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        by_source[entry.source].append(entry)
-    for source, rows in by_source.items():
-        Ledger(layout, source).write(rows)

@@ -27,7 +27,7 @@ from medallion.layers.silver.replay import complete_replay
 from medallion.layers.silver.scd import Scd
 from medallion.runtime import lineage, planner, recorder, swap
 from medallion.spark import jvm, signals
-from medallion.spark.errors import StreamError, as_medallion_error, combine_errors
+from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
@@ -80,31 +80,30 @@ class Pipeline:
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
-    def start_flow(self, flow: Flow, trigger: Mapping[str, Any], is_new: bool = False) -> bool:
-        """Start one query.
-
-        Args:
-            flow: the flow of the query, not started yet.
-            trigger: the trigger from `spark.query.trigger_options`.
-            is_new: whether its tables replace the recorded ones.
-
-        Returns:
-            True if it is running; False if it waits for a schema.
-
-        Raises:
-            MedallionError: it cannot start, for any reason.
-        """
-        return self._start(flow, trigger, is_new)
-
     def check_flow(self, flow: Flow) -> None:
         """Check the settings of a query without input, and create its tables; do not start it.
 
         Raises:
             MedallionError: it could not start, for any reason.
         """
-        self._start(flow, None, is_new=False)
+        self.start_flow(flow, None)
 
-    def _start(self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool) -> bool:
+    def start_flow(
+        self, flow: Flow, trigger: Mapping[str, Any] | None, is_new: bool = False
+    ) -> bool:
+        """Start one query.
+
+        Args:
+            flow: the flow of the query, not started yet.
+            trigger: the trigger from `spark.query.trigger_options`; None only to check the query.
+            is_new: whether its tables replace the recorded ones.
+
+        Returns:
+            True if it is running; False if it waits for a schema, or is only checked.
+
+        Raises:
+            MedallionError: it cannot start, for any reason.
+        """
         with self._named_errors(flow):
             if reason := flow.unknown_schema_reason():
                 self.report(f"  {flow.name} waits: {reason}")
@@ -172,8 +171,7 @@ class Pipeline:
         Raises:
             MedallionError: queries could not start or failed; all are recorded.
         """
-        if failures := [error for _, error in self.run_flows(self.flows(layer))]:
-            raise combine_errors(failures)
+        raise_combined(error for _, error in self.run_flows(self.flows(layer)))
 
     def run_flows(self, flows: Sequence[Flow]) -> list[tuple[Flow, MedallionError]]:
         """Run flows of one layer on all available input, level after level, and record them.
@@ -279,7 +277,7 @@ class Pipeline:
 
     def refuse_if_blocked(self, flow: Flow) -> None:
         """Raise MedallionError if a gate blocks this flow."""
-        pending_work.refuse_if_blocked(flow.name, self.blocking_gates(flow))
+        pending_work.refuse_if_blocked(self.config, self.runs.run_state, flow.name)
 
 
 def levels(flows: Sequence[Flow]) -> Iterator[list[Flow]]:

@@ -9,7 +9,7 @@ from typing import Any
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.spark.errors import as_medallion_error
-from medallion.state.runs import DONE, FAILED, QueryTotals, RunRecords
+from medallion.state.runs import DONE, FAILED, QueryTotals, RunRecords, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.text import Reporter
 
@@ -88,17 +88,8 @@ def flow_row(
     """
     run = flow.started_run
     error = failure or run.error()
-    row = {
-        "kind": "query",
-        "query": flow.name,
-        "state": FAILED if error else DONE,
-        "error": error,
-        "started_at": run.started_at,
-        "seconds": round(run.seconds, 3),
-        "batches": len(run.batches),
-        "watermark": run.watermark(),
-        **metrics,
-    }
+    row = run_row("query", flow.name, FAILED if error else DONE, run.started_at, run.seconds)
+    row |= {"error": error, "batches": len(run.batches), "watermark": run.watermark(), **metrics}
     return row if failure else {**row, **_written_rows(runs, flow, is_new)}
 
 
@@ -126,9 +117,8 @@ def record_failed_start(runs: RunRecords, name: str, error: MedallionError) -> l
     Returns:
         The error if it cannot be recorded.
     """
-    row = {"kind": "query", "query": name, "state": FAILED, "error": str(error)}
     try:
-        runs.write([row | {"started_at": clock.now_micros()}])
+        runs.write([run_row("query", name, FAILED, clock.now_micros()) | {"error": str(error)}])
     except Exception as fault:
         return [as_medallion_error(fault, f"{name}: its failed start cannot be recorded")]
     return []

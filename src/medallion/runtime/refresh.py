@@ -21,11 +21,11 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
 from medallion.runtime.swap import remove_staged, swap_tables
 from medallion.spark import checkpoints
-from medallion.spark.errors import as_medallion_error, combine_errors
+from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.spark.watch import Watch
 from medallion.state import refresh_plan
-from medallion.state.runs import REFRESHED
+from medallion.state.runs import REFRESHED, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.paths import PUBLISH, StoragePath, layer_of
 from medallion.storage.table_specs import RESCUED
@@ -76,8 +76,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
 
 def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """Rebuild the pending tables of these layers; raise one MedallionError for all failures."""
-    if failures := [error for layer in layers for _, error in rebuild_pending(pipeline, layer)]:
-        raise combine_errors(failures)
+    raise_combined(error for layer in layers for _, error in rebuild_pending(pipeline, layer))
 
 
 def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
@@ -123,9 +122,9 @@ def _existing_readers(config: Config, table: str) -> list[str]:
 def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:
     """Record that a bronze table was rewritten; its totals restart there, so repeat them."""
     sums = pipeline.runs.run_state.totals_of(flow.name)
-    row = {"kind": "query", "query": flow.name, "state": REFRESHED, "batches": 0}
-    row |= {"started_at": started, "seconds": (clock.now_micros() - started) / 1e6}
-    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch, "rows_out": 0}
+    seconds = (clock.now_micros() - started) / 1e6
+    row = run_row("query", flow.name, REFRESHED, started, seconds) | {"batches": 0, "rows_out": 0}
+    row |= {"rows_in": sums.rows_in, "last_batch": sums.last_batch}
     version = delta_tables.table_version(flow.target_paths[0])
     pipeline.runs.write([row | {"table_version": version}])
 
@@ -273,7 +272,11 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     layout = pipeline.config.layout
     left = refresh_plan.resume_plan(layout)
     old = pipeline.flow(table)
-    _refuse_pending_inputs(old, left)
+    if inputs := [name for name in old.upstream if name in left]:
+        raise MedallionError(
+            f"{table} waits for {inputs[0]}, which has to be rebuilt first: "
+            f"medallion refresh {inputs[0]} rebuilds both."
+        )
     built = old.targets
     staging = refresh_plan.StagingLayout(layout.root, built)
     remove_staged(staging, table)
@@ -293,12 +296,3 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
     now = delta_tables.row_count(layout.table(table))
     pipeline.report(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")
-
-
-def _refuse_pending_inputs(flow: Flow, left: Sequence[str]) -> None:
-    """Raise MedallionError if an input table has to be rebuilt first."""
-    if old := [name for name in flow.upstream if name in left]:
-        raise MedallionError(
-            f"{flow.name} waits for {old[0]}, which has to be rebuilt first: "
-            f"medallion refresh {old[0]} rebuilds both."
-        )

@@ -18,7 +18,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.errors import one_line
 from medallion.state import replay_plan
-from medallion.state.runs import REPLAYED
+from medallion.state.runs import REPLAYED, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.table_specs import FAILED_RULES
 
@@ -78,14 +78,10 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
             "give the same result for a row each time."
         )
     if counts.replayed or counts.duplicate:
-        row = {
-            "kind": "replay",
-            "query": flow.name,
-            "state": REPLAYED,
+        now, seconds = clock.now_micros(), time.monotonic() - started
+        row = run_row("replay", flow.name, REPLAYED, now, seconds) | {
             "run_id": pipeline.run_id,
             "command": pipeline.command,
-            "started_at": clock.now_micros(),
-            "seconds": round(time.monotonic() - started, 3),
             "rows_out": counts.replayed,
             "duplicate_rows": counts.duplicate,
             "quarantined_rows": -counts.replayed - counts.duplicate,  # they leave it

@@ -7,7 +7,7 @@ classes, and the text if there is nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -292,11 +292,10 @@ def as_medallion_error(error: Exception, what: str) -> MedallionError:
     return failure
 
 
-def combine_errors(failures: Sequence[MedallionError]) -> MedallionError:
-    """Return several errors as one, of the class of the first."""
-    combined = type(failures[0])("; ".join(dict.fromkeys(map(str, failures))))
-    combined.__cause__ = failures[0]
-    return combined
+def raise_combined(errors: Iterable[MedallionError]) -> None:
+    """Raise several errors as one, of the class of the first; do nothing if there are none."""
+    if failures := list(errors):
+        raise type(failures[0])("; ".join(dict.fromkeys(map(str, failures)))) from failures[0]
 
 
 def one_line(text: str) -> str:

@@ -23,29 +23,27 @@ from medallion.storage import clock
 from medallion.storage.paths import StoragePath
 
 
+@dataclass(eq=False)
 class Sink:
     """A function that writes micro-batches, and the error that it raised.
 
     Spark itself would report such an error as a Python stack trace.
+
+    Attributes:
+        write: writes one batch, given its rows and its number.
+        stopping: set before the query is stopped; the function may fail from then on.
+        last: the last batch to write: the query ends before the next, and is started again.
+        is_complete: whether the query has ended before a later batch than the last.
+        failure: the error of a batch, without Java's stack trace.
+        error: the original error of `failure`.
     """
 
-    def __init__(
-        self,
-        write: Callable[[DataFrame, int], None],
-        stopping: Event | None = None,
-        last: int | None = None,
-    ) -> None:
-        """Wrap a function.
-
-        Args:
-            write: writes one batch, given its rows and its number.
-            stopping: set before the query is stopped; the function may fail from then on.
-            last: the last batch to write: the query ends before the next, and is started again.
-        """
-        self._write, self.stopping = write, stopping or Event()
-        self._last, self.is_complete = last, False
-        self.failure: MedallionError | None = None
-        self.error: Exception | None = None  # the original error of `failure`
+    write: Callable[[DataFrame, int], None]
+    stopping: Event = field(default_factory=Event)
+    last: int | None = None
+    is_complete: bool = False
+    failure: MedallionError | None = None
+    error: Exception | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write one batch.
@@ -54,11 +52,11 @@ class Sink:
             MedallionError: the function failed. The message has no Java stack trace: Spark
                 searches it with a regular expression whose stack grows with the text.
         """
-        if self._last is not None and batch > self._last:
+        if self.last is not None and batch > self.last:
             self.is_complete = True
             raise MedallionError(f"batch {batch} waits until its query is started again")
         try:
-            self._write(rows, batch)
+            self.write(rows, batch)
         except Exception as error:
             self.error = error
             prefix = "" if isinstance(error, MedallionError) else f"batch {batch}: "

@@ -65,37 +65,6 @@ class Workload(Enum):
 DEFAULTS = Path(__file__).with_name("defaults")
 """Files with the defaults of Spark and its logging, and the lists of jars."""
 SETTINGS, LOGGING = "spark-defaults.conf", "log4j2.properties"
-# With other values the same line would become another row, or rows could not be counted.
-FIXED: Mapping[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.caseSensitive": "false",
-    # Timestamps are instants, as in tables and suites; in SQL a backslash starts an escape.
-    "spark.sql.timestampType": "TIMESTAMP_LTZ",
-    "spark.sql.parser.escapedStringLiterals": "false",
-    # Java's old time classes lack 5 to 14 October 1582: a Parquet file with one would be skipped.
-    "spark.sql.datetime.java8API.enabled": "true",
-    # Dates before 15 October 1582 are read as written, without conversion of calendars.
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # In milliseconds, different rows would become duplicates; INT96 is slower to read.
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
-    # Unreadable input is an error, and never skipped, as Hadoop does with long lines.
-    "spark.hadoop.mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
-    "spark.sql.files.ignoreCorruptFiles": "false",
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # A field of the wrong type must not cost the other fields of its line.
-    "spark.sql.json.enablePartialResults": "true",
-    "spark.sql.legacy.json.allowEmptyString.enabled": "false",
-    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # Rows are counted from Delta's commit metrics and from the offsets of batches.
-    "spark.databricks.delta.history.metricsEnabled": "true",
-    "spark.databricks.delta.stats.collect": "true",
-    "spark.sql.streaming.minBatchesToRetain": "100",
-}
 
 
 def required_extras(config: Config) -> list[Extra]:
@@ -145,11 +114,15 @@ def session_settings(config: Config) -> dict[str, str]:
         ConfigError: the project's file is unreadable, has an invalid line, or sets a fixed setting.
     """
     own = config.conf_dir / "spark" / SETTINGS
-    return {**_read_settings(DEFAULTS / SETTINGS), **_read_settings(own), **FIXED}
+    return {**_read_settings(DEFAULTS / SETTINGS, FIXED), **_read_settings(own, FIXED), **FIXED}
 
 
-def _read_settings(file: Path) -> dict[str, str]:
-    """Return the settings of a file, one key and value a line; none if there is no such file."""
+def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a file, one key and value a line; none if there is no such file.
+
+    Raises:
+        ConfigError: it is unreadable, has an invalid line, or another value of a fixed setting.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -166,10 +139,15 @@ def _read_settings(file: Path) -> dict[str, str]:
                 f"{file} line {number}: must be a key that starts with spark. and a value."
             )
         key, value = words[0], words[1].strip()
-        if value.lower() != FIXED.get(key, value).lower():
+        if value.lower() != fixed.get(key, value).lower():
             raise ConfigError(
-                f"{file} line {number}: {key} must be {FIXED[key]}: with another value, rows "
+                f"{file} line {number}: {key} must be {fixed[key]}: with another value, rows "
                 "would change, or not be counted. Remove the line."
             )
         settings[key] = value
     return settings
+
+
+FIXED: Mapping[str, str] = _read_settings(DEFAULTS / "fixed.conf", {})
+"""With other values the same line would become another row, or rows could not be counted."""
+assert FIXED, "the package has fixed.conf"

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medallion.errors import StatementError, UsageError
@@ -53,33 +53,89 @@ def query(
     Raises:
         UsageError: the statement is wrong; a `StatementError` has the wrong part.
     """
-    schema, batches = execute(os.fspath(root), statement, views, as_of)
-    return Result(tuple(schema.names), batches=(schema, list(batches)))
+    return Database(os.fspath(root), views or {}, as_of).query(statement)
 
 
-def execute(
-    root: str, statement: str, views: Mapping[str, str] | None = None, as_of: AsOf | None = None
-) -> tuple[Schema, Iterator[RecordBatch]]:
-    """Run a statement like `query`; return its schema, and stream its record batches."""
-    parsed = guard.parse_read_only(statement)
-    layout = Layout(Path(root))
-    layout.require_root()
-    if reason := unsupported_path_reason(root):
-        raise UsageError(f"{root}: {reason}")
-    known = layout.tables()
-    if parsed.lists_tables:
-        names = [*sorted(known), *(f"view.{name}" for name in views or ())]
-        parsed = guard.parse_read_only(_list_sql(names))
-    used, sql = _used_views(parsed, views or {}), parsed.sql
-    # Only the named tables are opened, unless the statement is about tables in general.
-    named = parsed.tables.union(*(view.tables for view in used.values()))
-    engine = _open_engine(set(known) if parsed.asks_about_tables else named, known, as_of)
-    for name, view in used.items():
-        with _translated_errors(view.sql, f"view {name}: ", root, known):
-            engine.execute(f"CREATE VIEW {_quoted(name)} AS {view.sql}").read_all()
-    with _translated_errors(sql, "", root, known):
-        reader = engine.execute(sql)
-        return reader.schema, _stream(reader, sql, root, known)
+@dataclass(frozen=True)
+class Database:
+    """What statements run on: the tables and views of a lakehouse; `query` has the arguments."""
+
+    root: str
+    views: Mapping[str, str] = field(default_factory=dict)
+    as_of: AsOf | None = None
+
+    @property
+    def tables(self) -> dict[str, StoragePath]:
+        """The paths of the tables that exist, by name."""
+        return Layout(self.root).tables()
+
+    def query(self, statement: str) -> Result:
+        """Run a statement."""
+        schema, batches = self.execute(statement)
+        return Result(tuple(schema.names), batches=(schema, list(batches)))
+
+    def execute(self, statement: str) -> tuple[Schema, Iterator[RecordBatch]]:
+        """Run a statement; return its schema, and stream its record batches."""
+        parsed = guard.parse_read_only(statement)
+        Layout(self.root).require_root()
+        if reason := unsupported_path_reason(self.root):
+            raise UsageError(f"{self.root}: {reason}")
+        if parsed.lists_tables:
+            names = [*sorted(self.tables), *(f"view.{name}" for name in self.views)]
+            parsed = guard.parse_read_only(_list_sql(names))
+        used, sql = _used_views(parsed, self.views), parsed.sql
+        # Only the named tables are opened, unless the statement is about tables in general.
+        named = parsed.tables.union(*(view.tables for view in used.values()))
+        engine = self._open_engine(None if parsed.asks_about_tables else named)
+        for name, view in used.items():
+            with self._translated_errors(view.sql, f"view {name}: "):
+                engine.execute(f"CREATE VIEW {_quoted(name)} AS {view.sql}").read_all()
+        with self._translated_errors(sql):
+            reader = engine.execute(sql)
+            return reader.schema, self._stream(reader, sql)
+
+    def _stream(self, reader: RecordBatchReader, sql: str) -> Iterator[RecordBatch]:
+        with self._translated_errors(sql):  # also between rows, for example of a cast
+            yield from reader
+
+    @contextmanager
+    def _translated_errors(self, sql: str, prefix: str = "") -> Iterator[None]:
+        """Raise StatementError, whose message starts with the prefix, for errors of the engine."""
+        try:
+            yield
+        except (MemoryError, UsageError):
+            raise
+        except Exception as error:
+            text, tables = _BREAKS.sub(" ", str(error)), sorted(self.tables)
+            message, span = describe(text, sql, self.root, tables)
+            raise StatementError(f"{prefix}{message}", sql, span) from error
+
+    def _open_engine(self, names: AbstractSet[str] | None) -> QueryBuilder:
+        """Return an engine with those tables of `names`, in any case, that exist; None: with all.
+
+        Raises:
+            MedallionError: a table cannot be read; the message names the file and what to do.
+        """
+        from deltalake import QueryBuilder
+
+        engine = QueryBuilder(_SETTINGS)
+        paths = {name.lower(): path for name, path in self.tables.items()}
+        requested = self.tables if names is None else names
+        existing = sorted(name for name in requested if name.lower() in paths)
+        if isinstance(self.as_of, int) and len({name.lower() for name in existing}) > 1:
+            advice = "a version is of one table; give a time for several"
+            raise UsageError(f"--as-of {self.as_of}: {advice}.")
+        for name in existing:
+            path = paths[name.lower()]
+            if not delta_tables.table_exists(path):  # its first commit is not complete yet
+                continue
+            schema, table = map(_quoted, name.split(".", 1))
+            engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()
+            delta = delta_tables.open_table(path)
+            if self.as_of is not None:
+                delta = delta_tables.open_table_at(path, self.as_of)
+            engine.register(f"{schema}.{table}", delta)
+        return engine
 
 
 def _list_sql(names: Iterable[str]) -> str:
@@ -90,13 +146,6 @@ def _list_sql(names: Iterable[str]) -> str:
     if not values:
         return f"SELECT * FROM (VALUES ('', '')) {columns} WHERE false"
     return f"SELECT * FROM (VALUES {values}) {columns}"
-
-
-def _stream(
-    reader: RecordBatchReader, sql: str, root: str, known: Iterable[str]
-) -> Iterator[RecordBatch]:
-    with _translated_errors(sql, "", root, known):  # also between rows, for example of a cast
-        yield from reader
 
 
 def _used_views(statement: guard.Statement, views: Mapping[str, str]) -> dict[str, guard.Statement]:
@@ -112,57 +161,5 @@ def _used_views(statement: guard.Statement, views: Mapping[str, str]) -> dict[st
     return dict(reversed(list(used.items())))
 
 
-@contextmanager
-def _translated_errors(sql: str, prefix: str, root: str, known: Iterable[str]) -> Iterator[None]:
-    """Raise StatementError for errors of the engine.
-
-    Args:
-        sql: the statement for the engine.
-        prefix: the start of the message.
-        root: the lakehouse.
-        known: its tables.
-    """
-    try:
-        yield
-    except (MemoryError, UsageError):
-        raise
-    except Exception as error:
-        message, span = describe(_BREAKS.sub(" ", str(error)), sql, root, sorted(known))
-        raise StatementError(f"{prefix}{message}", sql, span) from error
-
-
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _open_engine(
-    names: AbstractSet[str], tables: Mapping[str, StoragePath], as_of: AsOf | None
-) -> QueryBuilder:
-    """Return an engine with those tables of `names` that exist.
-
-    Args:
-        names: names of tables in any case.
-        tables: the paths of all tables.
-        as_of: the version of the table, or the time of all tables.
-
-    Raises:
-        MedallionError: a table cannot be read; the message names the file and what to do.
-    """
-    from deltalake import QueryBuilder
-
-    engine = QueryBuilder(_SETTINGS)
-    paths = {name.lower(): path for name, path in tables.items()}
-    existing = sorted(name for name in names if name.lower() in paths)
-    if isinstance(as_of, int) and len({name.lower() for name in existing}) > 1:
-        raise UsageError(f"--as-of {as_of}: a version is of one table; give a time for several.")
-    for name in existing:
-        path = paths[name.lower()]
-        if not delta_tables.table_exists(path):  # its first commit is not complete yet
-            continue
-        schema, table = map(_quoted, name.split(".", 1))
-        engine.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}").read_all()
-        delta = delta_tables.open_table(path)
-        if as_of is not None:
-            delta = delta_tables.open_table_at(path, as_of)
-        engine.register(f"{schema}.{table}", delta)
-    return engine

@@ -5,7 +5,6 @@ The process that holds bronze's lock writes it. Each write may be repeated after
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -173,18 +172,22 @@ class Ledger:
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Insert rows, or replace those of the same path and version."""
-        # The merge refuses two rows for one key: the last one counts.
-        listed = {(e.path, e.version): e for e in entries}
-        if not listed:
-            return
-        rows = [asdict(entry) for entry in listed.values()]
-        keys = ("source", "path", "version")
-        records.upsert_records(self._layout.table(TABLE), TableSpec(_COLUMNS), rows, keys)
-        for entry in listed.values():
+        written = list(entries)
+        write_entries(self._layout, written)
+        for entry in written:
             self._remember(entry)
 
     def _remember(self, entry: Entry) -> None:
         self._versions.setdefault(entry.path, {})[entry.version] = entry
+
+
+def write_entries(layout: Layout, entries: Iterable[Entry]) -> None:
+    """Insert rows, or replace those of the same source, path and version, in one commit."""
+    # The merge refuses two rows for one key: the last one counts.
+    listed = {(e.source, e.path, e.version): asdict(e) for e in entries}
+    if listed:
+        spec, keys = TableSpec(_COLUMNS), ("source", "path", "version")
+        records.upsert_records(layout.table(TABLE), spec, list(listed.values()), keys)
 
 
 def ingested_rows(entries: Iterable[Entry]) -> int:
@@ -210,11 +213,9 @@ def entries_not_ingested(layout: Layout) -> list[Entry]:
     """Return the newest versions that are pending, unreadable or rejected, oldest first."""
     states = (State.PENDING, *_REFUSED)
     paths = f"select path from rows where state in {_sql_list(states)}"
-    versions: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in _read(layout, f"where path in ({paths})"):
-        versions[entry.source, entry.path].append(entry)
-    newest = (max(each, key=lambda entry: entry.version) for each in versions.values())
-    return [entry for entry in newest if entry.state in states]
+    entries = sorted(_read(layout, f"where path in ({paths})"), key=lambda each: each.version)
+    newest = {(entry.source, entry.path): entry for entry in entries}
+    return [entry for entry in newest.values() if entry.state in states]
 
 
 def malformed_entries(layout: Layout) -> list[Entry]:

@@ -6,7 +6,7 @@ Starting a query that finds nothing takes seconds, and most queries of a nightly
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from medallion import __version__
@@ -254,22 +254,21 @@ def blocked_reason(gates: Mapping[str, str]) -> str:
     return f"{failures} failed, and no later run passed"
 
 
-def refuse_if_blocked(query: str, gates: Mapping[str, str]) -> None:
-    """Raise MedallionError if `blocking_gates` returned a table for a query."""
-    if gates:
+def refuse_if_blocked(config: Config, run_state: RunState, query: str) -> None:
+    """Raise MedallionError if gates block a query."""
+    if gates := blocking_gates(config, run_state, query):
         raise MedallionError(
             f"{query} is blocked: {blocked_reason(gates)}. Run medallion nightly, with --accept "
             "EXPECTATION to accept the rows as they are."
         )
 
 
-def refuse_if_all_blocked(config: Config, names: Iterable[str]) -> None:
+def refuse_if_all_blocked(config: Config, names: Sequence[str]) -> None:
     """Raise MedallionError if gates block all queries of these names."""
     run_state = RunRecords(config.layout).run_state
-    blocked = {name: blocking_gates(config, run_state, name) for name in names}
-    if all(blocked.values()):
-        for name, gates in blocked.items():
-            refuse_if_blocked(name, gates)
+    if all(blocking_gates(config, run_state, name) for name in names):
+        for name in names:
+            refuse_if_blocked(config, run_state, name)
 
 
 def refuse_missing_input(config: Config, name: str) -> None:

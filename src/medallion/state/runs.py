@@ -115,6 +115,14 @@ RUNS: Columns = {
 }
 
 
+def run_row(
+    kind: str, query: str, state: str, started_at: int, seconds: float | None = None
+) -> dict[str, Any]:
+    """Return the first columns of a row of `RUNS`; the caller adds the others."""
+    row = {"kind": kind, "query": query, "state": state, "started_at": started_at}
+    return row if seconds is None else {**row, "seconds": round(seconds, 3)}
+
+
 @dataclass(frozen=True)
 class LastRun:
     """The last recorded run of a query; times in microseconds since 1970."""

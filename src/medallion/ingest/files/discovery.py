@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
@@ -67,31 +68,25 @@ _NOT_INPUT = Reason(
 )
 
 
+@dataclass(frozen=True)
 class FileClassifier:
-    """Classifies listed files as new, deferred or rejected, by the entries of their paths."""
+    """Classifies listed files as new, deferred or rejected, by the entries of their paths.
 
-    def __init__(
-        self,
-        layout: Layout,
-        source: SourceConfig,
-        ledger: Ledger,
-        now: int,
-        requested: Collection[Path],
-        unread: Collection[tuple[str, int]] = (),
-    ) -> None:
-        """Prepare to classify one listing.
+    Attributes:
+        layout: the paths of the lakehouse.
+        source: the source of the files.
+        ledger: its ledger, which is only read.
+        now: when the directories were listed, in microseconds since 1970.
+        requested: paths of pending backfills. Their rejected files are classified again.
+        unread: paths and versions of pending files to enqueue again.
+    """
 
-        Args:
-            layout: the paths of the lakehouse.
-            source: the source of the files.
-            ledger: its ledger, which is only read.
-            now: when the directories were listed, in microseconds since 1970.
-            requested: paths of pending backfills. Their rejected files are classified again.
-            unread: paths and versions of pending files to enqueue again.
-        """
-        self._layout, self._source, self._ledger = layout, source, ledger
-        self._now, self._requested, self._unread = now, requested, unread
-        self._header_names: set[str] | None = None  # read for the first file
+    layout: Layout
+    source: SourceConfig
+    ledger: Ledger
+    now: int
+    requested: Collection[Path]
+    unread: Collection[tuple[str, int]] = ()
 
     def classify(self, listing: Listing) -> list[Entry]:
         """Return the new ledger entries of the listed files."""
@@ -101,17 +96,17 @@ class FileClassifier:
 
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """Return the entry of a path that cannot be read; the next scan tries again."""
-        known = self._ledger.newest(path)
+        known = self.ledger.newest(path)
         if known is not None and known.state == State.PENDING:
             return known.with_state(State.PENDING, reason)  # keep the size of its file
         # Keep the old entry. If its file was moved to archive/ or rejected/, this is another file.
         if known and not known.moved_to and (known.is_refused or known.state == State.INGESTED):
             return known
-        return self._pending_entry(path, FileInfo(0, self._now), reason)
+        return self._pending_entry(path, FileInfo(0, self.now), reason)
 
     def _classify_file(self, path: str, info: FileInfo) -> Entry | None:
         """Return the new entry of a listed file; None if nothing has changed."""
-        known = self._ledger.newest(path)
+        known = self.ledger.newest(path)
         if known is not None and known.info == info and not self._should_reclassify(known):
             return None
         deferred = (
@@ -121,7 +116,7 @@ class FileClassifier:
         )
         entry = self._pending_entry(path, info, deferred)
         # The newest version may be rejected, and an earlier one ingested.
-        earlier = self._ledger.previous_ingested(entry)
+        earlier = self.ledger.previous_ingested(entry)
         reason = self._overwrite_reason(earlier, entry) if earlier else None
         return entry.with_state(State.REJECTED, reason) if reason else entry
 
@@ -129,19 +124,19 @@ class FileClassifier:
         """Return whether an unchanged file has to be classified again."""
         if known.is_refused:
             # If it was moved away and is back, allow_overwrites is set now, or a backfill names it.
-            is_allowed = known.reason_code in _OVERWRITES and self._source.allow_overwrites
-            path = (self._layout.root / known.path).local
-            is_requested = any(path.is_relative_to(each) for each in self._requested)
+            is_allowed = known.reason_code in _OVERWRITES and self.source.allow_overwrites
+            path = (self.layout.root / known.path).local
+            is_requested = any(path.is_relative_to(each) for each in self.requested)
             return known.moved_to is not None or is_allowed or is_requested
         if known.state == State.PENDING:
-            return is_deferred(known) or (known.path, known.version) in self._unread
+            return is_deferred(known) or (known.path, known.version) in self.unread
         return known.state in (State.VANISHED, State.ARCHIVED)  # it was gone and is back
 
     def _overwrite_reason(self, earlier: Entry, entry: Entry) -> Reason | None:
         """Return why to reject a file whose path was ingested before; None to ingest it again."""
         if earlier.state == State.ARCHIVED and self._is_same_file(earlier, entry):
             return _SAME_FILE
-        if self._source.allow_overwrites:
+        if self.source.allow_overwrites:
             return None
         if earlier.state != State.INGESTED or entry.size <= earlier.size:
             return _NAME_TAKEN
@@ -159,7 +154,7 @@ class FileClassifier:
         A daily copy of a complete directory brings archived files back, with or without their
         times: so bytes are compared, or size and time if the archived file is gone.
         """
-        root = self._layout.root
+        root = self.layout.root
         if archived.size == entry.size and archived.moved_to is not None:
             with suppress(OSError):
                 return files.have_same_bytes(root / entry.path, root / archived.moved_to)
@@ -167,24 +162,24 @@ class FileClassifier:
 
     def _pending_entry(self, path: str, info: FileInfo, reason: Reason | None) -> Entry:
         """Return an entry for a file that is to be ingested, or deferred for a reason."""
-        known = self._ledger.newest(path)
+        known = self.ledger.newest(path)
         if known is not None and known.state == State.PENDING:
             entry = replace(known, size=info.size, modified_at=info.modified_at)
         else:
             version = known.version + 1 if known else 1
-            entry = Entry(self._source.name, path, version, info.size, info.modified_at, self._now)
+            entry = Entry(self.source.name, path, version, info.size, info.modified_at, self.now)
         return entry.with_state(State.PENDING, reason)
 
     def _being_written_reason(self, info: FileInfo) -> Reason | None:
-        quiet = self._source.quiet_period
-        if quiet is None or self._now - info.modified_at >= quiet.micros:
+        quiet = self.source.quiet_period
+        if quiet is None or self.now - info.modified_at >= quiet.micros:
             return None
         text = f"still being written: it is ingested once it has not changed for {quiet}"
         return Reason(ReasonCode.BEING_WRITTEN, text)
 
     def _unopenable_reason(self, path: str) -> Reason | None:
         try:
-            files.check_readable(self._layout.root / path)
+            files.check_readable(self.layout.root / path)
         except FileNotFoundError:  # the next scan finds out
             return None
         except OSError as error:
@@ -193,11 +188,12 @@ class FileClassifier:
 
     def _misread_reason(self, path: str) -> Reason | None:
         """Return why a file is deferred until it is repaired or its source has other options."""
-        if self._header_names is None:
-            self._header_names = header.known_header_names(self._layout, self._source)
-        return header.misread_reason(
-            (self._layout.root / path).local, self._source, self._header_names
-        )
+        file = (self.layout.root / path).local
+        return header.misread_reason(file, self.source, self._header_names)
+
+    @cached_property
+    def _header_names(self) -> set[str]:
+        return header.known_header_names(self.layout, self.source)
 
 
 def is_deferred(entry: Entry) -> bool:

@@ -224,14 +224,23 @@ class TopicState:
     partitions: Mapping[PartitionKey, Partition]
 
     @classmethod
-    def load(cls, config: Config, source: SourceConfig) -> TopicState:
+    def load(cls, config: Config, source: SourceConfig, accepts_loss: bool = False) -> TopicState:
         """Read the ledger and ask the broker.
 
+        Args:
+            config: the configuration.
+            source: a source of topics.
+            accepts_loss: whether the next messages of a topic may be gone.
+
         Raises:
-            MedallionError: the broker does not answer.
+            MedallionError: the broker does not answer, or the next messages of a topic are gone.
         """
         progress = topics.read_progress(config.layout, source.name)
-        return cls(source, progress, list_partitions(source, config.login))
+        state = cls(source, progress, list_partitions(source, config.login))
+        if not accepts_loss and (lost := state.lost_topics()):
+            reasons = "; ".join(f"topic {topic} {reason}" for topic, reason in lost.items())
+            raise MedallionError(f"bronze.{source.name}: {reasons}.")
+        return state
 
     def count_waiting(self) -> int:
         """Return how many offsets are not ingested yet, including transaction markers."""
@@ -265,12 +274,6 @@ class TopicState:
                 command = f"medallion backfill {self.source.name} {before.topic}"
                 lost.setdefault(before.topic, f"{reason}. To continue without them: {command}")
         return lost
-
-    def refuse_lost(self) -> None:
-        """Raise MedallionError if the next messages of a topic are gone."""
-        if lost := self.lost_topics():
-            reasons = "; ".join(f"topic {topic} {reason}" for topic, reason in lost.items())
-            raise MedallionError(f"bronze.{self.source.name}: {reasons}.")
 
 
 def _lost_reason(before: PartitionProgress, now: Partition | None) -> str | None:

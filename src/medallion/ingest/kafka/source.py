@@ -57,7 +57,6 @@ class KafkaSource(SparkSource):
             MedallionError: messages are lost, or the broker does not answer.
         """
         state = broker.TopicState.load(self.config, self.source)
-        state.refuse_lost()
         table = self.config.layout.table(self.name)
         is_first_run = not state.progress and not delta_tables.row_count(table)
         starts_at_end = is_first_run and self.kafka.starting_offsets == "latest"

@@ -24,9 +24,7 @@ def _open(*arguments: Any) -> Source:
 
 
 def _backlog(config: Config, source: SourceConfig) -> Backlog:
-    state = TopicState.load(config, source)
-    state.refuse_lost()
-    return Backlog(messages=state.count_waiting())
+    return Backlog(messages=TopicState.load(config, source).count_waiting())
 
 
 def _scan(config: Config, source: SourceConfig) -> SourceScan:
@@ -38,7 +36,6 @@ def _scan(config: Config, source: SourceConfig) -> SourceScan:
     if pending_work.lacks_entries(config, source.name, topics.ingested_rows(config, source)):
         return SourceScan(has_work=True)  # bronze repairs the ledger, or raises
     state = TopicState.load(config, source)
-    state.refuse_lost()
     # Bronze records where an empty new partition starts, too.
     is_new = not state.partitions.keys() <= state.progress.keys()
     return SourceScan(is_new or state.count_waiting() > 0)
@@ -87,7 +84,7 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
             f"bronze.{source.name} has rows that its ledger, ops.topics, lacks: run medallion run "
             "bronze first, which records them."
         )
-    state = TopicState.load(config, source)
+    state = TopicState.load(config, source, accepts_loss=True)
     if topic not in state.lost_topics():
         raise UsageError(f"topic {topic} has lost no messages: bronze resumes where it stopped.")
     last = max(each.batch for each in state.progress.values())

@@ -68,7 +68,7 @@ class _Verifier:
         Raises:
             MedallionError: the broker does not answer, or sends no more messages.
         """
-        state = TopicState.load(self._config, self._source)
+        state = TopicState.load(self._config, self._source, accepts_loss=True)
         lost = state.lost_topics()
         reasons, comparable = dict(lost), []
         for place, before in self._progress.items():
