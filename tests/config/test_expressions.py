@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from medallion.config.expressions import (
@@ -52,6 +55,12 @@ def test_tokenize_strings() -> None:
     strings = [token.text for token in tokenize(sql) if token.token_type.name.endswith("STRING")]
     assert strings == ["it's", 'x"y', "c:\\"]
     assert tokenize("a = 'without an end") == []
+
+
+def test_import_is_lazy() -> None:
+    """Most commands read no SQL, and sqlglot takes 0.1 s to import."""
+    code = "import sys, medallion.runtime.check; sys.exit('sqlglot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

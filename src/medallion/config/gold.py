@@ -165,7 +165,7 @@ def _parse_statement(
     words, sql, end = tokenize(text), "", 0
     for before, layer, dot, word in zip((None, *words), words, words[1:], words[2:], strict=False):
         is_layer = layer.text.lower() in ("silver", "gold") and not (before and before.text == ".")
-        if not is_layer or dot.text != "." or not word.text.isidentifier():
+        if not is_layer or dot.token_type.name != "DOT" or not word.text.isidentifier():
             continue
         table = f"{layer.text.lower()}.{word.text}"
         if table not in known:
@@ -176,7 +176,8 @@ def _parse_statement(
         end = word.end + 1
     sql = (sql + text[end:]).strip().rstrip(";")
     if not read:
-        node.fail("sql", f"names {file}, which reads no table, such as silver.event")
+        problem = "reads no table, such as silver.event, or has an open quote"
+        node.fail("sql", f"names {file}, which {problem}")
     return _gold_table(name, read, Statement(file, sql), node, ("complete", "append"))
 
 
