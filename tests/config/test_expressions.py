@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from medallion.config.expressions import (
@@ -9,7 +12,8 @@ from medallion.config.expressions import (
     column_names,
     has_current_time,
     nearest_name,
-    without_strings,
+    tokenize,
+    unknown_columns,
 )
 
 
@@ -46,9 +50,17 @@ def test_has_current_time_ignores_strings(sql: str) -> None:
     assert not has_current_time(sql)
 
 
-def test_without_strings_removes_quoted_text() -> None:
+def test_tokenize_strings() -> None:
     sql = r"""a = 'it\'s' and `b c` = "x\"y" and d = r'c:\' or e = 1"""
-    assert without_strings(sql) == "a = '' and '' = '' and d = '' or e = 1"
+    strings = [token.text for token in tokenize(sql) if token.token_type.name.endswith("STRING")]
+    assert strings == ["it's", 'x"y', "c:\\"]
+    assert tokenize("a = 'without an end") == []
+
+
+def test_import_is_lazy() -> None:
+    """Most commands read no SQL, and sqlglot takes 0.1 s to import."""
+    code = "import sys, medallion.runtime.check; sys.exit('sqlglot' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -86,10 +98,47 @@ def test_arrival_column(sql: str, column: str | None) -> None:
         ("event.device = activity.device", ["event", "activity"]),
         ("if(date > date'2026-01-01', timestamp, current_timestamp)", ["date", "timestamp"]),
         ("`it's` || \"it's\" || x", ["it's", "x"]),
+        ("desc", ["desc"]),
+        ("make_date(year, month, day)", ["year", "month", "day"]),
+        ("first + position - interval '1' day", ["first", "position"]),
+        ("first(first) over (partition by range order by asc desc)", ["first", "range", "asc"]),
+        ("a.b.c[0] || try_cast(b['k'].c as string)", ["a", "b"]),
+        ("transform(xs, X -> transform(x.ys, (y, i) -> x.z + Y + w))", ["xs", "w"]),
+        ("timestampdiff(DAYOFYEAR, a, b) + timediff(HOUR, c, d)", ["b", "a"]),
+        ("cast(a as string collate utf8_lcase)", ["a"]),
+        ("SELECT * FROM {batch} WHERE lenght(regio) > 2 -- why", ["regio"]),
+        ("", []),
     ],
 )
 def test_column_names(sql: str, names: list[str]) -> None:
     assert column_names(sql) == names
+
+
+@pytest.mark.parametrize("sql", ["a mod b", "'", "map(a)", "(" * 500 + "a" + ")" * 500, "a; b"])
+def test_column_names_of_unknown_syntax(sql: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Spark knows more syntax than sqlglot, and reports errors."""
+    assert column_names(sql) is None
+    assert list(unknown_columns(sql, {"t": ["x"]})) == []
+    assert column_names("get_json_object(a, '$.b[')") == ["a"]
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("sql", "unknown"),
+    [
+        ("select E.`B`, e.x.y, t.b, t.* from t as e, t", ["x"]),
+        ("select e.x from t e where exists (select 1 from u where u.x = e.y)", ["x", "y"]),
+        ("select t.x from (select 1 as x) t", []),
+        ("with t as (select 1 as x) select t.x from t", []),
+        ("select e.x from t as e(x), u", []),
+        ("select e.x, u.x, v.x from t as e, u lateral view explode(e.y) v", ["x", "y"]),
+        ("select a.x from t as a", []),  # the field of a column
+        ("select c.x from t as c join u as c", []),
+    ],
+)
+def test_unknown_columns(sql: str, unknown: list[str]) -> None:
+    tables = {"t": ["A", "b", "c"], "u": None}
+    assert {*unknown_columns(sql, tables)} == {("t", name) for name in unknown}
 
 
 def test_nearest_name() -> None:

@@ -382,7 +382,7 @@ def test_gold_sql_reads_silver_tables(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ConfigError, match=words):
             load({}, tmp_path)
-    file.write_text("select silver.event.action from `silver` . `event` group by 1;\n")
+    file.write_text("select silver.event.action from `silver` . /* all */ `event` group by 1;\n")
     (table,) = (t for t in load({}, tmp_path).gold.values() if t.name == "t")
     assert (table.tables, table.definition) == (
         ("silver.event",),

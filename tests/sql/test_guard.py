@@ -22,6 +22,8 @@ HIDDEN = [
     "WITH a AS (DELETE FROM gold.device_counts) SELECT 1",
     "WITH x$a$ AS (SELECT 1) INSERT INTO gold.device_counts SELECT 1 AS z$a$",
     "WITH x@#$a$ AS (SELECT 1) INSERT INTO gold.device_counts SELECT 1 AS z$a$",
+    "WITH a AS (SELECT 1 AS x{#) INSERT INTO gold.device_counts SELECT 1 --#}",
+    "WITH a AS (SELECT 1 AS `x'`) INSERT INTO gold.device_counts SELECT 1 AS `'`",
     "SELECT * INTO t FROM gold.device_counts",
     "SELECT 1; SELECT 2",
     "SELECT 'a\\'; COPY (SELECT 1) TO 'OUT' --'",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
@@ -11,7 +10,7 @@ from typing import cast
 
 from medallion.config import values
 from medallion.config.document import Node
-from medallion.config.expressions import COMMENT, STRING, did_you_mean
+from medallion.config.expressions import did_you_mean, tokenize
 from medallion.config.model import (
     JOINS,
     OUTPUT_MODES,
@@ -150,13 +149,6 @@ def _refuse_invalid_windows(node: Node, aggregate: Aggregate) -> None:
         node.fail("time_zone", f"needs a window of 1 day, {values.CALENDAR}")
 
 
-# Strings and comments are left as they are.
-_TABLE = re.compile(
-    rf"{STRING}|{COMMENT}|(?<![\w.])`?(?P<layer>silver|gold)`?\s*\.\s*`?(?P<table>\w+)`?",
-    re.IGNORECASE,
-)
-
-
 def _parse_statement(
     name: str, node: Node, tables: SilverTables, folder: Path, gold: Collection[str]
 ) -> GoldTable:
@@ -170,21 +162,22 @@ def _parse_statement(
     known |= {f"gold.{each}": None for each in gold}
     read: dict[str, SilverTable | None] = {}
 
-    def view(match: re.Match[str]) -> str:
-        """Return the name of the view in place of that of a table."""
-        if match["layer"] is None:
-            return match[0]
-        layer, name = match["layer"].lower(), match["table"]
-        table = f"{layer}.{name}"
+    words, sql, end = tokenize(text), "", 0
+    for before, layer, dot, word in zip((None, *words), words, words[1:], words[2:], strict=False):
+        is_layer = layer.text.lower() in ("silver", "gold") and not (before and before.text == ".")
+        if not is_layer or dot.token_type.name != "DOT" or not word.text.isidentifier():
+            continue
+        table = f"{layer.text.lower()}.{word.text}"
         if table not in known:
             hint = did_you_mean(table, known) or f", but there are only {', '.join(known)}"
             node.fail("sql", f"names {file}, which reads {table}{hint}")
         read[table] = known[table]
-        return f"{layer}_{name}"
-
-    sql = _TABLE.sub(view, text).strip().rstrip(";")
+        sql += text[end : layer.start] + table.replace(".", "_")  # the name of its view
+        end = word.end + 1
+    sql = (sql + text[end:]).strip().rstrip(";")
     if not read:
-        node.fail("sql", f"names {file}, which reads no table, such as silver.event")
+        problem = "reads no table, such as silver.event, or has an open quote"
+        node.fail("sql", f"names {file}, which {problem}")
     return _gold_table(name, read, Statement(file, sql), node, ("complete", "append"))
 
 

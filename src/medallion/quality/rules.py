@@ -6,7 +6,6 @@ tests/quality/test_rules.py compares the two.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,7 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from medallion.config.expressions import without_strings
+from medallion.config.expressions import tokenize
 from medallion.quality import suites
 from medallion.quality.suites import BETWEEN, BY_QUERY, Expectation
 from medallion.storage.table_specs import quote_identifier, string_literal
@@ -59,14 +58,11 @@ def breaks_any(rules: Iterable[Rule]) -> Column:
     return F.coalesce(reduce(or_, (F.expr(r.broken) for r in rules), F.lit(False)), F.lit(False))
 
 
-_ROW_QUERY = re.compile(
-    r"SELECT\s+\*\s+FROM\s+\{batch\}\s+WHERE\s+(?P<condition>.+)", re.IGNORECASE | re.DOTALL
-)
-_NOT_A_CONDITION = re.compile(
-    r"\b(SELECT|GROUP\s+BY|HAVING|ORDER\s+BY|SORT\s+BY|LIMIT|OFFSET|UNION|INTERSECT|EXCEPT)\b"
-    r"|\{batch\}|--|/\*",
-    re.IGNORECASE,
-)
+# Tokens that end a condition, or start a subquery.
+_CLAUSES = {
+    *("SELECT", "GROUP_BY", "HAVING", "ORDER_BY", "SORT_BY", "LIMIT", "OFFSET"),
+    *("UNION", "INTERSECT", "EXCEPT", "L_BRACE"),
+}
 
 
 def _literal(value: Any) -> str:
@@ -139,14 +135,18 @@ def _not_greater(kwargs: Mapping[str, Any]) -> str:
 
 
 def _row_query(kwargs: Mapping[str, Any]) -> str:
-    match = _ROW_QUERY.fullmatch(kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n"))
-    if match is None or _NOT_A_CONDITION.search(without_strings(match["condition"])):
+    query = kwargs["unexpected_rows_query"].strip().rstrip("; \t\r\n")
+    words = tokenize(query)
+    start, condition = [word.text.upper() for word in words[:7]], words[7:]
+    is_form = start == ["SELECT", "*", "FROM", "{", "BATCH", "}", "WHERE"] and condition
+    has_clause = any(word.token_type.name in _CLAUSES for word in condition)
+    if not is_form or has_clause or any(word.comments for word in words):
         raise ValueError(
             'needs "unexpected_rows_query" of the form SELECT * FROM {batch} WHERE <condition>'
         )
     # Great Expectations formats the query with str.format, where {{ stands for {.
-    condition = match["condition"].replace("{{", "{").replace("}}", "}")
-    return f"({condition})"
+    sql = query[condition[0].start :].replace("{{", "{").replace("}}", "}")
+    return f"({sql})"
 
 
 def _matches(kwargs: Mapping[str, Any]) -> str:

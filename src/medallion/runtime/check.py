@@ -5,7 +5,6 @@ Nothing is written, and Spark is not started: SQL is compared with the known col
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,8 +50,6 @@ from medallion.storage.table_specs import (
     column_name,
 )
 from medallion.storage.text import counted
-
-_CONDITION = re.compile(r"\s+WHERE\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass
@@ -247,7 +244,7 @@ def _check_names(
     """
     known = {column.lower() for column in columns}
     for key, sql in expressions.items():
-        for name in (name for name in column_names(sql) if name.lower() not in known):
+        for name in (name for name in column_names(sql) or () if name.lower() not in known):
             hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
             problem = f"reads {name}, which is not a column of {tables}{hint}"
             error = str(config_error(config.pipeline_file, f"{entry}.{key}", problem))
@@ -344,9 +341,8 @@ def _expectation_columns(expectation: Expectation) -> list[str]:
     """Return the columns that an expectation names."""
     kwargs = expectation.kwargs
     if expectation.type == BY_QUERY:
-        match = _CONDITION.search(str(kwargs.get("unexpected_rows_query", "")))
-        is_simple = match and expectation.on_failure == "quarantine"
-        return column_names(match[1]) if match and is_simple else []
+        is_simple = expectation.on_failure == "quarantine"
+        return (is_simple and column_names(str(kwargs.get("unexpected_rows_query")))) or []
     names = [kwargs.get(key) for key in ("column", "column_A", "column_B")]
     names += kwargs.get("column_list") or []
     return [name.partition(".")[0] for name in names if isinstance(name, str)]

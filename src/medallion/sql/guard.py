@@ -1,4 +1,8 @@
-"""Check that a statement only reads, and find the tables that it names."""
+"""Check that a statement only reads, and find the tables that it names.
+
+This module splits statements as DataFusion does. sqlglot, which reads Spark's SQL elsewhere, has no
+such dialect: it would take `{# INSERT #}` for a comment, and a quote in backticks for a string.
+"""
 
 from __future__ import annotations
 

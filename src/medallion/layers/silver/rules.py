@@ -11,7 +11,6 @@ those that read a column, which do not hold if it is unavailable. Older document
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from medallion.config.expressions import STRING
+from medallion.config.expressions import column_names
 from medallion.config.model import Config, SourceConfig
 from medallion.config.tables import DEBEZIUM_CDC
 from medallion.errors import ConfigError
@@ -55,8 +54,6 @@ from medallion.storage.table_specs import (
 from medallion.storage.text import printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
-# SQL that is no column: a literal, such as date'2018-03-02', or a function, such as length(.
-_NO_COLUMN = re.compile(rf"\w*?{STRING}|\b\w+\s*\(")
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
 CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
@@ -267,13 +264,14 @@ def split_lookup_rules(
 
     The latter are applied after deduplication, when silver is written: the lookup table must not
     decide if a row is a duplicate or late. They never include the watermark guards, which must run
-    before the watermark.
+    before the watermark. A rule that sqlglot cannot parse may name any column.
     """
-    names = re.compile(rf"\b({'|'.join(lookup_columns) or '(?!)'})\b", re.IGNORECASE)
+    looked_up = {column.lower() for column in lookup_columns}
     own, about_lookup = list[Rule](), list[Rule]()
     for name, broken in rules.items():
-        names_lookup = name not in WATERMARK_GUARDS and names.search(_NO_COLUMN.sub(" ", broken))
-        (about_lookup if names_lookup else own).append(Rule(name, broken))
+        names = column_names(broken) if looked_up and name not in WATERMARK_GUARDS else []
+        is_own = names is not None and looked_up.isdisjoint(map(str.lower, names))
+        (own if is_own else about_lookup).append(Rule(name, broken))
     return own, about_lookup
 
 
