@@ -1,4 +1,4 @@
-"""Kafka, rate and socket sources, and the Kafka login from the environment."""
+"""Kafka sources, and the Kafka login from the environment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from medallion.config.loader import kafka_login, load
-from medallion.config.model import Config, Kafka, Rate, Socket
+from medallion.config.model import Config, Kafka
 from medallion.config.operations import Login
 from medallion.errors import ConfigError
 from medallion.ingest.kafka.broker import client_settings, spark_source_options
@@ -39,10 +39,6 @@ def test_stream_formats_are_parsed(tmp_path: Path) -> None:
     earliest = Kafka(("one:9092", "two:9092"), ("clicks", "a.b_c-1"), "json", "earliest", 1_000_000)
     kafka = load_with_source(tmp_path / "1", KAFKA, LOGIN)
     assert kafka.sources["more"].stream == earliest
-    rate = load_with_source(tmp_path / "2", {"format": "rate", "rows_per_second": 3}, {})
-    assert rate.sources["more"].stream == Rate(3)
-    socket = load_with_source(tmp_path / "3", {"format": "socket", "port": 9999}, {})
-    assert socket.sources["more"].stream == Socket(9999, "localhost")
     assert [source.stream for name, source in kafka.sources.items() if name != "more"] == [None] * 2
 
 
@@ -63,7 +59,7 @@ def test_stream_formats_are_parsed(tmp_path: Path) -> None:
         ({"starting_offsets": "0"}, "starting_offsets must be one of earliest, latest"),
         ({"max_messages_per_trigger": 0}, "max_messages_per_trigger must be a whole number"),
         ({"format": "json"}, "sources.more.servers is not a known key"),
-        ({"format": "kafkaa"}, "format must be one of json, .*, kafka, rate, socket"),
+        ({"format": "kafkaa"}, "format must be one of json, .*, kafka"),
     ],
 )
 def test_invalid_kafka_source(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -72,11 +68,8 @@ def test_invalid_kafka_source(tmp_path: Path, change: dict[str, Any], message: s
 
 
 def test_stream_formats_required_keys(tmp_path: Path) -> None:
-    for number, (format_, message) in enumerate(
-        (("kafka", "servers is missing"), ("socket", "port is missing"))
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_with_source(tmp_path / str(number), {"format": format_}, {})
+    with pytest.raises(ConfigError, match="servers is missing"):
+        load_with_source(tmp_path, {"format": "kafka"}, {})
 
 
 @pytest.mark.parametrize(

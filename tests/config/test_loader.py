@@ -94,11 +94,6 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         ),
         (
             ("sources", "x"),
-            LINES | {"format": "rate", "hints": {"id": "string"}},
-            ["sources.x.hints.id is not a column", "timestamp and value"],
-        ),
-        (
-            ("sources", "x"),
             MESSAGES | {"schema_evolution": "rescue"},
             ["sources.x.schema_evolution is for new fields", "text"],
         ),

@@ -19,7 +19,7 @@ from dotenv.parser import parse_stream
 from medallion.config import values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
-from medallion.config.model import Config, GoldTable, Kafka, SilverTable, SourceConfig
+from medallion.config.model import Config, GoldTable, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure, OpenLineage
 from medallion.config.sources import (
     parents_first,
@@ -252,7 +252,7 @@ def _login(
     Raises:
         ConfigError: a topic is shared, or a variable is invalid.
     """
-    read = {f"sources.{n}": s.stream for n, s in sources.items() if isinstance(s.stream, Kafka)}
+    read = {f"sources.{n}": s.stream for n, s in sources.items() if s.stream}
     written = {
         f"gold.{name}.publish.{key}": output
         for name, table in gold.items()

@@ -40,34 +40,7 @@ class Kafka:
     max_messages_per_trigger: int = key(values.count, values.COUNT, 1_000_000)
 
 
-@dataclass(frozen=True)
-class Rate:
-    """A source of `format: rate`, for demonstrations: generated rows of `timestamp` and `value`.
-
-    Attributes:
-        rows_per_second: The number of rows that Spark generates each second.
-    """
-
-    rows_per_second: int = key(values.count, values.COUNT, 10)
-
-
-@dataclass(frozen=True)
-class Socket:
-    """A source of `format: socket`, for demonstrations: JSON lines from a TCP port.
-
-    Lines that arrive while no stream runs are lost, so only `medallion stream` reads it.
-
-    Attributes:
-        port: The TCP port.
-        host: The host to connect to.
-    """
-
-    port: int = key(values.one_of(range(1, 65_536)), "a port number")
-    host: str = key(values.non_blank_string, "a host name", "localhost")
-
-
-StreamConfig = Kafka | Rate | Socket
-STREAMS: Mapping[str, type[StreamConfig]] = {"kafka": Kafka, "rate": Rate, "socket": Socket}
+STREAMS: Mapping[str, type[Kafka]] = {"kafka": Kafka}
 """Formats that are no files, each with the keys that only it has."""
 
 
@@ -171,8 +144,7 @@ class SourceConfig:
         max_files_per_trigger: The most files in one batch.
         max_bytes_per_trigger: The most bytes in one batch. Those of compressed files count eight
             times.
-        stream: The settings of the formats `kafka`, `rate` and `socket`; keys of files do not
-            apply then.
+        stream: The settings of the format `kafka`; keys of files do not apply then.
         options: Reader options of text files.
         record_path: The dotted path of an array in JSON documents: its elements are the rows. A
             document without that array is one corrupt row.
@@ -212,7 +184,7 @@ class SourceConfig:
     max_line_bytes: int = key(values.size, "a size such as '16 MiB'", "16 MiB")
     max_files_per_trigger: int = key(values.count, values.COUNT, 1000)
     max_bytes_per_trigger: int = key(values.size, "a size such as '1 GiB'", "1 GiB")
-    stream: StreamConfig | None
+    stream: Kafka | None
     options: ReaderOptions
     record_path: str | None = key(values.field_path, values.FIELD_PATH, None)
     record_fields: tuple[str, ...]
@@ -237,9 +209,9 @@ class SourceConfig:
     @property
     def origin_columns(self) -> Columns:
         """Columns of bronze with the origin of a row."""
-        if isinstance(self.stream, Kafka):
-            return table_specs.MESSAGE_ORIGIN_COLUMNS
-        return {} if self.stream else table_specs.FILE_ORIGIN_COLUMNS
+        return (
+            table_specs.MESSAGE_ORIGIN_COLUMNS if self.stream else table_specs.FILE_ORIGIN_COLUMNS
+        )
 
     @property
     def position_sql(self) -> str:

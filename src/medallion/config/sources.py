@@ -195,14 +195,12 @@ def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) ->
 
 
 def _refuse_missing_columns(source: SourceConfig, node: Node) -> None:
-    """Raise ConfigError for columns that the formats text and rate do not have."""
+    """Raise ConfigError for columns that text does not have."""
     is_text = source.format == "text" or getattr(source.stream, "value", None) == "text"
-    fixed = ("value",) if is_text else ("timestamp", "value") if source.format == "rate" else ()
     for key, columns in (("schema", source.schema), ("hints", source.hints)):
         for column in columns or ():
-            if fixed and column not in (*fixed, *source.partition_columns):
-                known = " and ".join(fixed)
-                node.fail(f"{key}.{column}", f"is not a column of this format: it has {known}")
+            if is_text and column not in ("value", *source.partition_columns):
+                node.fail(f"{key}.{column}", "is not a column of this format: it has value")
     if is_text and "schema_evolution" in node.value:
         node.fail("schema_evolution", "is for new fields, which rows of text do not have")
 

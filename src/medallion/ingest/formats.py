@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from medallion.config.model import FILE_FORMATS, Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.files.source_type import FILE_SOURCE
 from medallion.ingest.kafka.source_type import KAFKA_SOURCE
-from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
+from medallion.ingest.source import SourceType
 from medallion.spark import checkpoints
 from medallion.state import ledger
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS, NEW_COLUMNS
+from medallion.storage.table_specs import NEW_COLUMNS
 
 _FORMAT = "format"
 
 
-def _open_demo(*arguments: Any) -> Source:
-    from medallion.ingest.demo import DemoSource  # here: it imports Spark
-
-    return DemoSource(*arguments)
-
-
-def _cannot_verify(config: Config, source: SourceConfig) -> Verification:
-    note = f"{source.name}: {source.format} cannot replay its rows: they are not verified."
-    return Verification(notes=[note])
-
-
-DEMO_SOURCE = SourceType(
-    open=_open_demo,
-    backlog=lambda *_: Backlog(),
-    scan=lambda *_: SourceScan(has_work=True),
-    rows_in_ledger=lambda *_: None,
-    losses=lambda *_: [],
-    verify=_cannot_verify,
-)
 SOURCE_TYPES: Mapping[str, SourceType] = {
     **dict.fromkeys(FILE_FORMATS, FILE_SOURCE),
     "kafka": KAFKA_SOURCE,
-    "rate": DEMO_SOURCE,
-    "socket": replace(DEMO_SOURCE, supports_available_now=False),
 }
 
 
@@ -54,11 +32,7 @@ def refuse_format_change(config: Config, source: SourceConfig) -> None:
     """
     name = f"bronze.{source.name}"
     columns = delta_tables.column_names(config.layout.table(name))
-    origin = {*source.origin_columns} - {*NEW_COLUMNS}
-    others = () if origin else (FILE_ORIGIN_COLUMNS, MESSAGE_ORIGIN_COLUMNS)
-    if columns and (
-        not origin <= columns or any(o.keys() - {*NEW_COLUMNS} <= columns for o in others)
-    ):
+    if columns and not columns >= {*source.origin_columns} - {*NEW_COLUMNS}:
         raise UsageError(
             f"{name} was written by another source type than {source.format}: give this source "
             "a new name."

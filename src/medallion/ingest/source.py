@@ -1,4 +1,4 @@
-"""The protocol between bronze and its sources: files, Kafka topics and demonstration streams.
+"""The protocol between bronze and its sources: files and Kafka topics.
 
 A source streams file paths or messages, and bronze reads the rows within the micro-batch.
 Unreadable input does not block the rest, and each batch is parsed with the newest schema.
@@ -148,12 +148,12 @@ class Source(Protocol):
         """Return a batch whose rows are in bronze but not in the ledger, to record it."""
 
     @property
-    def last_in_ledger(self) -> int | None:
-        """The number of the last batch in the ledger: -1 if none, None if there is no ledger."""
+    def last_in_ledger(self) -> int:
+        """The number of the last batch in the ledger, -1 if there is none."""
 
     @property
     def rows_in_ledger(self) -> int:
-        """The number of rows in bronze according to the ledger; call only if there is one."""
+        """The number of rows in bronze according to the ledger."""
 
     def can_resume(self, checkpoint: StoragePath) -> bool:
         """Return whether the query can start with this checkpoint, which may not exist."""
@@ -246,16 +246,14 @@ class SourceType:
         open: opens a source in a Spark session.
         backlog: returns the input that is not ingested yet.
         scan: compares the source's input with its ledger; writes nothing.
-        rows_in_ledger: returns the number of ingested rows, or None if there is no ledger.
+        rows_in_ledger: returns the number of ingested rows.
         losses: returns messages about input that was lost before ingestion, or that is pending.
         verify: compares bronze with the input, read again.
-        supports_available_now: whether input that arrives between runs waits for the next run.
     """
 
     open: Callable[[SparkSession, Config, SourceConfig, Schema, Reporter], Source]
     backlog: Callable[[Config, SourceConfig], Backlog]
     scan: Callable[[Config, SourceConfig], SourceScan]
-    rows_in_ledger: Callable[[Config, SourceConfig], int | None]
+    rows_in_ledger: Callable[[Config, SourceConfig], int]
     losses: Callable[[Config, SourceConfig], list[str]]
     verify: Callable[[Config, SourceConfig], Verification]
-    supports_available_now: bool = True

@@ -268,7 +268,7 @@ def _check(config: Config, name: str, balance: Balance, everything: bool) -> Ver
 
 def _ledger_difference(config: Config, source: SourceConfig, balance: Balance) -> list[str]:
     rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
-    if rows is None or rows == balance.bronze_rows:
+    if rows == balance.bronze_rows:
         return []
     return [f"{source.name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
 

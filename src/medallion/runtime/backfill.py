@@ -181,16 +181,14 @@ def resume_topic(
     Raises:
         UsageError: the topic is unknown, or lost nothing.
     """
-    if source.format != "kafka":
-        raise UsageError(f"{source.name} reads a {source.format}, which has nothing to backfill.")
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
     with locks.lock_layers(config.layout, LAYERS, "backfill"):
         lost = source_type.skip_lost(config, source, topic)
-        before = rows_in_ledger(config, source) or 0
+        before = rows_in_ledger(config, source)
     loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"
     report(f"topic {topic}: resumes from its first available message; {loss}")
     run()
-    rows = (rows_in_ledger(config, source) or 0) - before
+    rows = rows_in_ledger(config, source) - before
     return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
 
 

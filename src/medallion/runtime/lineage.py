@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Config, Kafka
+from medallion.config.model import Config
 from medallion.config.queries import Query, queries
 from medallion.config.tables import ToKafka
 from medallion.errors import MedallionError
@@ -82,9 +82,9 @@ def _inputs(config: Config, query: Query, run: RecordedRun) -> list[InputDataset
     facet = statistics.InputStatisticsInputDatasetFacet
     names = [_table_name(config, table) for table in query.upstream]
     source = config.sources[query.source]
-    if not query.upstream and isinstance(source.stream, Kafka):
+    if not query.upstream and source.stream:
         names = [(f"kafka://{source.stream.servers[0]}", topic) for topic in source.stream.topics]
-    elif not query.upstream and not source.stream:
+    elif not query.upstream:
         names = [("file", str(folder)) for folder in source.folders_in(config.layout)]
     # The rows of several inputs are not counted by input.
     facets: Any = {"inputStatistics": facet(rowCount=run.rows_in)} if len(names) == 1 else {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from medallion.config.model import Config, Kafka
+from medallion.config.model import Config
 from medallion.config.tables import ToKafka
 from medallion.errors import ConfigError
 from medallion.install.jars import Extra, class_path
@@ -69,9 +69,9 @@ SETTINGS, LOGGING = "spark-defaults.conf", "log4j2.properties"
 
 def required_extras(config: Config) -> list[Extra]:
     """Return the jars that a project needs beside Delta's."""
-    streams = [source.stream for source in config.sources.values()]
     outputs = [output for table in config.gold.values() for output in table.outputs.values()]
-    has_kafka = any(isinstance(each, (Kafka, ToKafka)) for each in (*streams, *outputs))
+    has_kafka = any(source.stream for source in config.sources.values())
+    has_kafka |= any(isinstance(output, ToKafka) for output in outputs)
     return [Extra.KAFKA] if has_kafka else []
 
 

@@ -43,10 +43,8 @@ class Bronze(Flow):
 
         Raises:
             ConfigError: the declared schema is invalid, or does not match the table.
-            UsageError: the table is missing or has to be rewritten, or the source keeps no input
-                for an available-now run.
+            UsageError: the table is missing or has to be rewritten.
         """
-        self._refuse_unsupported_trigger(trigger)
         refuse_format_change(self.config, self.source)
         self._refuse_missing_table(recorded)
         schema = self.schema()
@@ -60,14 +58,6 @@ class Bronze(Flow):
             return None
         sink = Sink(self._writer.write_batch, stopping)
         return self.start_query(source.stream().writeStream, trigger, sink)
-
-    def _refuse_unsupported_trigger(self, trigger: Mapping[str, Any] | None) -> None:
-        is_available_now = trigger is not None and "availableNow" in trigger
-        if is_available_now and not self._source_type.supports_available_now:
-            raise UsageError(
-                f"{self.name}: a {self.source.format} source keeps no input between runs. Use "
-                "medallion stream, which reads it continuously."
-            )
 
     def _refuse_missing_table(self, recorded: int) -> None:
         """Raise UsageError if the table is missing: what was ingested does not arrive again."""
@@ -106,9 +96,7 @@ class Bronze(Flow):
         should_recreate = is_lost or not source.can_resume(checkpoint)
         if should_recreate:
             checkpoints.start_generation(self.config.layout, self.name)
-        last_in_ledger = source.last_in_ledger
-        if last_in_ledger is not None:  # None if the source keeps no ledger
-            writer.repair_ledger(last_in_ledger)
+        writer.repair_ledger(source.last_in_ledger)
         if should_recreate:
             source.recreate_checkpoint(self.checkpoint, max(planned, newest))
         if is_lost:
