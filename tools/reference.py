@@ -266,12 +266,6 @@ def page() -> str:
                 lambda: loader.parse_on_failure(Node({}, file, "on_failure"), {}),
                 operations.OnFailure,
             ),
-            section(
-                "OpenLineage: `openlineage`",
-                "openlineage",
-                lambda: loader.parse_monitoring(Node({"openlineage": {}}, file), {}),
-                operations.OpenLineage,
-            ),
             table(
                 "Top level",
                 [
@@ -288,11 +282,8 @@ def stream_sections(source: Callable[[Mapping[str, Any]], object]) -> list[str]:
     """Return the sections of formats that read no files; they have the keys of files as well."""
     result = []
     for name, settings in model.STREAMS.items():
-        document = KAFKA if name == "kafka" else STREAM | {"format": name, "port": 9999}
-        if name == "rate":
-            del document["port"]
         with recording() as record:
-            source(document)
+            source(KAFKA)
         meanings = attribute_docs(settings)
         rows = [
             (f"`{key}`", values_text(expected), default_text(default), meanings[key])

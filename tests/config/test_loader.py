@@ -71,7 +71,6 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         (("on_failure",), {"post": "hooks.example.org"}, ["on_failure.post", "https://"]),
         (("on_failure",), {"command": "mail me"}, ["on_failure.command", "a list such as"]),
         (("on_failure",), {"comand": ["true"]}, ["on_failure.comand", "did you mean command"]),
-        (("openlineage",), {"namespace": ""}, ["openlineage.namespace"]),
         (("gold", "device_totals", "expect_every"), "daily", ["expect_every", "'10 minutes'"]),
         (("sources", "event", "watermrk"), "1 hour", ["sources.event.watermrk", "watermark"]),
         (

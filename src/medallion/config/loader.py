@@ -20,7 +20,7 @@ from medallion.config import values
 from medallion.config.document import Node, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, SilverTable, SourceConfig
-from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure, OpenLineage
+from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure
 from medallion.config.sources import (
     parents_first,
     parse_child_table,
@@ -103,7 +103,7 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
     errors = Errors()
-    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure", "openlineage")
+    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure")
     attempt = errors.attempt
     attempt(lambda: document.allow_only(*keys))
     sources = _sources(document, layout, errors)
@@ -350,11 +350,9 @@ def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring
     file = variables.get(METRICS_FILE)
     if file and not Path(file).is_absolute():
         raise ConfigError(f"{METRICS_FILE}: {file} must be an absolute path.")
-    lineage = document.child("openlineage")
     return Monitoring(
         on_failure=parse_on_failure(document.child("on_failure"), variables),
         metrics_file=Path(file) if file else None,
-        openlineage=lineage.parse(OpenLineage) if "openlineage" in document.value else None,
     )
 
 

@@ -79,17 +79,6 @@ class OnFailure:
 
 
 @dataclass(frozen=True)
-class OpenLineage:
-    """The events of each run, to where the variables of OpenLineage (`OPENLINEAGE_URL`) say.
-
-    Attributes:
-        namespace: The namespace of the jobs.
-    """
-
-    namespace: str = key(values.non_blank_string, "a name", "medallion")
-
-
-@dataclass(frozen=True)
 class Monitoring:
     """What is sent and written for other systems.
 
@@ -97,9 +86,7 @@ class Monitoring:
         on_failure: the alerts.
         metrics_file: The file of metrics for Prometheus; its name ends with `.prom` for the node
             exporter.
-        openlineage: the events of runs, or None.
     """
 
     on_failure: OnFailure = field(default_factory=OnFailure)
     metrics_file: Path | None = None
-    openlineage: OpenLineage | None = None

@@ -25,7 +25,7 @@ from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.replay import complete_replay
 from medallion.layers.silver.scd import Scd
-from medallion.runtime import lineage, planner, recorder, swap
+from medallion.runtime import planner, recorder, swap
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
@@ -335,4 +335,3 @@ def open_pipeline(
                 yield pipeline
             finally:
                 pipeline.report_lost_workers()
-                lineage.report_run(config, pipeline.runs, report)
