@@ -304,6 +304,12 @@ class Aggregate:
     where: str | None = key(values.non_blank_string, values.CONDITION, None)
 
     @property
+    def expressions(self) -> dict[str, str]:
+        """Its SQL over the columns of the table, by key."""
+        measures = {f"measure.{name}": sql for name, sql in self.measure.items()}
+        return {**measures, "where": self.where or ""}
+
+    @property
     def calendar_unit(self) -> str | None:
         """The unit of windows that follow the calendar, whose lengths differ; None for others."""
         unit = self.window.text.removeprefix("1 ") if self.window else ""
@@ -349,6 +355,12 @@ class Join:
     where: str | None
     condition: str | None
     columns: Mapping[str, str]
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """Its SQL over the columns of both tables, by key."""
+        columns = {f"columns.{name}": sql for name, sql in self.columns.items()}
+        return {**columns, "where": self.where or "", "join.condition": self.condition or ""}
 
 
 @dataclass(frozen=True)

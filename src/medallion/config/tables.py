@@ -41,6 +41,12 @@ class ChildTable:
     watermark: Duration
     change_keys: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def expressions(self) -> dict[str, str]:
+        """Its SQL over the columns of its parent and those of `explode`, by key."""
+        columns = {f"columns.{name}": sql for name, sql in self.columns.items()}
+        return {**columns, "explode": self.explode or "", "where": self.where or ""}
+
 
 @dataclass(frozen=True)
 class LookupConfig:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from medallion.errors import UsageError
-from medallion.storage import delta_log
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
@@ -89,34 +88,6 @@ class SourceBatch(Protocol):
         Args:
             version: the version of the bronze table that added the rows, or None if there are none.
         """
-
-
-class SparkBatch:
-    """Base class of batches whose rows one of Spark's own sources reads.
-
-    Args:
-        rows: the rows of the batch; None if `read` must not read them.
-    """
-
-    paths = ()
-
-    def __init__(self, rows: DataFrame | None) -> None:
-        self._rows = rows
-
-    def read(self, work: Callable[[DataFrame], None], description: str) -> None:
-        """Call `work` with the rows, unless they are None."""
-        # Imported here: it imports Spark.
-        from medallion.spark.errors import SPARK_ERRORS, as_medallion_error
-
-        if self._rows is not None:
-            try:
-                work(self._rows)
-            except SPARK_ERRORS as error:
-                raise as_medallion_error(error, description) from error
-
-    def first_lines(self) -> list[str]:
-        """Return none: that needs a Spark job."""
-        return []
 
 
 class Source(Protocol):
@@ -198,22 +169,6 @@ class SourceContext:
     def name(self) -> str:
         """The bronze table."""
         return f"bronze.{self.source.name}"
-
-
-@dataclass
-class SparkSource(SourceContext):
-    """Base class of sources; `__post_init__` prepares the input, if any has to exist."""
-
-    def __post_init__(self) -> None:
-        """Prepare nothing."""
-
-    def release(self, number: int) -> None:
-        """Do nothing: there are no files to archive."""
-
-    def count_rows(self, number: int) -> int:
-        """Return the rows that bronze has of a batch: its input may be gone."""
-        table = self.config.layout.table(self.name)
-        return delta_log.rows_by_transaction(table, None, number).get(number, 0)
 
 
 def stale_ledger_error(name: str) -> UsageError:

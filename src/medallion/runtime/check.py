@@ -281,12 +281,10 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
                 read, names = view.replace("_", ".", 1), views[view] or ()
                 _check_names(config, result, f"gold.{table.name}", {"sql": name}, read, names)
         case Aggregate() as aggregate:
-            expressions = {f"measure.{name}": sql for name, sql in aggregate.measure.items()}
-            expressions["where"] = aggregate.where or ""
+            expressions = aggregate.expressions
             columns += WINDOW
         case Join() as join:
-            expressions = {f"columns.{name}": sql for name, sql in join.columns.items()}
-            expressions |= {"where": join.where or "", "join.condition": join.condition or ""}
+            expressions = join.expressions
             columns += [name.removeprefix("silver.") for name in known]
     _check_names(config, result, f"gold.{table.name}", expressions, sources, columns)
 
@@ -294,10 +292,8 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
 def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None:
     added = ("item", "pos", "key") if table.explode else ()
     columns = [*_silver_columns(config, table.parent), *added]
-    expressions = {f"columns.{name}": sql for name, sql in table.columns.items()}
-    expressions |= {"explode": table.explode or "", "where": table.where or ""}
     parent = f"silver.{table.parent}"
-    _check_names(config, result, f"silver.{table.name}", expressions, parent, columns)
+    _check_names(config, result, f"silver.{table.name}", table.expressions, parent, columns)
 
 
 def _silver_columns(config: Config, name: str) -> tuple[str, ...]:

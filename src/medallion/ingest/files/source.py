@@ -12,14 +12,14 @@ from medallion.ingest.files import batch as batches
 from medallion.ingest.files.batch import BatchContext, FileBatch
 from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.ingest.files.listing import current_info
-from medallion.ingest.source import SparkSource
+from medallion.ingest.source import SourceContext
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 
 
-class FileSource(SparkSource):
+class FileSource(SourceContext):
     """The files of one source; `ingest.source.Source` documents the methods."""
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ from pyspark.sql import functions as F
 from medallion.config.model import Kafka
 from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
-from medallion.ingest.source import SparkBatch, SparkSource, stale_ledger_error
+from medallion.ingest.source import SourceContext, stale_ledger_error
 from medallion.spark import checkpoints
-from medallion.spark.errors import missing_jars
+from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, missing_jars
 from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress
-from medallion.storage import clock, delta_tables
+from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import OFFSET, PARTITION, ROW_COUNTS, TOPIC
 from medallion.storage.text import counted
@@ -42,7 +42,7 @@ _VALUES = {
 }
 
 
-class KafkaSource(SparkSource):
+class KafkaSource(SourceContext):
     """The topics of one source; see `ingest.source.Source`."""
 
     def __post_init__(self) -> None:
@@ -150,6 +150,14 @@ class KafkaSource(SparkSource):
         """Return no messages: the schema is inferred from the first batch."""
         return MessageBatch(self, -1, None)
 
+    def release(self, number: int) -> None:
+        """Do nothing: there are no files to archive."""
+
+    def count_rows(self, number: int) -> int:
+        """Return the rows that bronze has of a batch: its messages may be gone."""
+        table = self.config.layout.table(self.name)
+        return delta_log.rows_by_transaction(table, None, number).get(number, 0)
+
     def end_offsets(self, number: int) -> dict[PartitionKey, int]:
         """Return each partition's offset after a batch by the checkpoint; empty if unknown."""
         checkpoint = self.config.layout.checkpoint(self.name)
@@ -187,12 +195,25 @@ def to_bronze_columns(messages: DataFrame, kafka: Kafka) -> DataFrame:
     return messages.select(*(F.expr(sql).alias(name) for name, sql in columns.items()))
 
 
-class MessageBatch(SparkBatch):
+class MessageBatch:
     """The messages of one micro-batch; see `ingest.source.SourceBatch`."""
 
+    paths = ()
+
     def __init__(self, source: KafkaSource, number: int, rows: DataFrame | None) -> None:
-        super().__init__(rows)
-        self._source, self._number = source, number
+        self._source, self._number, self._rows = source, number, rows
+
+    def read(self, work: Callable[[DataFrame], None], description: str) -> None:
+        """Call `work` with the rows, unless they are None."""
+        if self._rows is not None:
+            try:
+                work(self._rows)
+            except SPARK_ERRORS as error:
+                raise as_medallion_error(error, description) from error
+
+    def first_lines(self) -> list[str]:
+        """Return none: that needs a Spark job."""
+        return []
 
     @property
     def summary(self) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
-from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig
+from medallion.config.model import Config, SourceConfig, Statement
 from medallion.config.tables import ChildTable
 from medallion.config.values import fold_case
 from medallion.ingest.schema.columns import reserved_names
@@ -69,8 +69,10 @@ class NamedFields:
             if f"silver.{child.parent}" == table:
                 yield from self._of_child(child, columns)
         for gold in self.config.gold.values():
-            if table in gold.tables:
-                yield from self._within(_gold_sql(gold), columns, table.removeprefix("silver."))
+            # The fields of a statement may be those of any of its tables.
+            if table in gold.tables and not isinstance(gold.definition, Statement):
+                sql, alias = gold.definition.expressions.values(), table.removeprefix("silver.")
+                yield from self._within(sql, columns, alias)
 
     def _of_child(self, child: ChildTable, parent: Paths) -> Iterator[FieldPath]:
         columns = dict(parent)
@@ -79,7 +81,7 @@ class NamedFields:
             columns["item"] = (*path, ITEM)
             if not is_map:
                 yield columns["item"]
-        yield from self._within([*child.columns.values(), child.where or ""], columns)
+        yield from self._within(child.expressions.values(), columns)
         yield from self._below(f"silver.{child.name}", self._paths(child.columns, columns))
 
     def _within(self, sql: Iterable[str], columns: Paths, alias: str = "") -> Iterator[FieldPath]:
@@ -112,12 +114,3 @@ class NamedFields:
     def _rules(self, table: str) -> list[str]:
         """Return the SQL of the rules of a table's suite."""
         return [rule.broken for rule in load_rules(self.config.conf_dir, table)]
-
-
-def _gold_sql(table: GoldTable) -> list[str]:
-    match table.definition:
-        case Aggregate() as aggregate:
-            return [*aggregate.measure.values(), aggregate.where or ""]
-        case Join() as join:
-            return [*join.columns.values(), join.where or "", join.condition or ""]
-    return []  # the fields of a statement may be those of any of its tables
