@@ -181,12 +181,14 @@ def test_select_columns_limits_their_number(known: int) -> None:
     assert list(columns)[:1] + list(columns)[-1:] == ["f0", last]
 
 
-def test_version_changes() -> None:
+def test_changes_by_version() -> None:
     one = SchemaVersion(1, "now", "why", {"a": "long"})
     two = SchemaVersion(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
-    assert registry.version_changes(None, one) == ["+ a long"]
-    assert registry.version_changes(one, two) == ["+ b string", "+ c double"]
-    assert registry.version_changes(two, two) == []
+    assert list(registry.changes_by_version([one, two, two])) == [
+        (one, ["+ a long"]),
+        (two, ["+ b string", "+ c double"]),
+        (two, []),
+    ]
 
 
 @pytest.mark.parametrize(

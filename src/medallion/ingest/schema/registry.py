@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from operator import attrgetter
 
 from medallion.config.model import Config, SourceConfig
@@ -171,28 +172,22 @@ def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
     return type_ddl(grow_type(wanted, before, can_widen=False)) if can_rewrite else None
 
 
-def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
-    """Return the columns that a version adds (`+`) or changes (`~`), a line each.
-
-    Then follow fields whose column has another name: `customer_email is "customer email"`.
-    """
-    old = before.columns if before else {}
-    changes = [
-        f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
-        for name, dtype in after.columns.items()
-        if old.get(name) != dtype
-    ]
-    old_names = before.names if before else {}
-    new_names = [item for item in after.names.items() if item not in old_names.items()]
-    return changes + [f"  {path} is {json.dumps(name)}" for path, name in new_names]
-
-
 def changes_by_version(
     versions: Sequence[SchemaVersion],
 ) -> Iterator[tuple[SchemaVersion, list[str]]]:
-    """Yield each version with its changes, as `version_changes` returns them."""
-    for before, version in zip((None, *versions), versions, strict=False):
-        yield version, version_changes(before, version)
+    """Yield each version with the columns that it adds (`+`) or changes (`~`), a line each.
+
+    Then follow fields whose column has another name: `customer_email is "customer email"`.
+    """
+    for before, version in pairwise((_NO_VERSION, *versions)):
+        old = before.columns
+        changes = [
+            f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
+            for name, dtype in version.columns.items()
+            if old.get(name) != dtype
+        ]
+        new = [item for item in version.names.items() if item not in before.names.items()]
+        yield version, changes + [f"  {path} is {json.dumps(name)}" for path, name in new]
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:
