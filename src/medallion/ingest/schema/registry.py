@@ -41,6 +41,23 @@ class SchemaVersion:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class DeclaredColumns:
+    """The columns that a source's configuration declares, with types as versions spell them.
+
+    Attributes:
+        key: the setting that declares them, `schema` or `hints`.
+        columns: names with Spark types.
+        names: the original names of their fields, by path.
+        formats: time formats (`parsing.times.is_time_format`) by column.
+    """
+
+    key: str
+    columns: Mapping[str, str]
+    names: Mapping[str, str]
+    formats: Mapping[str, str]
+
+
 _NO_VERSION = SchemaVersion(0, "", "", {})
 
 
@@ -103,22 +120,15 @@ def add_version(
 
 
 def declare_columns(
-    directory: StoragePath,
-    name: str,
-    declared: Mapping[str, str],
-    key: str = "schema",
-    can_rewrite: bool = False,
-    names: Mapping[str, str] | None = None,
+    directory: StoragePath, name: str, declared: DeclaredColumns, can_rewrite: bool
 ) -> SchemaVersion:
     """Add the configuration's columns to the newest version.
 
     Args:
         directory: the directory of the source's versions.
         name: the source.
-        declared: columns with types as versions spell them (`columns.declared_columns`).
-        key: the setting of the source that declares them.
+        declared: the columns, from `columns.declared_columns`.
         can_rewrite: whether types may change, because the table is about to be rewritten.
-        names: the original names of declared fields by path.
 
     Returns:
         The newest version, with these columns.
@@ -127,26 +137,26 @@ def declare_columns(
         ConfigError: a column has another type or spelling than in bronze's table.
     """
     last = newest_version(directory)
-    columns = last.columns
+    columns, setting = last.columns, f"sources.{name}.{declared.key}"
     spelled = {fold_case(column): column for column in columns}
     changes = {}
-    for column, dtype in declared.items():
+    for column, dtype in declared.columns.items():
         existing = spelled.get(fold_case(column), column)
         if existing != column:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} must be spelled {existing}, like the column of "
+                f"{setting}.{column} must be spelled {existing}, like the column of "
                 "bronze's table: two columns cannot differ only in case."
             )
         wanted = _reconciled(columns.get(column, dtype), dtype, can_rewrite)
         if wanted is None:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} is {dtype}, but bronze.{name} has "
+                f"{setting}.{column} is {dtype}, but bronze.{name} has "
                 f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
                 "the new type, and rebuilds silver and gold from it."
             )
         if wanted != columns.get(column):
             changes[column] = wanted
-    new_names = {p: n for p, n in (names or {}).items() if p not in last.names}
+    new_names = {p: n for p, n in declared.names.items() if p not in last.names}
     if changes or new_names or not last.version:
         return add_version(directory, changes, "declared in the configuration", new_names)
     return last
