@@ -29,7 +29,7 @@ def read_yaml(file: Path) -> Any:
     """
     line = None
     try:
-        text = _read_text(file)
+        text = file.read_text(encoding="utf-8")
         return YAML(typ="safe", pure=True).load(text)
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file; set --conf or MEDALLION_CONF.") from None
@@ -67,9 +67,9 @@ def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
         word: a word in the key's value to point at; if it is missing, the value's start.
     """
     try:
-        text = _read_text(file)
+        text = read_text(file)
         node = YAML(typ="safe", pure=True).compose(text)
-    except (OSError, UnicodeDecodeError, YAMLError):
+    except (ConfigError, YAMLError):
         return None
     at, left = -1, path
     while isinstance(node, MappingNode):
@@ -88,8 +88,18 @@ def position(file: Path, path: str, word: str = "") -> tuple[int, int] | None:
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
 
 
-def _read_text(file: Path) -> str:
-    return file.read_text(encoding="utf-8")
+def read_text(file: Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file, empty if there is no such file.
+
+    Raises:
+        ConfigError: the file is unreadable.
+    """
+    try:
+        return file.read_text(encoding=encoding)
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
 
 
 def declared_keys(declared: type) -> dict[str, Field[Any]]:

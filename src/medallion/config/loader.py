@@ -17,7 +17,7 @@ from typing import TypeVar
 from dotenv.parser import parse_stream
 
 from medallion.config import values
-from medallion.config.document import Node, read_yaml
+from medallion.config.document import Node, read_text, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
 from medallion.config.model import Config, GoldTable, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure
@@ -377,14 +377,8 @@ def read_dotenv(file: Path) -> dict[str, str]:
     Raises:
         ConfigError: the file cannot be read, a line of it sets nothing, or a key is unknown.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     settings: dict[str, str] = {}
-    for binding in parse_stream(StringIO(text)):
+    for binding in parse_stream(StringIO(read_text(file, "utf-8-sig"))):
         key, value = binding.key, binding.value
         if binding.error or (key and value is None):
             written = binding.original.string  # it starts with the blank lines before

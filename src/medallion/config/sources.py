@@ -10,14 +10,7 @@ from typing import Any
 
 from medallion.config import expressions, model, values
 from medallion.config.document import Node, declared_keys
-from medallion.config.model import (
-    SILVER_COLUMNS,
-    STREAMS,
-    ReaderOptions,
-    SilverTable,
-    SourceConfig,
-    change_keys,
-)
+from medallion.config.model import ReaderOptions, SilverTable, SourceConfig, change_keys
 from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
 from medallion.storage.paths import Layout, resolved_path
@@ -46,7 +39,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     node = _with_debezium_defaults(node) if is_debezium else _with_snapshot_defaults(node)
     file_format = node.choice("format", (*model.FORMATS, _DEBEZIUM))
     node.allow_only(*_known_keys(file_format))
-    stream, lookup = STREAMS.get(file_format), _lookup_key(node)
+    stream, lookup = model.STREAMS.get(file_format), _lookup_key(node)
     source = SourceConfig(
         name=name,
         hints=node.optional("hints", values.schema_of, values.COLUMNS) or {},
@@ -101,7 +94,7 @@ def _parse_event_time(node: Node) -> str:
 
 
 def _parse_options(source: Node, file_format: str) -> ReaderOptions:
-    if "options" not in source.value or file_format in STREAMS:
+    if "options" not in source.value or file_format in model.STREAMS:
         return ReaderOptions()
     if file_format in model.TYPED_FORMATS:
         source.fail("options", f"is for the formats csv, json and text, not {file_format}")
@@ -123,9 +116,9 @@ def _parse_options(source: Node, file_format: str) -> ReaderOptions:
 def _known_keys(file_format: str) -> list[str]:
     """Return the known keys of a source with this format."""
     known = [f.name for f in fields(SourceConfig) if f.name not in _NO_KEYS] + ["enrich"]
-    if file_format in STREAMS:
+    if file_format in model.STREAMS:
         known = [key for key in known if key not in _FILE_KEYS]
-        known += declared_keys(STREAMS[file_format])
+        known += declared_keys(model.STREAMS[file_format])
     return known
 
 
@@ -247,7 +240,7 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
     taken, added = {fold_case(column) for column in parent.columns}, ("item", "pos")
     node.refuse_added_columns("explode", added if explode else (), taken, f"silver.{parent.name}")
     default = ... if explode else {column: column for column in parent.columns}
-    columns = node.get("columns", values.named_columns, SILVER_COLUMNS, default)
+    columns = node.get("columns", values.named_columns, model.SILVER_COLUMNS, default)
     keys = node.get("keys", values.string_list, "a list of its columns", [])
     node.refuse_unknown_columns("keys", keys, columns, "this table")
     followed = _change_keys(node, columns, keys, parent)

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from medallion.config.model import SourceConfig
 from medallion.ingest.parsing.names import column_path
-from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields, rescued_rule_names
+from medallion.ingest.parsing.rescued import paths_overlap, rescued_fields
 from medallion.layers.flow import Flow
 from medallion.spark import delta_reads
 from medallion.spark.plans import fields_in
@@ -77,23 +77,6 @@ def _table_path(name: FieldPath, columns: Mapping[str, T.DataType]) -> FieldPath
             inner = inner.elementType
         fields = {f.name: f.dataType for f in inner} if isinstance(inner, T.StructType) else {}
     return tuple(path)
-
-
-def rescued_rules_sql(
-    rules: Mapping[str, FieldPath],
-    columns: Mapping[str, T.DataType],
-    names: Mapping[str, str] | None = None,
-) -> str:
-    """Return SQL over a bronze row for the names of the rules that it breaks; "" without rules.
-
-    Args:
-        rules: the rules, as `rescue_rules` returns them.
-        columns: the source's own columns of bronze, with their types.
-        names: the original names of fields by path (`ingest.parsing.names`).
-    """
-    named = {path[0] for path in rules.values()}
-    types = {name: type_ for name, type_ in columns.items() if name in named}
-    return rescued_rule_names(types, rules, names) if rules else ""
 
 
 def rules_broken_at(path: FieldPath, rules: Mapping[str, FieldPath]) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
+from medallion.config.document import read_text
 from medallion.config.model import Config
 from medallion.config.tables import ToKafka
 from medallion.errors import ConfigError
 from medallion.install.jars import Extra, class_path
-from medallion.storage.text import error_reason
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Only Java's first compiler: a short process ends before the second pays off. With a smaller code
@@ -123,14 +123,8 @@ def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
     Raises:
         ConfigError: it is unreadable, has an invalid line, or another value of a fixed setting.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     settings = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_text(file).splitlines(), 1):
         words = line.split(None, 1)
         if not words or words[0].startswith("#"):
             continue

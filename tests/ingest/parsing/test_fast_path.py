@@ -305,20 +305,6 @@ def test_layout_merges_two_orders() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "is_full"),
-    [
-        (['{"id":"a","n":1,"x":1}'] * 2, True),
-        (['{"id":"a","n":1,"x":1}', '{"id":"a","n":1}'], False),
-        (['{"id":"a","n":1}'], False),
-        (["{}"], False),
-        ([], False),
-    ],
-)
-def test_layout_is_full(lines: list[str], is_full: bool) -> None:
-    assert LineLayout.from_lines(lines, SCHEMA).is_full is is_full
-
-
-@pytest.mark.parametrize(
     "line",
     [
         *("", "[]", "null", "1", '["id", 1]', "{", '{"id":', "[" * 100_000, '{"more":null}'),
@@ -335,7 +321,7 @@ def test_layout_skips_unusual_lines(line: str) -> None:
 
 def test_layout_keeps_one_of_two_spellings() -> None:
     assert LineLayout.from_lines(['{"more":1,"More":"a"}'], {}) == LineLayout(
-        ["more"], {"more": ""}, True
+        ["more"], {"more": ""}
     )
 
 

@@ -13,9 +13,9 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.columns import MAX_COLUMNS, select_columns
 from medallion.ingest.schema.registry import (
+    DeclaredColumns,
     SchemaVersion,
     add_version,
-    declare_columns,
     read_versions,
 )
 from medallion.storage.paths import StoragePath
@@ -24,13 +24,20 @@ from medallion.storage.table_specs import FILE_ORIGIN_COLUMNS, TECHNICAL_COLUMNS
 A = {"Device": "string", "x": "double"}
 
 
+def declare_columns(
+    root: StoragePath, columns: Mapping[str, str], key: str = "schema", can_rewrite: bool = False
+) -> SchemaVersion:
+    """Declare columns of the source `a`."""
+    return registry.declare_columns(root, "a", DeclaredColumns(key, columns, {}, {}), can_rewrite)
+
+
 def test_read_versions_of_a_new_source(tmp_path: Path) -> None:
     assert read_versions(StoragePath(tmp_path / "missing")) == []
 
 
 def test_declare_columns_writes_version_1_once(tmp_path: Path) -> None:
     for _ in range(2):
-        version = declare_columns(StoragePath(tmp_path / "s"), "a", A)
+        version = declare_columns(StoragePath(tmp_path / "s"), A)
         assert (version.version, version.columns) == (1, A)
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["1.json"]
     document = json.loads((tmp_path / "s" / "1.json").read_text())
@@ -40,15 +47,15 @@ def test_declare_columns_writes_version_1_once(tmp_path: Path) -> None:
 
 def test_declare_no_columns_writes_version_1(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
-    assert declare_columns(root, "a", {}).version == 1
-    assert declare_columns(root, "a", {}).version == 1
+    assert declare_columns(root, {}).version == 1
+    assert declare_columns(root, {}).version == 1
 
 
 def test_new_columns_follow_existing_ones(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
-    declare_columns(root, "a", A)
+    declare_columns(root, A)
     add_version(root, {"battery": "long"}, "new fields in batch 4")
-    third = declare_columns(root, "a", {"first": "string", **A})
+    third = declare_columns(root, {"first": "string", **A})
     assert list(third.columns) == ["Device", "x", "battery", "first"]
     assert [version.version for version in read_versions(root)] == [1, 2, 3]
     assert [version.why for version in read_versions(root)][1] == "new fields in batch 4"
@@ -59,8 +66,8 @@ def test_new_columns_follow_existing_ones(tmp_path: Path) -> None:
 
 def test_column_that_is_no_longer_declared_stays(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
-    declare_columns(root, "a", A)
-    assert declare_columns(root, "a", {"x": "double"}).columns == A
+    declare_columns(root, A)
+    assert declare_columns(root, {"x": "double"}).columns == A
 
 
 def test_read_versions_sorts_by_number(tmp_path: Path) -> None:
@@ -95,9 +102,9 @@ def test_declare_columns_rejects_another_type(
     tmp_path: Path, first: Mapping[str, str], changed: Mapping[str, str]
 ) -> None:
     root = StoragePath(tmp_path)
-    declare_columns(root, "a", first)
+    declare_columns(root, first)
     with pytest.raises(ConfigError) as error:
-        declare_columns(root, "a", changed)
+        declare_columns(root, changed)
     assert "sources.a.schema.x" in str(error.value)
     assert first["x"] in str(error.value)
     assert len(read_versions(root)) == 1
@@ -108,7 +115,7 @@ def test_declare_columns_rejects_another_case(tmp_path: Path) -> None:
     root = StoragePath(tmp_path)
     add_version(root, {"battery": "double"}, "new fields in batch 1")
     with pytest.raises(ConfigError) as error:
-        declare_columns(root, "a", {"Battery": "double"})
+        declare_columns(root, {"Battery": "double"})
     assert "sources.a.schema.Battery" in str(error.value)
     assert "battery" in str(error.value)
     assert len(read_versions(root)) == 1
@@ -181,12 +188,14 @@ def test_select_columns_limits_their_number(known: int) -> None:
     assert list(columns)[:1] + list(columns)[-1:] == ["f0", last]
 
 
-def test_version_changes() -> None:
+def test_changes_by_version() -> None:
     one = SchemaVersion(1, "now", "why", {"a": "long"})
     two = SchemaVersion(2, "now", "why", {"a": "long", "b": "string", "c": "double"})
-    assert registry.version_changes(None, one) == ["+ a long"]
-    assert registry.version_changes(one, two) == ["+ b string", "+ c double"]
-    assert registry.version_changes(two, two) == []
+    assert list(registry.changes_by_version([one, two, two])) == [
+        (one, ["+ a long"]),
+        (two, ["+ b string", "+ c double"]),
+        (two, []),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -223,11 +232,11 @@ def test_declare_columns_of_a_struct_that_has_grown(tmp_path: Path) -> None:
     """A hint for a struct does not conflict with fields added since."""
     root = StoragePath(tmp_path)
     registry.add_version(root, {"user": "struct<name:string,plan:long>", "n": "long"}, "inferred")
-    version = registry.declare_columns(root, "s", {"user": "struct<name:string>"}, "hints")
+    version = declare_columns(root, {"user": "struct<name:string>"}, "hints")
     assert version.version == 1
-    version = registry.declare_columns(root, "s", {"user": "struct<age:long,name:string>"}, "hints")
+    version = declare_columns(root, {"user": "struct<age:long,name:string>"}, "hints")
     assert version.columns["user"] == "struct<name:string,plan:long,age:long>"
     with pytest.raises(ConfigError, match=r"hints\.user is struct<plan:string>, but"):
-        registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints")
-    version = registry.declare_columns(root, "s", {"user": "struct<plan:string>"}, "hints", True)
+        declare_columns(root, {"user": "struct<plan:string>"}, "hints")
+    version = declare_columns(root, {"user": "struct<plan:string>"}, "hints", True)
     assert version.columns["user"] == "struct<plan:string,name:string,age:long>"

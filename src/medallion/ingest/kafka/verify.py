@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -97,10 +98,11 @@ class _Verifier:
         place = f"{before.topic}/{before.partition}"
         erased = erasures.erased_rows(self._config.layout, self._name, place)
         where = f"where _topic = '{before.topic}' and _partition = {before.partition}"
-        first = max(partition.first, before.first_offset)
-        for offsets, between in self._read_offsets(before, first):
-            rows = self._select_bronze("_offset", f"{where} and _offset between {between}")
-            lost = offsets - {row[2] for row in rows}
+        offsets = self._read_offsets(before, max(partition.first, before.first_offset))
+        while chunk := set(islice(offsets, _CHUNK_SIZE)):
+            within = f"_offset between {min(chunk)} and {max(chunk)}"
+            rows = self._select_bronze("_offset", f"{where} and {within}")
+            lost = chunk - {row[2] for row in rows}
             erased -= len(lost)
             if lost and erased < 0:
                 self.result.findings.append(
@@ -109,20 +111,13 @@ class _Verifier:
                     f"{min(lost):,}."
                 )
 
-    def _read_offsets(
-        self, before: PartitionProgress, first: int
-    ) -> Iterator[tuple[set[int], str]]:
-        """Yield the broker's offsets from `first` up to the ledger's next offset, in chunks.
-
-        Yields:
-            The offsets, and as SQL the range that contains no other messages.
+    def _read_offsets(self, before: PartitionProgress, first: int) -> Iterator[int]:
+        """Yield the broker's offsets from `first` up to the ledger's next offset.
 
         Raises:
             MedallionError: the messages do not arrive.
         """
         consumer = self._consumer()
-        offsets: set[int] = set()
-        start = first
         try:
             consumer.assign([TopicPartition(before.topic, before.partition, first)])
             while first < before.next_offset:
@@ -137,15 +132,10 @@ class _Verifier:
                         f"{reason}."
                     )
                 first = (message.offset() or 0) + 1
-                if first > before.next_offset:
-                    break
-                offsets.add(first - 1)
-                if len(offsets) == _CHUNK_SIZE:
-                    yield offsets, f"{start} and {first - 1}"
-                    offsets, start = set(), first
+                if first <= before.next_offset:
+                    yield first - 1
         finally:
             consumer.close()
-        yield offsets, f"{start} and {before.next_offset - 1}"
 
     def _consumer(self) -> Consumer:
         servers = broker.kafka_settings(self._source).servers

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -46,12 +45,10 @@ class LineLayout:
     Attributes:
         order: all columns of the schema, and unknown fields.
         quotes: the unknown fields, with the quote around their values, or an empty string.
-        is_full: whether each line has all fields of the order.
     """
 
     order: Sequence[str]
     quotes: Mapping[str, str] = field(default_factory=dict)
-    is_full: bool = False
 
     @classmethod
     def from_lines(cls, lines: Iterable[str], schema: Mapping[str, str]) -> LineLayout:
@@ -67,8 +64,7 @@ class LineLayout:
         order: list[str] = []
         quotes: dict[str, str] = {}
         used = set(map(fold_case, schema))
-        objects = [pairs for line in lines if (pairs := _pairs_of(line)) is not None]
-        for pairs in objects:
+        for pairs in map(_pairs_of, lines):
             for name, value in pairs:
                 is_new = value is not None and fold_case(name) not in used
                 if is_new and _PLAIN_NAME.fullmatch(name) and len(quotes) < _MAX_UNKNOWN_FIELDS:
@@ -76,17 +72,16 @@ class LineLayout:
                     used.add(fold_case(name))
             _merge(order, [name for name, _ in pairs if name in schema or name in quotes])
         _merge(order, list(schema))
-        is_full = all(set(order) <= {name for name, _ in pairs} for pairs in objects)
-        return cls(order, quotes, is_full and bool(objects and order))
+        return cls(order, quotes)
 
 
-def _pairs_of(line: str) -> list[tuple[str, Any]] | None:
-    """Return the fields of a line, also repeated ones, or None if it is not an object."""
+def _pairs_of(line: str) -> list[tuple[str, Any]]:
+    """Return the fields of a line, also repeated ones; none if it is not an object."""
     try:
         value = json.loads(line, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, _Pairs) else None
+        return []
+    return value if isinstance(value, _Pairs) else []
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -153,13 +148,7 @@ def _equals_line(schema: Mapping[str, str], layout: LineLayout) -> str:
     nested = [dtype for dtype in schema.values() if is_nested_type(dtype)]
     if any(time in dtype for dtype in nested for time in TIME_TYPES):
         return "false"
-    if layout.is_full:  # null if a field is missing; cheaper
-        first = layout.order[0]
-        fields = (_as_json(n, schema, layout, is_first=n == first) for n in layout.order)
-        written = f"concat('{{', {', '.join(chain.from_iterable(fields))}, '}}')"
-    else:
-        members = [f"concat({', '.join(_as_json(n, schema, layout))})" for n in layout.order]
-        written = _json_object(members, "not _is_spaced")
+    written = _json_object([_as_json(n, schema, layout) for n in layout.order], "not _is_spaced")
     line = f"if(_has_escapes, regexp_replace(value, {_STRING}, '$1\"\"'), value)"
     return f"{_strings_are_exact(schema, layout)} and {line} = {written}"
 
@@ -176,23 +165,18 @@ def _strings_are_exact(schema: Mapping[str, str], layout: LineLayout) -> str:
     return f"(not _has_escapes or ({' and '.join(tests)}))"
 
 
-def _as_json(
-    name: str, schema: Mapping[str, str], layout: LineLayout, is_first: bool = True
-) -> list[str]:
-    """Return SQL for the parts of a field as JSON.
+def _as_json(name: str, schema: Mapping[str, str], layout: LineLayout) -> str:
+    """Return SQL for a field as JSON, null if the line has no value.
 
     Args:
         name: the field.
         schema: columns with Spark types.
         layout: the layout of most lines.
-        is_first: whether the field needs no comma before it.
     """
     dtype, value = schema.get(name, ""), parsed_field(name)
     quote = layout.quotes.get(name, '"' if dtype in ("string", "date") else "")
-    comma = "" if is_first else ","
     colon = f"{json.dumps(name, ensure_ascii=False)}:"
-    tight = string_literal(f"{comma}{colon}{quote}")
-    spaced = string_literal(f"{comma and ', '}{colon} {quote}")
+    tight, spaced = string_literal(f"{colon}{quote}"), string_literal(f"{colon} {quote}")
     key = f"if(_is_spaced, {spaced}, {tight})"
     if dtype.startswith("timestamp"):  # a string or a number
         is_string = f"instr({value}, '-') = 5"
@@ -200,14 +184,14 @@ def _as_json(
             is_string = f"contains(value, concat('\"', {value}, '\"'))"
         quote = f"if({is_string}, '\"', '')"
         value = f"if(_has_escapes and {quote} = '\"', left({value}, 0), {value})"
-        return [key, quote, value, quote]
+        return f"concat({key}, {quote}, {value}, {quote})"
     if quote:
         value = f"if(_has_escapes, left({value}, 0), {value})"
     elif dtype == "double" and list(schema.values()).count(dtype) <= _MAX_FRACTION_COLUMNS:
         value = _fraction(value)
     elif is_nested_type(dtype):
         value = f"to_json({value})"
-    return [key, value, f"'{quote}'"]
+    return f"concat({key}, {value}, '{quote}')"
 
 
 def _fraction(number: str) -> str:

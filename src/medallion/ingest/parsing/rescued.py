@@ -77,7 +77,8 @@ def rescued_rule_names(
     Returns:
         An expression over a bronze row of type `array<string>`, never null.
     """
-    fields = rescued_fields(columns, names)
+    named = {path[0] for path in rules.values()}
+    fields = rescued_fields({name: columns[name] for name in columns if name in named}, names)
     steps = {"_paths": f"transform({fields}, f -> transform(f.path, n -> lower(n)))"}
     rule_names = [
         f"case when exists(_paths, path -> {_overlap_sql('path', field_path(path, names or {}))})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -17,6 +16,7 @@ from medallion.ingest.parsing.names import ColumnNamer
 from medallion.ingest.parsing.times import column_type, is_time_format
 from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
 from medallion.ingest.schema.growth import grow_type
+from medallion.ingest.schema.registry import DeclaredColumns
 from medallion.spark.errors import one_line
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.storage.table_specs import (
@@ -86,32 +86,13 @@ def select_columns(
     return {name: columns[name] for key, name in valid.items() if key in selected}
 
 
-@dataclass(frozen=True)
-class DeclaredColumns:
-    """The columns that `schema` or `hints` of a source declare, with types as versions spell them.
-
-    Attributes:
-        columns: names with Spark types.
-        names: the original names of their fields, by path.
-        formats: time formats (`parsing.times.is_time_format`) by column.
-    """
-
-    columns: Mapping[str, str] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-    formats: Mapping[str, str] = field(default_factory=dict)
-
-
-def declared_columns(source: SourceConfig) -> tuple[DeclaredColumns | None, DeclaredColumns]:
-    """Return a source's `schema`, or None, and its `hints`.
+def declared_columns(source: SourceConfig) -> DeclaredColumns:
+    """Return the columns of a source's `schema`, or of its `hints` if the schema is inferred.
 
     Raises:
         ConfigError: a declared type or name is not possible in a table.
     """
-    schema = None if source.schema is None else _declared(source, "schema", source.schema)
-    return schema, _declared(source, "hints", source.hints)
-
-
-def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> DeclaredColumns:
+    key, fields = ("hints", source.hints) if source.schema is None else ("schema", source.schema)
     types = {n: _declared_type(source, key, n, column_type(ddl)) for n, ddl in fields.items()}
     namer = ColumnNamer()
     columns = namer.columns(types, {})
@@ -124,7 +105,7 @@ def _declared(source: SourceConfig, key: str, fields: Mapping[str, str]) -> Decl
     formats = {column: ddl for column, ddl in declared if is_time_format(ddl)}
     if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
         columns[FULL_TIMES] = "string"
-    return DeclaredColumns(columns, namer.names, formats)
+    return DeclaredColumns(key, columns, namer.names, formats)
 
 
 def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:

@@ -114,18 +114,15 @@ class Schema:
         self._table = config.layout.table(f"bronze.{source.name}")
         self._directory = config.layout.schemas(source.name)
         self._refused = set[str]()  # fields that cannot become columns
-        schema, hints = declared_columns(source)
-        self._hints, self._declared = hints.columns, schema or hints
+        self._declared = declared_columns(source)
+        self._hints = self._declared.columns if source.schema is None else {}
         self._add_table_columns()
-        for key, declared in (("schema", schema), ("hints", hints)):
-            # Hints may be newer than the inferred schema.
-            if declared and (key == "schema" or registry.newest_version(self._directory).version):
-                registry.declare_columns(
-                    self._directory, source.name, declared.columns, key, can_rewrite, declared.names
-                )
+        # Hints may be newer than the inferred schema.
+        if source.schema is not None or registry.newest_version(self._directory).version:
+            registry.declare_columns(self._directory, source.name, self._declared, can_rewrite)
         last = registry.newest_version(self._directory)
         self.is_known = last.version > 0
-        basis = last if self.is_known else hints
+        basis = last if self.is_known else self._declared
         self.columns, self.names = basis.columns, basis.names
 
     def _add_table_columns(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from operator import attrgetter
 
 from medallion.config.model import Config, SourceConfig
@@ -38,6 +39,23 @@ class SchemaVersion:
     why: str
     columns: Mapping[str, str]
     names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeclaredColumns:
+    """The columns that a source's configuration declares, with types as versions spell them.
+
+    Attributes:
+        key: the setting that declares them, `schema` or `hints`.
+        columns: names with Spark types.
+        names: the original names of their fields, by path.
+        formats: time formats (`parsing.times.is_time_format`) by column.
+    """
+
+    key: str
+    columns: Mapping[str, str]
+    names: Mapping[str, str]
+    formats: Mapping[str, str]
 
 
 _NO_VERSION = SchemaVersion(0, "", "", {})
@@ -102,22 +120,15 @@ def add_version(
 
 
 def declare_columns(
-    directory: StoragePath,
-    name: str,
-    declared: Mapping[str, str],
-    key: str = "schema",
-    can_rewrite: bool = False,
-    names: Mapping[str, str] | None = None,
+    directory: StoragePath, name: str, declared: DeclaredColumns, can_rewrite: bool
 ) -> SchemaVersion:
     """Add the configuration's columns to the newest version.
 
     Args:
         directory: the directory of the source's versions.
         name: the source.
-        declared: columns with types as versions spell them (`columns.declared_columns`).
-        key: the setting of the source that declares them.
+        declared: the columns, from `columns.declared_columns`.
         can_rewrite: whether types may change, because the table is about to be rewritten.
-        names: the original names of declared fields by path.
 
     Returns:
         The newest version, with these columns.
@@ -126,26 +137,26 @@ def declare_columns(
         ConfigError: a column has another type or spelling than in bronze's table.
     """
     last = newest_version(directory)
-    columns = last.columns
+    columns, setting = last.columns, f"sources.{name}.{declared.key}"
     spelled = {fold_case(column): column for column in columns}
     changes = {}
-    for column, dtype in declared.items():
+    for column, dtype in declared.columns.items():
         existing = spelled.get(fold_case(column), column)
         if existing != column:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} must be spelled {existing}, like the column of "
+                f"{setting}.{column} must be spelled {existing}, like the column of "
                 "bronze's table: two columns cannot differ only in case."
             )
         wanted = _reconciled(columns.get(column, dtype), dtype, can_rewrite)
         if wanted is None:
             raise ConfigError(
-                f"sources.{name}.{key}.{column} is {dtype}, but bronze.{name} has "
+                f"{setting}.{column} is {dtype}, but bronze.{name} has "
                 f"{columns[column]}: medallion refresh bronze.{name} rewrites the table with "
                 "the new type, and rebuilds silver and gold from it."
             )
         if wanted != columns.get(column):
             changes[column] = wanted
-    new_names = {p: n for p, n in (names or {}).items() if p not in last.names}
+    new_names = {p: n for p, n in declared.names.items() if p not in last.names}
     if changes or new_names or not last.version:
         return add_version(directory, changes, "declared in the configuration", new_names)
     return last
@@ -171,28 +182,22 @@ def _reconciled(known: str, declared: str, can_rewrite: bool) -> str | None:
     return type_ddl(grow_type(wanted, before, can_widen=False)) if can_rewrite else None
 
 
-def version_changes(before: SchemaVersion | None, after: SchemaVersion) -> list[str]:
-    """Return the columns that a version adds (`+`) or changes (`~`), a line each.
-
-    Then follow fields whose column has another name: `customer_email is "customer email"`.
-    """
-    old = before.columns if before else {}
-    changes = [
-        f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
-        for name, dtype in after.columns.items()
-        if old.get(name) != dtype
-    ]
-    old_names = before.names if before else {}
-    new_names = [item for item in after.names.items() if item not in old_names.items()]
-    return changes + [f"  {path} is {json.dumps(name)}" for path, name in new_names]
-
-
 def changes_by_version(
     versions: Sequence[SchemaVersion],
 ) -> Iterator[tuple[SchemaVersion, list[str]]]:
-    """Yield each version with its changes, as `version_changes` returns them."""
-    for before, version in zip((None, *versions), versions, strict=False):
-        yield version, version_changes(before, version)
+    """Yield each version with the columns that it adds (`+`) or changes (`~`), a line each.
+
+    Then follow fields whose column has another name: `customer_email is "customer email"`.
+    """
+    for before, version in pairwise((_NO_VERSION, *versions)):
+        old = before.columns
+        changes = [
+            f"~ {name} {old[name]} to {dtype}" if name in old else f"+ {name} {dtype}"
+            for name, dtype in version.columns.items()
+            if old.get(name) != dtype
+        ]
+        new = [item for item in version.names.items() if item not in before.names.items()]
+        yield version, changes + [f"  {path} is {json.dumps(name)}" for path, name in new]
 
 
 def unknown_schema_reason(config: Config, source: SourceConfig) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from medallion.config.model import UTC, Aggregate, Config, GoldTable, Join, Statement
@@ -67,27 +66,3 @@ def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any
     # Spark's state identifies measures, and the keys of a join, by position.
     ordered = () if table.output_mode == "update" else ("measure", "on")
     refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), ordered)
-
-
-def definition_parts(table: GoldTable) -> Mapping[str, GoldTable]:
-    """Return one table for each part of a definition, by the part's name in the configuration.
-
-    A part comes after those that it depends on. A column `_rows` replaces the columns of other
-    parts.
-    """
-    definition, parts = table.definition, dict[str, Aggregate | Statement | Join]()
-    match definition:
-        case Statement():
-            parts[f"SQL ({definition.file})"] = definition
-        case Aggregate():
-            window = "session" if definition.session else "window"
-            parts[window] = replace(definition, measure={"_rows": "count(*)"})
-            for column, sql in definition.measure.items():
-                parts[f"measure.{column}"] = replace(definition, measure={column: sql})
-        case Join():
-            pairs = replace(definition, columns={"_rows": "1"})
-            parts["where"] = replace(pairs, kind="left", condition=None)
-            parts["join"] = pairs
-            for column, sql in definition.columns.items():
-                parts[f"columns.{column}"] = replace(definition, columns={column: sql})
-    return {name: replace(table, definition=part) for name, part in parts.items()}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from medallion.config.model import Config, GoldTable, Join, Statement
+from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart, refuse_nondeterministic, refuse_unstreamable
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.gold.definition import definition_parts, gold_definition, refuse_changed_gold
+from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
 from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
@@ -208,7 +209,9 @@ def _rows_before_1970(batch: BatchProgress) -> int:
 def gold_parts(
     spark: SparkSession, config: Config, table: GoldTable, rows: Mapping[str, DataFrame]
 ) -> Iterator[DefinitionPart]:
-    """Yield each part of a table's definition by itself.
+    """Yield each part of a table's definition by itself, after those that it depends on.
+
+    A column `_rows` replaces the columns of other parts.
 
     Args:
         spark: the session.
@@ -216,15 +219,25 @@ def gold_parts(
         table: the table.
         rows: the rows of the tables that it reads, by name.
     """
-    definition, title = table.definition, f"gold.{table.name}"
-    pipeline_file = config.pipeline_file
+    title, file = f"gold.{table.name}", config.pipeline_file
     columns = list(dict.fromkeys(column for each in rows.values() for column in each.columns))
-    for name, part in definition_parts(table).items():
-        key = "" if isinstance(definition, Statement) else f"{title}.{name}"
-        yield DefinitionPart(
-            key or title,
-            definition.file if isinstance(definition, Statement) else pipeline_file,
-            partial(gold_rows, spark, config, part, rows),
-            key,
-            columns,
-        )
+
+    def part(name: str, **changes: Any) -> DefinitionPart:
+        """Return the part of a key, as the table whose definition has these changes."""
+        key, changed = f"{title}.{name}", replace(table.definition, **changes)
+        own_rows = partial(gold_rows, spark, config, replace(table, definition=changed), rows)
+        return DefinitionPart(key, file, own_rows, key, columns)
+
+    match table.definition:
+        case Statement() as statement:
+            whole = partial(gold_rows, spark, config, table, rows)
+            yield DefinitionPart(title, statement.file, whole, columns=columns)
+        case Aggregate() as aggregate:
+            yield part("session" if aggregate.session else "window", measure={"_rows": "count(*)"})
+            for column, sql in aggregate.measure.items():
+                yield part(f"measure.{column}", measure={column: sql})
+        case Join() as join:
+            yield part("where", columns={"_rows": "1"}, kind="left", condition=None)
+            yield part("join", columns={"_rows": "1"})
+            for column, sql in join.columns.items():
+                yield part(f"columns.{column}", columns={column: sql})

@@ -100,22 +100,13 @@ def windowed(rows: DataFrame, event_time: str, aggregate: Aggregate) -> DataFram
     if aggregate.window is None:
         return rows
     if aggregate.calendar_unit:
+        rows = rows.where(F.col(event_time).isNotNull())  # F.window drops the others, too
         bounds = calendar_window(F.col(event_time), aggregate)
-        timed = rows.where(F.col(event_time).isNotNull())  # F.window drops the others, too
-        return timed.withColumns(dict(zip(WINDOW, bounds, strict=True)))
-    slide, start = aggregate.slide, aggregate.start
-    frame = F.window(
-        event_time,
-        aggregate.window.text,
-        slide.text if slide else None,
-        start.text if start else None,
-    )
-    return (
-        rows.withColumn(_FRAME, frame)
-        .withColumn("window_start", F.col(f"{_FRAME}.start"))
-        .withColumn("window_end", F.col(f"{_FRAME}.end"))
-        .drop(_FRAME)
-    )
+    else:
+        slide, start = (each.text if each else None for each in (aggregate.slide, aggregate.start))
+        frame = F.window(event_time, aggregate.window.text, slide, start)
+        bounds = frame.getField("start"), frame.getField("end")
+    return rows.withColumns(dict(zip(WINDOW, bounds, strict=True)))
 
 
 def calendar_window(time: Column, aggregate: Aggregate) -> tuple[Column, Column]:

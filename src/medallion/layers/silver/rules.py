@@ -24,15 +24,11 @@ from medallion.config.expressions import column_names
 from medallion.config.model import Config, SourceConfig
 from medallion.config.tables import DEBEZIUM_CDC
 from medallion.errors import ConfigError
+from medallion.ingest.parsing.rescued import rescued_rule_names
 from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart
 from medallion.layers.flow import Flow
-from medallion.layers.rescued import (
-    FieldPath,
-    rescue_rules,
-    rescued_rules_sql,
-    source_columns,
-)
+from medallion.layers.rescued import FieldPath, rescue_rules, source_columns
 from medallion.layers.silver import keys, transform
 from medallion.layers.silver.envelope import Envelope
 from medallion.quality.rules import Rule, load_rules
@@ -136,7 +132,7 @@ def with_rescue_rules(
         fields = rescue_rules(spark, source, columns, rules["bronze"].values())
         own = {*rules["bronze"], *rules["silver"]}
         fields = {name: path for name, path in fields.items() if name not in own}
-        rescued = rescued_rules_sql(fields, columns, names)
+        rescued = rescued_rule_names(columns, fields, names) if fields else ""
     document = {**rules, "rescued": rescued}
     if source.is_debezium:
         document["bronze"] = Envelope.of(bronze).message_rules() | rules["bronze"]
