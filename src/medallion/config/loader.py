@@ -3,8 +3,6 @@
 The environment overrides `.env`, and `.env` overrides the defaults.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Collection, Mapping

@@ -4,8 +4,6 @@ The `Attributes` document the keys of pipeline.yaml, in Markdown: `tools/referen
 docs/configuration-reference.md from them, with the values and defaults that the parsers know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

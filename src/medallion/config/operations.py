@@ -1,7 +1,5 @@
 """How a lakehouse is operated, as frozen dataclasses: maintenance, alerts, login of Kafka."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The streaming queries of a configuration: which tables each one reads and writes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto

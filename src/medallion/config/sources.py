@@ -1,7 +1,5 @@
 """Parsing of `sources` and `silver` in pipeline.yaml."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace

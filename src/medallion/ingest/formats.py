@@ -1,7 +1,5 @@
 """The source type of each configured `format`, and checks that a source keeps its format."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A definition must be unchanged since the first run, deterministic and streamable
 definition must return one row for each row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

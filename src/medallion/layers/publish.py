@@ -5,8 +5,6 @@ last, and names the files that are valid; readers must ignore others. A batch th
 skipped if it has a manifest; otherwise its files are removed and written again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

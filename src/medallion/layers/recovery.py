@@ -1,7 +1,5 @@
 """Checkpoint recovery: repair corrupt checkpoints, and refuse those that do not match a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from medallion.errors import UsageError

@@ -1,7 +1,5 @@
 """Silver's rules for rescued values, which do not fit their columns, and the report on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.errors import ParseException

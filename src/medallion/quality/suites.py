@@ -1,7 +1,5 @@
 """Expectation suites, read without importing Great Expectations, which takes seconds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

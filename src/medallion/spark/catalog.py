@@ -1,7 +1,5 @@
 """The lakehouse's tables and views by name in Spark: `spark.table("gold.device_counts")`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pyspark.sql import SparkSession

@@ -1,7 +1,5 @@
 """Rows of a Delta table, read from its data files without a Spark job that lists them."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Only `classify` searches the text of an error: it checks Spark's error condition
 classes, and the text if there is nothing else.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

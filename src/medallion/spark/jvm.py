@@ -4,8 +4,6 @@ After a stack overflow Spark continues as if the query's thread still ran: the q
 and waiting for it would never end. (Java ends the process if memory runs out; see `session`.)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pyspark.sql import SparkSession

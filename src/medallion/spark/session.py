@@ -1,7 +1,5 @@
 """The SparkSession, with settings for the amount of work."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

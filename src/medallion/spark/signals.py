@@ -3,8 +3,6 @@
 A signal during such a call leaves a stack trace; while Java starts, it also ends Java.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import time

@@ -1,7 +1,5 @@
 """Waiting for queries to end, and messages about stuck queries and lost workers of a cluster."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Kafka as a source type: the operations that need no Spark."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Verification of ingested messages: counted again by another client, without Spark."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice

@@ -1,7 +1,5 @@
 """SQL over JSON text: strict checks, splitting into values, and named intermediate steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import reduce
 

@@ -5,8 +5,6 @@ column names. The original names are kept by path: `{"customer_email": "customer
 field within a struct, or within the items of an array, `{"at.zip_code": "zip code"}`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Tests, in SQL, for what Spark's JSON parser drops or changes in a value without an error."""
 
-from __future__ import annotations
-
 from pyspark.sql import types as T
 
 from medallion.ingest.parsing.json_text import json_field, string_array

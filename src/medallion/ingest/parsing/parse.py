@@ -5,8 +5,6 @@ most others the plain path, and the rest the exact path. Each path costs several
 one before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame

@@ -5,8 +5,6 @@ percent-decoded, as Hive and Spark encode it. Types come from `hints`, or are th
 fit when the column is first seen.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date

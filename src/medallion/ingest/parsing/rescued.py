@@ -1,7 +1,5 @@
 """Fields of bronze rows whose values do not fit their columns: SQL over `_rescued_data`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column

@@ -5,8 +5,6 @@ lines with fields in another order: the exact path would cost twice as much. The
 any line, and finds what Spark's parser drops or changes without an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T

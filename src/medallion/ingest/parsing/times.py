@@ -8,8 +8,6 @@ If the schema has the column `_full_times`, top-level times may have nanoseconds
 the time truncated to the microsecond, and `_full_times` the complete one as a string.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ are in `_rescued_data` as JSON: decimals with all digits, bytes as Base64, times
 strings that are not UTF-8 as Latin-1.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Columns that a bronze table can have: names, declared types, and types of typed files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """A source's schema during ingestion: declared or inferred, and growing with new fields."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field

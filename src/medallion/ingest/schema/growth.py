@@ -4,8 +4,6 @@
 the known ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from pyspark.sql import types as T

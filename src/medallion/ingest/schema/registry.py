@@ -4,8 +4,6 @@ A version never changes. The next one adds columns after those of the one before
 only through `medallion refresh bronze.<source>` or type widening, which rewrite bronze's table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Definitions of gold tables: the check for changes, and the parts of a definition."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gold: one query per table, from silver and gold tables to `gold.<table>`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce

@@ -1,7 +1,5 @@
 """The rows of a gold table, computed from those that it reads; the same for batches and streams."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import and_

@@ -1,7 +1,5 @@
 """The sink of output mode `update`: recompute the groups that a batch touched, and merge them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import and_

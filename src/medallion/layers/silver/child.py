@@ -1,7 +1,5 @@
 """Child tables: one query per entry of `silver`, from another silver table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

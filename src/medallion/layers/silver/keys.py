@@ -6,8 +6,6 @@ only in these digits would be duplicates, so rows with such digits go to quarant
 `time_digits` until the table is rebuilt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

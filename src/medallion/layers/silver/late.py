@@ -5,8 +5,6 @@ is not after the watermark of batch N-1 (Spark's IncrementalExecution), and the 
 which versions of bronze a batch read. The result is compared with Spark's count.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ The rows that both tables get are written beside silver's checkpoint first, then
 the tables. Each step may be repeated: the next run completes an interrupted replay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
