@@ -1,7 +1,5 @@
 """The data of the report's charts; `page/page.js` draws each by its `type`."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import date

@@ -1,7 +1,5 @@
 """The command line: arguments in, exit status out."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """The nightly run, the balance, the status and files that need attention, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby

@@ -6,8 +6,6 @@
 no other: a policy in the page names it by its hash.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import threading

@@ -1,7 +1,5 @@
 """The prompt of `medallion sql`: history, completion, several lines, and `\\d`."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

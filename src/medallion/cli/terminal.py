@@ -4,8 +4,6 @@ File names and values come from the writers of files. Control characters in them
 cursor, change colours or forge a line, so they are escaped here. All output goes through here.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Parsing of `gold` in pipeline.yaml, with `publish`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter

@@ -1,7 +1,5 @@
 """Change records, lookup tables, child tables and outputs as frozen dataclasses; see `model`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Columns of sampled rows: names, types, and candidates for event time and keys."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence

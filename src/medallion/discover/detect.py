@@ -1,7 +1,5 @@
 """The format, reader options and rows of a file."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

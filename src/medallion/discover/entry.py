@@ -1,7 +1,5 @@
 """A new source's entry, added to pipeline.yaml without changing its other lines."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

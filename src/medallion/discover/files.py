@@ -1,7 +1,5 @@
 """The files of a new source: finding, sampling and copying them to landing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The rows in the text of a JSON file: lines, documents, or the elements of an array in one."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

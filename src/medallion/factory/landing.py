@@ -1,7 +1,5 @@
 """The data factory: realistic input files in any number, and the given files of a lesson."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

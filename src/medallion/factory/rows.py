@@ -3,8 +3,6 @@
 A line has at most one defect. The lines look like those of the sample files.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass

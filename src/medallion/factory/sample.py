@@ -1,7 +1,5 @@
 """Landing of the sample files, and checks that a source reads them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Container, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Only a deep audit starts Spark, for `inspect.table_checks`.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The balance of a source: each row that landed is accounted for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

@@ -1,7 +1,5 @@
 """Schema versions and rows of gold tables; no JVM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from medallion.config.model import Aggregate, Config

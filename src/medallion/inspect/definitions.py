@@ -1,7 +1,5 @@
 """Definitions of tables as they were first run, compared with the configuration."""
 
-from __future__ import annotations
-
 from medallion.config.model import Config
 from medallion.config.queries import Query, QueryType
 from medallion.layers.definition import refuse_changed

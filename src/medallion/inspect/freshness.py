@@ -1,7 +1,5 @@
 """Sources and gold tables without new rows for longer than `expect_every`; no JVM, read-only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

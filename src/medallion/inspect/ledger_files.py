@@ -4,8 +4,6 @@ A file needs attention if it was rejected, has waited too long, or was written a
 until it is ingested or acknowledged (`medallion files --dismiss`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass

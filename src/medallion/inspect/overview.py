@@ -1,7 +1,5 @@
 """The overview of a lakehouse for `medallion report`; no JVM."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

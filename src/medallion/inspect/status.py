@@ -1,7 +1,5 @@
 """The status of each query: its last run and its backlog; no JVM, read-only."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

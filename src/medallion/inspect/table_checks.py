@@ -3,8 +3,6 @@
 A table is verified if its query has read all of its input, at the versions that it has read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

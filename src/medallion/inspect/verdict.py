@@ -1,7 +1,5 @@
 """The verdict on a lakehouse: healthy, or what is wrong with its remedy; no JVM, read-only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

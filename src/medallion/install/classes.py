@@ -4,8 +4,6 @@ To load some 25,000 classes is a fifth of a short run. An archive belongs to one
 both are in its name, so that another Java or another set of jars ignores it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -3,8 +3,6 @@
 PySpark's Ivy downloads jars from the repositories that it is configured with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import ssl

@@ -3,8 +3,6 @@
 They are among the jars of Spark itself, or in the cache, where `medallion setup` puts them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection
 from dataclasses import dataclass

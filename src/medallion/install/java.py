@@ -1,7 +1,5 @@
 """The Java that runs Spark: that of the machine, or one of a wheel, in the cache."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

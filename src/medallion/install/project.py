@@ -1,7 +1,5 @@
 """`medallion init`: a new project."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from medallion.errors import UsageError

@@ -1,7 +1,5 @@
 """A flow: one streaming query with its inputs, targets, checkpoint and definition."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A rule is broken by exactly the rows that Great Expectations 1.24 counts as unex
 tests/quality/test_rules.py compares the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

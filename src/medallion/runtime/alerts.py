@@ -1,7 +1,5 @@
 """Alerts of failed runs, by a command or as JSON to a URL, without values of rows; no JVM."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

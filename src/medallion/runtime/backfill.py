@@ -1,7 +1,5 @@
 """Backfills: files from any path ingested once, by this process or by the running stream."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace

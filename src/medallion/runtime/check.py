@@ -3,8 +3,6 @@
 Nothing is written, and Spark is not started: SQL is compared with the known columns by name only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

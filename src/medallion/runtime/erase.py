@@ -5,8 +5,6 @@ rebuilt from bronze, with new checkpoints. So neither a state, nor an aggregate,
 has anything of them. The plan is written first, and each step can be repeated.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

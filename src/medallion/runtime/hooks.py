@@ -1,7 +1,5 @@
 """What follows a command: alerts if it failed, and the file of metrics; neither fails it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from medallion.config.loader import METRICS_FILE

@@ -4,8 +4,6 @@ The rule: nothing newer than the retention is removed, and nothing newer than th
 a stream, a gate or the record of a query has not read yet.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Metrics of a lakehouse for Prometheus, in a file that the node exporter reads; no JVM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

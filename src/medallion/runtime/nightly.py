@@ -1,7 +1,5 @@
 """The nightly run: all layers in one session, gates between them, and the balance at the end."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Results of a nightly run, and which files it reported or the user has acknowledged."""
 
-from __future__ import annotations
-
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The pipeline: the flows of all layers in one Spark session, under the layers' locks."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

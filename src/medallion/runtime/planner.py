@@ -3,8 +3,6 @@
 This module must not import PySpark: if there is nothing to do, Spark is not started at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain

@@ -1,7 +1,5 @@
 """Records of queries in `ops.runs`; a failure to record one query affects no other."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A new table and its checkpoint are built in `_refresh/`, and then replace the ol
 refresh plan is written first, so that the next process completes an interrupted refresh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress

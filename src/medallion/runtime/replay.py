@@ -1,7 +1,5 @@
 """Replays: quarantined rows that pass today's rules move to silver."""
 
-from __future__ import annotations
-
 import time
 
 from pyspark.errors import AnalysisException

@@ -1,7 +1,5 @@
 """Continuous queries: supervised, restarted after failures, recorded, and stopped on a signal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from math import inf

@@ -4,8 +4,6 @@ One Delta commit overwrites the old table, so that readers see the old rows or t
 checkpoint follows. If the process dies in between, the next one repeats all steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession

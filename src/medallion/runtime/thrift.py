@@ -1,7 +1,5 @@
 """`medallion thrift`: the tables and views over JDBC and ODBC, by Spark's Thrift server."""
 
-from __future__ import annotations
-
 import socket
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Spark's analyzed plans and parsed expressions as trees, and types of columns."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """`medallion.query`: SQL in Python and notebooks, without a JVM."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

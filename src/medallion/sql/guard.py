@@ -4,8 +4,6 @@ This module splits statements as DataFusion does. sqlglot, which reads Spark's S
 such dialect: it would take `{# INSERT #}` for a comment, and a quote in backticks for a string.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 The engine has no error codes, so this module reads its messages.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ The plan has the condition, because each step may have to be repeated. It is del
 record has only a hash of the condition.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 Starting a query that finds nothing takes seconds, and most queries of a nightly run find nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum

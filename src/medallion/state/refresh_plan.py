@@ -1,7 +1,5 @@
 """The refresh plan: a file with the remaining steps, so that the next run completes a refresh."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

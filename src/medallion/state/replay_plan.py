@@ -1,7 +1,5 @@
 """The plan of a replay, beside silver's checkpoint, so that the next run completes the replay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from medallion.config.model import Config

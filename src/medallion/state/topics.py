@@ -3,8 +3,6 @@
 The process that holds bronze's lock writes it with each batch. Each write may be repeated.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 

@@ -1,7 +1,5 @@
 """Recorded times: microseconds since 1970, in UTC."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 

@@ -5,8 +5,6 @@ query's id) and the number of the batch. Functions raise FileNotFoundError if th
 a commit that they need, unless documented otherwise.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from math import inf

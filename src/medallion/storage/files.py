@@ -1,7 +1,5 @@
 """Crash-safe file operations: atomic writes, checked moves, file locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import filecmp

@@ -1,7 +1,5 @@
 """One writer process per layer: two drivers that append to one Delta table can lose rows."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Properties and technical columns of all tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Strings for the user (counts, printable lines, reasons of errors), and JSON of one object."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

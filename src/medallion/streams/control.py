@@ -4,8 +4,6 @@ Functions take a query, or its name or id, and raise UsageError if there is none
 query when it ends; this package keeps the named ones that it has started or listed.
 """
 
-from __future__ import annotations
-
 import io
 import signal
 import threading

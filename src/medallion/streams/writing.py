@@ -1,7 +1,5 @@
 """Start a streaming query by the names of its sink and trigger."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Archiving, deleting and rejecting files, and archived files that changed since."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The files of one micro-batch: reading them, rejecting bad ones, and the ledger's new entries."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Erasure of rows from ingested files: a file is written again without their lines, or deleted."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections import defaultdict

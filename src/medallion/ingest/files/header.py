@@ -1,7 +1,5 @@
 """Checks of the first rows of a text file: files that would be misread are deferred."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

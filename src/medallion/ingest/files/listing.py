@@ -1,7 +1,5 @@
 """The files below a source's directories, and files that no source reads."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence

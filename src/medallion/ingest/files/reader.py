@@ -3,8 +3,6 @@
 JSON, text and CSV become JSON; Parquet, ORC and Avro keep their typed columns.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Rows within JSON documents: the elements of an array, each as it is written."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Files as a source: a stream of queued paths, whose rows each micro-batch reads."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from pyspark.sql import DataFrame

@@ -1,7 +1,5 @@
 """Files as a source type: the operations that need no Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -6,8 +6,6 @@ without an error. It also truncates INT96 timestamps to microseconds. ORC is rea
 takes an empty file for valid.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The deep audit of files: rows counted again without Spark, compared with ledger and bronze."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

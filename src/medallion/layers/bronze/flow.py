@@ -1,7 +1,5 @@
 """Bronze: one query per source, from the source to `bronze.<source>`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from threading import Event
 from typing import Any

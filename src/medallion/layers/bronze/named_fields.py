@@ -5,8 +5,6 @@ is a plain one: `item.price` of `explode: items` over `items: order.items` is a 
 `order.items[]`. Any other expression has its own type, and gives null for what it lacks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pure transformation of bronze's rows to another schema, for `medallion refresh bronze.*`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame

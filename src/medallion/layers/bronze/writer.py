@@ -1,7 +1,5 @@
 """The sink of bronze: parses the rows of a micro-batch and appends them, exactly once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event

@@ -8,8 +8,6 @@ Changes of a key are ordered by `_sequence`, then `_ingested_at`, origin, `_is_d
 after an update) and values. So the result does not depend on the order in which they arrive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec

@@ -1,7 +1,5 @@
 """Silver: one query per source, from `bronze.<source>` to `silver.<source>` and quarantine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Event

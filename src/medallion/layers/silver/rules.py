@@ -8,8 +8,6 @@ rules. If the source has change records, `deletes` has the rules that hold for d
 those that read a column, which do not hold if it is unavailable. Older documents lack them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace

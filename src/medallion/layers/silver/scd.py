@@ -1,7 +1,5 @@
 """Change records: one query per source, from their log to the latest state or history."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Pure transformations from bronze's columns to silver's: typed, checked, deduplicated, joined."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
