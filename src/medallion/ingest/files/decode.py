@@ -16,24 +16,21 @@ from functools import partial
 from itertools import count
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
 from medallion.ingest.files import content
 from medallion.ingest.files.content import ContentError
+from medallion.ingest.files.lines import BOM, INVALID, Lines
 from medallion.ingest.files.record_path import DECODER, RecordPaths, last_level
 from medallion.storage.text import error_reason
 
-BOM = "\ufeff"
 _STRING_TYPES = ("string", "timestamp", "date")  # a number would be seconds, or a year
 _ROWS, _CHARACTERS = 2_000, 1 << 20  # the limits of one batch
 _MAX_FIELDS = 2_000  # the most columns of a table
-_WIDE = ("utf-16", "utf-32")
 _NESTED_TYPES = ("struct<", "array<")
 _BLANK = " \t\r\n\v\f"
-# Bytes that are not valid in the encoding, as `surrogateescape` decodes them.
-_INVALID = re.compile("[\udc80-\udcff]")
 # JSON writes these without quotes.
 PLAIN = re.compile(r" *(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false) *")
 # A line that is neither empty nor a number.
@@ -80,7 +77,7 @@ def decode_file(
     decode = _decoder_for(source)
     for member, data in content.open_members(path):
         with data:
-            lines = _Lines(data, source)
+            lines = Lines(data, source)
             try:
                 lines.skip_rows()
                 for rows in decode(lines, columns or {}):
@@ -104,7 +101,7 @@ def rows_with_text(
     """
     decode = _decoder_for(source)
     with content.open_unpacked(path) as data:
-        lines, header = _Lines(data, source), ""
+        lines, header = Lines(data, source), ""
         if source.format == "csv":
             skipped = lines.skip_rows()
             records = (text for _, text, _ in _csv_records(lines, source.options))
@@ -117,19 +114,12 @@ def rows_with_text(
 
         for text in records:
             record = io.BytesIO((header + text).encode(lines.encoding, lines.errors))
-            parts = [*decode(_Lines(record, source), columns)]
+            parts = [*decode(Lines(record, source), columns)]
             rows = [row for part in parts for row in part.values]
             if any(part.headers for part in parts):
                 header = text
             is_valid = len(rows) == 1 and not any(part.corrupt for part in parts)
             yield (rows[0] if is_valid else None), text
-
-
-def text_encoding(source: SourceConfig) -> tuple[str, str]:
-    """Return the encoding of a source's files, and how bytes that are not valid are decoded."""
-    encoding = source.options.encoding
-    # UTF-16 and UTF-32 have no single bytes that could stay as they are.
-    return encoding, "strict" if encoding.startswith(_WIDE) else "surrogateescape"
 
 
 def count_rows(path: Path, source: SourceConfig) -> int:
@@ -163,75 +153,6 @@ def is_decoded(path: Path | str, source: SourceConfig) -> bool:
     )
 
 
-class _Lines:
-    """The lines of a file, and those of the record that is being read.
-
-    Attributes:
-        source: The source of the file.
-        record: The lines of the record. The reader of records clears it.
-        is_at_end: Whether all lines were read.
-    """
-
-    def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
-        self.source = source
-        self.encoding, self.errors = text_encoding(source)
-        self._limit = source.max_line_bytes
-        newline = "" if source.format == "csv" else None
-        self._text = io.TextIOWrapper(data, self.encoding, self.errors, newline)
-        self._comment, self._skipped = source.options.comment, source.options.skip_rows
-        self.record: list[str] = []
-        self.number, self.first, self.is_at_end = 0, 1, False
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield each line with its end, without comments between records.
-
-        Raises:
-            ContentError: The record has more characters than `max_line_bytes`.
-        """
-        record, limit, comment = self.record, self._limit, self._comment
-        readline, length = self._text.readline, 0
-        while line := readline(limit + 2):
-            self.number += 1
-            if not record:
-                length, self.first = 0, self.number
-            record.append(line)
-            if len(record) == 1:
-                if line[0] == BOM:  # also in the middle, if files were concatenated
-                    line = line.lstrip(BOM)
-                if comment and line.startswith(comment):
-                    record.clear()
-                    continue
-            length += len(line)
-            if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
-                raise ContentError(content.too_long_problem(limit))
-            yield line
-        self.is_at_end = True
-
-    def skip_rows(self) -> str:
-        """Skip the lines before the header, and return their text.
-
-        Raises:
-            ContentError: a file that is not empty has fewer lines.
-        """
-        self.number = self._skipped
-        skipped = [self._text.readline() for _ in range(self._skipped)]
-        if skipped and skipped[0] and not skipped[-1]:
-            raise ContentError(f"it has fewer lines than options.skipRows, {self._skipped}")
-        return "".join(skipped)
-
-    def next_record(self) -> str:
-        """Return the raw text of the record, and start the next one."""
-        text = self.record[0] if len(self.record) == 1 else "".join(self.record)
-        self.record.clear()
-        return text
-
-    def raw_text(self, text: str) -> str:
-        """Return the text of a corrupt record; bytes that are not valid are read as Latin-1."""
-        if not _INVALID.search(text):
-            return text
-        return text.encode(self.encoding, "surrogateescape").decode("latin-1")
-
-
 def header_names(fields: Iterable[str]) -> list[str]:
     """Return the names of a CSV header; those that are empty or repeated get their positions."""
     names: list[str] = []
@@ -249,10 +170,10 @@ class Record(NamedTuple):
     line: int
 
 
-Decoder = Callable[[_Lines, Mapping[str, str]], Iterator[Rows]]
+Decoder = Callable[[Lines, Mapping[str, str]], Iterator[Rows]]
 
 
-def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_csv(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield the rows of CSV; see `decode_file`."""
     options = lines.source.options
     records = _csv_records(lines, options)
@@ -274,9 +195,9 @@ def _decode_csv(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
         rows, numbers, headers = list[list[str]](), list[int](), list[int]()
         corrupt, corrupt_numbers = list[str](), list[int]()
         text = "".join([record.text for record in batch])
-        is_valid = text.isascii() or not _INVALID.search(text)
+        is_valid = text.isascii() or not INVALID.search(text)
         for row, raw, number in batch:
-            if row is None or not (is_valid or not _INVALID.search(raw)):
+            if row is None or not (is_valid or not INVALID.search(raw)):
                 corrupt.append(lines.raw_text(raw.rstrip("\r\n")))
                 corrupt_numbers.append(number)
             elif len(row) == len(names):
@@ -337,7 +258,7 @@ def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[st
     )
 
 
-def _csv_records(lines: _Lines, options: ReaderOptions) -> Iterator[Record]:
+def _csv_records(lines: Lines, options: ReaderOptions) -> Iterator[Record]:
     """Yield each record; its fields are None if they are not valid CSV."""
     reader = csv_reader(lines, options)
     while True:
@@ -421,7 +342,7 @@ def _json_rows(
     return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
 
 
-def _decode_lines(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_lines(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield lines of text or JSON; see `decode_file`."""
     is_text = lines.source.format == "text"
 
@@ -433,8 +354,8 @@ def _decode_lines(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
 
     for batch in _in_batches(records()):
         # The valid ones first; the sort is stable.
-        batch.sort(key=lambda record: bool(_INVALID.search(record.text)))
-        count = sum(not _INVALID.search(record.text) for record in batch)
+        batch.sort(key=lambda record: bool(INVALID.search(record.text)))
+        count = sum(not INVALID.search(record.text) for record in batch)
         valid = [record.text for record in batch[:count]]
         corrupt = [lines.raw_text(record.text) for record in batch[count:]]
         if is_text:
@@ -442,17 +363,17 @@ def _decode_lines(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
         yield Rows(valid, corrupt, [record.line for record in batch])
 
 
-def _decode_documents(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_documents(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield a file as one string, which Spark splits into documents; see `decode_file`."""
     for _ in lines:
         pass
     text = lines.next_record().lstrip(BOM)
     if text.strip(_BLANK):
-        is_valid = not _INVALID.search(text)
+        is_valid = not INVALID.search(text)
         yield Rows([text], [], [1]) if is_valid else Rows([], [lines.raw_text(text)], [1])
 
 
-def _decode_elements(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_elements(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield the elements of the arrays at `record_path`; see `decode_file`.
 
     A document ends with its line, or where its brackets match.
@@ -471,7 +392,7 @@ def _decode_elements(lines: _Lines, columns: Mapping[str, str]) -> Iterator[Rows
             return Rows([], [lines.raw_text(text.lstrip(BOM).rstrip("\n"))], [next(numbers)])
         numbered = [(next(numbers), element) for element in elements]
         valid, invalid = (
-            [(n, e) for n, e in numbered if bool(_INVALID.search(e)) is is_invalid]
+            [(n, e) for n, e in numbered if bool(INVALID.search(e)) is is_invalid]
             for is_invalid in (False, True)
         )
         corrupt = [lines.raw_text(element) for _, element in invalid]

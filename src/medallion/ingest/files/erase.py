@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.batch import BatchContext
+from medallion.ingest.files.lines import text_encoding
 from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
@@ -202,7 +203,7 @@ def _write_without(
     context: BatchContext, location: str, erased: Collection[str], target: Path
 ) -> None:
     """Write a file's content without some rows to another path."""
-    encoding, errors = decode.text_encoding(context.source)
+    encoding, errors = text_encoding(context.source)
     codec = Path(location).suffix.lower()
     with (
         content.create_packed(target, codec) as packed,

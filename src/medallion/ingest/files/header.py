@@ -11,7 +11,8 @@ from pathlib import Path
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
 from medallion.ingest.files.content import READ_ERRORS, ContentError, not_text_reason, open_members
-from medallion.ingest.files.decode import BOM, csv_reader
+from medallion.ingest.files.decode import csv_reader
+from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
 from medallion.state.ledger import Reason, ReasonCode
 from medallion.storage.paths import Layout

@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import typed_files
-from medallion.ingest.files.decode import BOM, decode_file, is_decoded
+from medallion.ingest.files.decode import decode_file, is_decoded
+from medallion.ingest.files.lines import BOM
 from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
 from medallion.ingest.parsing.parse import NOT_JSON, is_header
 from medallion.ingest.parsing.typed import typed_column_name

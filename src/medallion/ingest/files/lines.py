@@ -1,0 +1,91 @@
+"""The lines of a text file, and the text of its records."""
+
+import io
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from medallion.config.model import SourceConfig
+from medallion.ingest.files import content
+from medallion.ingest.files.content import ContentError
+
+BOM = "\ufeff"
+_WIDE = ("utf-16", "utf-32")
+# Bytes that are not valid in the encoding, as `surrogateescape` decodes them.
+INVALID = re.compile("[\udc80-\udcff]")
+
+
+def text_encoding(source: SourceConfig) -> tuple[str, str]:
+    """Return the encoding of a source's files, and how bytes that are not valid are decoded."""
+    encoding = source.options.encoding
+    # UTF-16 and UTF-32 have no single bytes that could stay as they are.
+    return encoding, "strict" if encoding.startswith(_WIDE) else "surrogateescape"
+
+
+class Lines:
+    """The lines of a file, and those of the record that is being read.
+
+    Attributes:
+        source: The source of the file.
+        record: The lines of the record. The reader of records clears it.
+        is_at_end: Whether all lines were read.
+    """
+
+    def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
+        self.source = source
+        self.encoding, self.errors = text_encoding(source)
+        self._limit = source.max_line_bytes
+        newline = "" if source.format == "csv" else None
+        self._text = io.TextIOWrapper(data, self.encoding, self.errors, newline)
+        self._comment, self._skipped = source.options.comment, source.options.skip_rows
+        self.record: list[str] = []
+        self.number, self.first, self.is_at_end = 0, 1, False
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each line with its end, without comments between records.
+
+        Raises:
+            ContentError: The record has more characters than `max_line_bytes`.
+        """
+        record, limit, comment = self.record, self._limit, self._comment
+        readline, length = self._text.readline, 0
+        while line := readline(limit + 2):
+            self.number += 1
+            if not record:
+                length, self.first = 0, self.number
+            record.append(line)
+            if len(record) == 1:
+                if line[0] == BOM:  # also in the middle, if files were concatenated
+                    line = line.lstrip(BOM)
+                if comment and line.startswith(comment):
+                    record.clear()
+                    continue
+            length += len(line)
+            if length > limit and length - len(line) + len(line.rstrip("\r\n")) > limit:
+                raise ContentError(content.too_long_problem(limit))
+            yield line
+        self.is_at_end = True
+
+    def skip_rows(self) -> str:
+        """Skip the lines before the header, and return their text.
+
+        Raises:
+            ContentError: a file that is not empty has fewer lines.
+        """
+        self.number = self._skipped
+        skipped = [self._text.readline() for _ in range(self._skipped)]
+        if skipped and skipped[0] and not skipped[-1]:
+            raise ContentError(f"it has fewer lines than options.skipRows, {self._skipped}")
+        return "".join(skipped)
+
+    def next_record(self) -> str:
+        """Return the raw text of the record, and start the next one."""
+        text = self.record[0] if len(self.record) == 1 else "".join(self.record)
+        self.record.clear()
+        return text
+
+    def raw_text(self, text: str) -> str:
+        """Return the text of a corrupt record; bytes that are not valid are read as Latin-1."""
+        if not INVALID.search(text):
+            return text
+        return text.encode(self.encoding, "surrogateescape").decode("latin-1")
