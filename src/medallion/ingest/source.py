@@ -165,6 +165,9 @@ class SourceContext:
     schema: Schema
     report: Reporter
 
+    def __post_init__(self) -> None:
+        """Prepare nothing; a source may have to."""
+
     @property
     def name(self) -> str:
         """The bronze table."""

@@ -49,8 +49,9 @@ class NamedFields:
         source, name = self.source, self.source.name
         silver = self._paths(source.silver, None)
         row = self._named(source.silver.values())
-        if source.cdc:
-            order = self._named([source.cdc.sequence_by, source.cdc.apply_as_deletes or ""])
+        if cdc := source.cdc:
+            sql = (cdc.sequence_by, cdc.apply_as_deletes or "", cdc.apply_as_truncates or "")
+            order = self._named(sql)
             row |= {path for path in order if path[0].lower() not in map(str.lower, source.silver)}
         for table in {source.rows_table, f"silver.{name}"}:
             row |= {*self._below(table, silver)}
