@@ -336,7 +336,7 @@ def test_debezium_messages(spark: SparkSession, broker: Broker, tmp_path: Path) 
         lakehouse.fill("bronze", "silver")
         assert lakehouse.rows("silver.customers", "customer_id", "city") == rows
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
-    assert failed_rules == ["tombstone", "null_key", "null_sequence"]
+    assert failed_rules == ["tombstone"]
     audit = run_audit(lakehouse.config)
     assert audit.is_balanced
     balance = audit.balances["customers"]  # superseded: Bonn, Bern, Ulm, Köln
