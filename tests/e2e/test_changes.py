@@ -166,7 +166,7 @@ def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> No
     with_customers(lakehouse, tmp_path, stored_as_scd_type=2)
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY)
     ((failed_rules,),) = lakehouse.rows("quarantine.customers", "_failed_rules")
-    assert failed_rules == ["tombstone", "null_key", "null_sequence"]
+    assert failed_rules == ["tombstone"]
     check_balance(lakehouse, 30, 0, 10)
     if form == "short":
         return
