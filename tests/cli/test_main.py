@@ -547,3 +547,9 @@ def test_sql_csv_is_escaped_on_terminals_only(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main.main(arguments) == 0
     assert buffer.getvalue() == b"v\n\\x1b[2J\\u00e9\n"
+
+
+@pytest.mark.parametrize("flag", ["kafka", "s3", "classes"])
+def test_setup_takes_flags(flag: str) -> None:
+    options = main._parser().parse_args(["setup", f"--{flag}"])
+    assert [name for name in ("kafka", "s3", "classes") if getattr(options, name)] == [flag]

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from medallion.cli import main
 from medallion.config.loader import load
@@ -206,3 +207,18 @@ def test_landed_copies_name_collision(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the same name"):
         copy_to_landing(input_files(map(str, paths)), StoragePath(tmp_path / "lake"))
     assert not (tmp_path / "lake").exists()
+
+
+def test_yaml_lines_are_read_as_they_were() -> None:
+    """Words that YAML takes for booleans or null are quoted, and others are not."""
+    options = {
+        "delimiter": ";",
+        "nullValue": "No",
+        "quote": "",
+        "encoding": "latin-1",
+        "skipRows": 2,
+    }
+    settings = {"format": "csv", "options": options, "keys": ["id", "on"], "hints": {}}
+    lines = entry._yaml_lines(settings)
+    assert yaml.safe_load("\n".join(lines)) == {k: v for k, v in settings.items() if v}
+    assert {"format: csv", 'keys: [id, "on"]'} <= {*lines}

@@ -38,3 +38,19 @@ def test_ingested_entries_of_one_version(
         ("b.json", 1, 9, EARLY, 5, 7),
     }
     assert len(entries) == 2
+
+
+@pytest.mark.parametrize(("batch", "versions"), [(7, [1]), (6, [])])
+def test_rows_of_an_ingested_file_belong_to_its_batch(
+    home: Home, batch: int, versions: list[int]
+) -> None:
+    """A repeated batch keeps the entry; the rows of another batch are already in the ledger."""
+    queued = Entry("activity", "a.json", 1, 3, EARLY, EARLY)
+    newer = Entry("activity", "a.json", 2, 6, LATE, LATE)
+    ledger = home.discovery().ledger
+    ledger.write([queued.as_ingested(batch, 2, 1, 0), newer])
+    unused: Any = None
+    context = BatchContext(unused, home.config, home.source, unused, print, ledger)
+    counts = {"a.json": (EARLY, Counts(2, 1, 0))}
+    entries = FileBatch(context, 7, [queued], []).ingested_entries(counts)
+    assert [entry.version for entry in entries] == versions
