@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
@@ -332,3 +333,20 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
         if name in UNSUPPORTED_TYPES
     } == {name: f"cannot be read: Spark has no type for its {name}" for name in UNSUPPORTED_TYPES}
     assert audit_findings(home) == []
+
+
+def test_parquet_column_without_a_type_takes_that_of_a_later_file(lakehouse: Lakehouse) -> None:
+    """As pandas writes a column whose values are all missing."""
+    home = only_activity(lakehouse, format="parquet", schema=None, silver={"n": "n", "at": "at"})
+    landing = home.layout.landing("activity").local
+    landing.mkdir(parents=True, exist_ok=True)
+    at = pa.array([datetime(2026, 5, 1, tzinfo=UTC)])
+    for number, code in enumerate((pa.nulls(1), pa.array(["X10"]), pa.nulls(1))):
+        table = pa.table({"n": [number], "at": at, "code": code})
+        pyarrow.parquet.write_table(table, landing / f"{number}.parquet")
+        home.ingest()
+    assert home.rows("bronze.activity", "n", "code", "_rescued_data") == [
+        (0, None, None),
+        (1, "X10", None),
+        (2, None, None),
+    ]

@@ -260,11 +260,14 @@ def _load(
     requested = re.sub(_TIMES, r'"\1":"string"', native) if file_format == "orc" else native
     if json.loads(requested) != json.loads(inferred):
         rows = loader.schema(_struct_type(requested)).load(list(files))
-    selected = []
+    selected, untyped = [], typed_files.untyped_columns(signature, file_format)
     for field in _struct_type(native):
-        key = (field.name, type_ddl(field.dataType))
-        name = names.setdefault(key, typed_column_name(len(names), field.name, field.dataType))
-        selected.append(F.col(quote_identifier(field.name)).alias(name))
+        value, dtype = F.col(quote_identifier(field.name)), field.dataType
+        if field.name in untyped:
+            value, dtype = F.lit(None), T.NullType()
+        key = (field.name, type_ddl(dtype))
+        name = names.setdefault(key, typed_column_name(len(names), field.name, dtype))
+        selected.append(value.alias(name))
     return _with_origin(rows, *selected)
 
 

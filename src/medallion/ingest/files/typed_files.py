@@ -8,6 +8,7 @@ takes an empty file for valid.
 
 import json
 import re
+from ast import literal_eval
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from os import SEEK_CUR
@@ -73,6 +74,17 @@ def column_signature(path: Path, file_format: str) -> str:
     """
     with _as_os_error(file_format):
         return _SIGNATURES[file_format](path)
+
+
+def untyped_columns(signature: str, file_format: str) -> set[str]:
+    """Return the columns of Parquet files that have no type, as all values are null.
+
+    Spark reads them as integers.
+    """
+    if file_format != "parquet":
+        return set()
+    names, types, _ = literal_eval(signature)
+    return {name for name, type_ in zip(names, types, strict=True) if type_ == "null"}
 
 
 def unsupported_columns(path: Path) -> str:
