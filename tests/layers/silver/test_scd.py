@@ -145,3 +145,18 @@ def test_replayed_delete_hides_earlier_rows(spark: SparkSession, tmp_path: Path)
     merged.batch(0, change(1, 5), change(3, 4), change(1, 5, id=2))
     merged.batch(1, change(0, 6, _is_delete=True), change(0, 6, id=2, _is_delete=True))
     assert merged.rows() == expected([change(3, 4)])
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_snapshot_that_is_not_applied_changes_nothing(
+    spark: SparkSession, tmp_path: Path, scd_type: int
+) -> None:
+    """Its keys are few, and the merge concerns all of them."""
+    settings = {"snapshot": True, "stored_as_scd_type": scd_type, "track": ("name",)}
+    merged = Merged(spark, tmp_path, **settings)
+    merged.batch(0, *(change(0, 1, history=n) for n in (1, 2, 3, 4)))
+    before = merged.rows()
+    merged.batch(1, change(1, 2, history=2))
+    assert merged.rows() == before
+    merged.batch(2, *(change(2, 3, history=n) for n in (1, 2, 3)))
+    assert len(merged.rows()) == (3 if scd_type == 1 else 4)

@@ -174,7 +174,9 @@ class ChangeMerge:
             ties = tie_message(changes.tied_changes(rows, self._keys), self._source)
             if ties:
                 self._say(f"  silver.{self._source.name} batch {batch_id}: {ties}")
-            is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES and not truncates
+            # A truncate or a snapshot concerns keys beyond those of the batch.
+            is_complete = truncates or self._cdc.snapshot
+            is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES and not is_complete
             merged, condition = self._rows_to_merge(rows, first, truncates)
             settings = batch.sparkSession.conf  # of this query alone
             settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
