@@ -30,7 +30,7 @@ from medallion.inspect.verdict import (
 )
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
-from medallion.runtime.outcome import GateResult, dismiss_files
+from medallion.runtime.outcome import GateResult, Outcome, dismiss_files
 from medallion.state import refresh_plan
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.refresh_plan import RefreshPlan
@@ -171,7 +171,7 @@ def test_verdict_of_deletes_in_quarantine(
     rows = pa.table({"_failed_rules": [["no_key", "delete_not_applied"], ["no_key"]]})
     write_deltalake(str(config.layout.table("quarantine.event")), rows)
     verdict = take_verdict(config)
-    assert verdict.is_healthy == (cdc is None)
+    assert verdict.is_healthy == Outcome(verdict=verdict).is_good == (cdc is None)
     for problem in verdict.problems:
         assert problem.code is ProblemCode.DELETES
         assert problem.sentence == "1 delete broke a rule, so silver.event keeps the rows"

@@ -83,9 +83,10 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Return whether nothing failed, no table is stale, and no source lacks a schema."""
-        codes = {problem.code for problem in self.verdict.problems}
-        return not self.has_failed and not self.stale and ProblemCode.NO_SCHEMA not in codes
+        """Return whether nothing failed, is stale or not applied, and each source has a schema."""
+        wrong = {ProblemCode.NO_SCHEMA, ProblemCode.DELETES, ProblemCode.SNAPSHOT}
+        is_wrong = any(problem.code in wrong for problem in self.verdict.problems)
+        return not self.has_failed and not self.stale and not is_wrong
 
     @property
     def has_failed(self) -> bool:
