@@ -71,8 +71,9 @@ class CdcConfig:
     Attributes:
         sequence_by: The order of the changes of a key, in Spark SQL over silver's or bronze's
             columns, such as `updated_at` or `struct(ts, lsn)`. Equal ones are ordered by ingestion
-            time, then file (or offset), then values. A change without one is quarantined by the
-            rule `null_sequence`, and one with a null in its key by `null_key`.
+            time, then file and line (or offset), then values. Silver's column is meant if both have
+            one of a name. A change without one is quarantined by the rule `null_sequence`, and one
+            with a null in its key by `null_key`.
         apply_as_deletes: The condition of a change that deletes its key, in Spark SQL over silver's
             or bronze's columns, such as `op = 'd'`; without it no change deletes.
         apply_as_truncates: The condition of a change that deletes all rows before it, such as
