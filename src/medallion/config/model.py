@@ -209,9 +209,14 @@ class SourceConfig:
         )
 
     @property
+    def has_lines(self) -> bool:
+        """Whether `_source_position` is the number of a line."""
+        return self.format == "csv"
+
+    @property
     def position_sql(self) -> str:
         """Spark SQL of where a row is: `landing/orders/a.csv, line 17`, or null."""
-        if self.format != "csv":
+        if not self.has_lines:
             return "cast(null as string)"
         position = table_specs.SOURCE_POSITION
         return f"concat({table_specs.SOURCE_FILE}, ', line ', format_number({position}, 0))"

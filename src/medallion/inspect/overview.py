@@ -194,7 +194,7 @@ def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
     sql = f"select * from (select *, {newest} from {by_rule}) where _nth <= {_EXAMPLES} order by 1"
     result = engine.query(str(config.layout.root), sql)
     rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
-    has_lines = config.sources[config.root(name)].format == "csv"
+    has_lines = config.sources[config.root(name)].has_lines
     for row in rows:
         position = row.pop(SOURCE_POSITION, None)
         if has_lines and position:

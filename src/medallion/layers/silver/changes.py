@@ -221,7 +221,7 @@ def without_deleted(
     is_same = F.lit(True)
     for key in map(quote_identifier, keys):
         is_same &= F.expr(f"old.{key} = new.{key}")
-    deletes = by_key(log.where(deletes_any(log)), keys).where(IS_DELETE)
+    deletes = by_key(log.where(_deletes_any(log)), keys).where(IS_DELETE)
     rows = changes.alias("new").join(deletes.alias("old"), is_hidden & is_same, "left_anti")
     if IS_TRUNCATE in log.columns:
         truncates = log.where(F.col(IS_TRUNCATE).isNotNull())
@@ -229,7 +229,7 @@ def without_deleted(
     return rows
 
 
-def deletes_any(log: DataFrame) -> Column:
+def _deletes_any(log: DataFrame) -> Column:
     """Return the condition that a row of the log deletes a key."""
     is_move = F.col(OLD_KEY).isNotNull() if OLD_KEY in log.columns else F.lit(False)
     return F.col(IS_DELETE) | is_move

@@ -84,9 +84,9 @@ class Envelope:
         }
 
     def path_of(self, name: FieldPath) -> FieldPath | None:
-        """Return the path in bronze of a field of the row; None if it is one of the envelope."""
+        """Return the path in bronze of a field of the row; None for `_ENVELOPE_COLUMNS`."""
         first = name[0].lower()
-        if first in _ENVELOPE_COLUMNS or (not self.path and first in map(str.lower, self.fields)):
+        if first in _ENVELOPE_COLUMNS:
             return None
         after, before = ({*map(str.lower, side)} for side in (self.after, self.before))
         side = "before" if first in before - after else "after"

@@ -177,7 +177,7 @@ class ChangeMerge:
             # A truncate or a snapshot concerns keys beyond those of the batch.
             is_complete = truncates or self._cdc.snapshot
             is_pruned = dict(batch.dtypes)[key] in _PRUNED_TYPES and not is_complete
-            merged, condition = self._rows_to_merge(rows, first, truncates)
+            merged, condition = self._rows_to_merge(rows, first, is_complete)
             settings = batch.sparkSession.conf  # of this query alone
             settings.set(_APPLICATION, checkpoints.query_id(self._checkpoint))
             settings.set(_TRANSACTION, str(batch_id))
@@ -192,14 +192,14 @@ class ChangeMerge:
         return not rows.where(F.col(column).isNotNull()).isEmpty()
 
     def _rows_to_merge(
-        self, batch: DataFrame, first: float, truncates: bool
+        self, batch: DataFrame, first: float, is_complete: bool
     ) -> tuple[DataFrame, str]:
         """Return the rows to merge, and the condition that one replaces or deletes the old row.
 
         Args:
             batch: the changes, by key.
             first: the time of the first ingestion among them.
-            truncates: whether the batch also deletes all keys.
+            is_complete: whether the batch concerns all keys, and not its own alone.
         """
         log = batch.sparkSession.read.format("delta").load(str(self._log))
         seconds, nulls = self._cdc.tombstone_retention.seconds, self._cdc.ignore_null_updates
@@ -207,7 +207,7 @@ class ChangeMerge:
             known = self._has_unavailable
             self._has_unavailable = self._find(log if known is None else batch, UNAVAILABLE)
         is_history, has_deletes = self._cdc.stored_as_scd_type == 2, self._has_deletes
-        needs_log = is_history or nulls or truncates or self._has_unavailable or self._cdc.snapshot
+        needs_log = is_history or nulls or is_complete or self._has_unavailable
         if has_deletes and not needs_log and time.time() - first >= seconds - _ROUNDING:
             # Replayed changes may be older than others by more than the retention.
             newest = log.agg(F.max(F.col(INGESTED_AT).cast("double"))).collect()[0][0]
@@ -219,12 +219,11 @@ class ChangeMerge:
                 recent = log.where(F.col(INGESTED_AT) >= since)
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
-        # A snapshot or a truncate concerns all keys.
-        is_complete = truncates or self._cdc.snapshot
         touched = (log if is_complete else batch).select(*self._keys).distinct().dropna()
-        every_change = changes.by_key(log, self._keys)
         if is_complete or self._find(log, IS_TRUNCATE):
             every_change = _every_change(log, self._source)
+        else:
+            every_change = changes.by_key(log, self._keys)
         own = every_change.join(touched, self._keys, "left_semi")
         if is_history:
             track = tracked_columns(self._source)
