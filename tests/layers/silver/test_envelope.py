@@ -85,6 +85,31 @@ def test_unwrapped_without_payload(spark: SparkSession) -> None:
     assert log_of(SOURCE, bronze, *LOG) == [("1", "ada", 7, False)]
 
 
+def test_unwrapped_with_and_without_payload(spark: SparkSession) -> None:
+    """A writer whose `schemas.enable` was switched: both kinds of messages are changes."""
+    row = "struct<id string, name string>"
+    envelope = f"op string, ts_ms long, before {row}, after {row}"
+    bronze = spark.createDataFrame(
+        [
+            (("c", 1, None, ("1", "Ada")), None, None, None, None),
+            (None, "u", 2, ("1", "Ada"), ("2", "Bo")),
+            (("d", 3, ("2", "Bo"), None), None, None, None, None),
+            (None, "d", 4, ("3", None), None),
+        ],
+        f"payload struct<{envelope}>, {envelope}",
+    )
+    assert log_of(SOURCE, bronze, *LOG, "_old_key.user_id") == [
+        ("1", "ada", 1, False, None),
+        ("2", "bo", 2, False, "1"),
+        ("2", "bo", 3, True, None),
+        ("3", None, 4, True, None),
+    ]
+    types = {
+        name: dtype.simpleString() for name, dtype in ((f.name, f.dataType) for f in bronze.schema)
+    }
+    assert envelope_path(("id",), types) == ("payload", "after", "id")
+
+
 def test_unwrapped_structs_of_different_types(spark: SparkSession) -> None:
     """A field that comes later is in `after` first; a delete has no struct then."""
     after = struct("id", name=struct("first", "last"))

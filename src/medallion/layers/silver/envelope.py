@@ -6,7 +6,7 @@ Bronze has Debezium's envelope as it arrived, and silver's expressions read the 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,55 +32,68 @@ from medallion.storage.table_specs import (
 
 _ENVELOPE_COLUMNS = ("_op", "_ts_ms", "_lsn")
 _NO_VALUE = "cast(null as bigint)"
+_MEMBERS = {"after", "before", "op", "ts_ms"}
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """The fields of Debezium's envelopes in a bronze table, with their types.
+    """The fields of Debezium's envelopes in a bronze table.
+
+    A message is an envelope, or has it in `payload` beside its schema; a table may have both.
 
     Attributes:
-        path: the path of the envelope: `("payload",)` if it is beside the message's schema.
-        fields: the fields of the envelope.
-        after, before: the columns of the row.
-        origin: the fields of `source`.
+        roots: the fields of the envelopes, with their types, by the path of the envelope.
     """
 
-    path: FieldPath
-    fields: Mapping[str, T.DataType]
-    after: Mapping[str, T.DataType]
-    before: Mapping[str, T.DataType]
-    origin: Mapping[str, T.DataType]
+    roots: Mapping[FieldPath, T.StructType]
 
     @classmethod
     def of(cls, bronze: T.StructType) -> Envelope:
-        """Return the envelope of a bronze table."""
-        fields = _fields(bronze)
-        payload = _fields(fields.get("payload"))
-        path, fields = (("payload",), payload) if payload else ((), fields)
-        return cls(path, fields, *(_fields(fields.get(n)) for n in ("after", "before", "source")))
+        """Return the envelopes of a bronze table."""
+        payload = _fields(bronze).get("payload")
+        roots: dict[FieldPath, T.StructType] = {}
+        if isinstance(payload, T.StructType):
+            roots[("payload",)] = payload
+        if not roots or _fields(bronze).keys() & _MEMBERS:
+            roots[()] = bronze
+        return cls(roots)
 
-    def prefix(self, row: str = "") -> str:
-        """Return SQL of the envelope, with a dot, in a row that is a column or the table's."""
-        return "".join(f"{part}." for part in (row, *self.path) if part)
+    def fields(self, *path: str) -> dict[str, T.DataType]:
+        """Return the fields of the envelopes, or of a struct in them, in lower case."""
+        structs = [_type_at(type_, path) for type_ in self.roots.values()]
+        return {n: dtype for struct in reversed(structs) for n, dtype in _fields(struct).items()}
+
+    def sql(self, *path: str, row: str = "") -> str:
+        """Return SQL of a field of the envelopes, null if none has it.
+
+        Args:
+            path: the field, in lower case.
+            row: the column that has the row of bronze; empty for the table itself.
+        """
+        values = [
+            ".".join(map(quote_identifier, filter(None, (row, *root, *path))))
+            for root, type_ in self.roots.items()
+            if _type_at(type_, path)
+        ]
+        return f"coalesce({', '.join(values)})" if len(values) > 1 else "".join(values) or "null"
 
     def columns(self, row: str = "") -> dict[str, str]:
         """Return SQL of the columns of the changed row, and of `_ENVELOPE_COLUMNS`."""
-        prefix, columns = self.prefix(row), {}
-        for name in {**self.after, **self.before}:
-            new, old = (
-                f"{prefix}{side}.{quote_identifier(name)}" if name in fields else "null"
-                for side, fields in (("after", self.after), ("before", self.before))
-            )
-            types = [fields[name] for fields in (self.after, self.before) if name in fields]
+        op, after, before = self.sql("op", row=row), self.fields("after"), self.fields("before")
+        columns = {}
+        for name in {**after, **before}:
+            new, old = (self.sql(side, name, row=row) for side in ("after", "before"))
+            types = [side[name] for side in (after, before) if name in side]
             if inner_types(types[0]) and types[0] != types[-1]:
                 old = "null"  # a delete needs its key alone, and both sides need one type
-            columns[name.lower()] = f"if({prefix}op = 'd', {old}, {new})"
-        times = [f"{prefix}source.ts_ms"] * ("ts_ms" in self.origin)
-        times += [f"{prefix}ts_ms"] * ("ts_ms" in self.fields)
+            columns[name] = f"if({op} = 'd', {old}, {new})"
+        times = (self.sql(*path, row=row) for path in (("source", "ts_ms"), ("ts_ms",)))
+        known = [sql for sql in times if sql != "null"]
+        lsn = self.sql("source", "lsn", row=row)
         return columns | {
-            "_op": f"{prefix}op",
-            "_ts_ms": f"coalesce({', '.join(times)})" if times else _NO_VALUE,
-            "_lsn": f"{prefix}source.lsn" if "lsn" in self.origin else _NO_VALUE,
+            "_op": op,
+            "_ts_ms": f"coalesce({', '.join(known)})" if known else _NO_VALUE,
+            "_lsn": _NO_VALUE if lsn == "null" else lsn,
         }
 
     def path_of(self, name: FieldPath) -> FieldPath | None:
@@ -88,33 +101,40 @@ class Envelope:
         first = name[0].lower()
         if first in _ENVELOPE_COLUMNS:
             return None
-        after, before = ({*map(str.lower, side)} for side in (self.after, self.before))
-        side = "before" if first in before - after else "after"
-        return (*self.path, side, *name)
+        after, before = self.fields("after"), self.fields("before")
+        side = "before" if first in before.keys() - after.keys() else "after"
+        stored = (root for root, type_ in self.roots.items() if _type_at(type_, (side, first)))
+        return (*next(stored, next(iter(self.roots))), side, *name)
 
     def message_rules(self) -> dict[str, str]:
         """Return the rules that quarantine messages without a changed row, by name.
 
         Source: Debezium's documentation of heartbeats, schema changes and transaction metadata.
         """
-        prefix, fields = self.prefix(), self.fields
+        fields = self.fields()
         if "op" not in fields:
             return {}
-        is_message = f"{prefix}op is null"
+        is_message = f"{self.sql('op')} is null"
         tests = {"schema_change": "ddl", "transaction": "status"}
         rules = {
-            name: f"{is_message} and {prefix}{field} is not null"
+            name: f"{is_message} and {self.sql(field)} is not null"
             for name, field in tests.items()
             if field in fields
         }
-        others = "".join(f" and {prefix}{tests[name]} is null" for name in rules)
+        others = "".join(f" and {self.sql(tests[name])} is null" for name in rules)
         if "ts_ms" in fields:
-            rules["heartbeat"] = f"{is_message} and {prefix}ts_ms is not null{others}"
+            rules["heartbeat"] = f"{is_message} and {self.sql('ts_ms')} is not null{others}"
         return rules
 
 
 def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
-    return {f.name: f.dataType for f in type_} if isinstance(type_, T.StructType) else {}
+    return {f.name.lower(): f.dataType for f in type_} if isinstance(type_, T.StructType) else {}
+
+
+def _type_at(type_: T.DataType | None, path: Iterable[str]) -> T.DataType | None:
+    for name in path:
+        type_ = _fields(type_).get(name)
+    return type_
 
 
 def envelope_path(path: FieldPath, columns: Mapping[str, str]) -> FieldPath | None:
@@ -151,7 +171,8 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     columns = {name: f"{BRONZE}.{quote_identifier(name)}" for name in bronze.columns}
     types = _fields(bronze.schema)
     if source.is_debezium:
-        columns, types = envelope.columns(BRONZE), {**envelope.before, **envelope.after}
+        columns = envelope.columns(BRONZE)
+        types = envelope.fields("before") | envelope.fields("after")
         _refuse_without_order(spark, source, cdc, columns)
         in_row = envelope.columns()
         silver = {n: replace_columns(spark, sql, in_row) for n, sql in silver.items()}
@@ -193,8 +214,7 @@ def _is_true(condition: str) -> str:
 
 def _old_key(spark: SparkSession, source: SourceConfig, envelope: Envelope) -> str:
     """Return SQL of the key before an update that changes it; null for other changes."""
-    prefix = envelope.prefix(BRONZE)
-    before = {n.lower(): f"{prefix}before.{quote_identifier(n)}" for n in envelope.before}
+    before = {n: envelope.sql("before", n, row=BRONZE) for n in envelope.fields("before")}
     keys = {key: source.silver[key] for key in source.keys}
     read = {name[0].lower() for name in fields_in(spark, keys.values())}
     new = {key: quote_identifier(key) for key in keys}
@@ -203,7 +223,7 @@ def _old_key(spark: SparkSession, source: SourceConfig, envelope: Envelope) -> s
     old = {key: f"({replace_columns(spark, sql, before)})" for key, sql in keys.items()}
     has_moved = " or ".join(f"{old[key]} <> {new[key]}" for key in keys)
     is_known = " and ".join(f"{sql} is not null" for sql in old.values())
-    condition = f"{prefix}op <> 'd' and {is_known} and ({has_moved})"
+    condition = f"{envelope.sql('op', row=BRONZE)} <> 'd' and {is_known} and ({has_moved})"
     # With the type of the new key: a field of both sides has the type that holds both.
     typed = struct_sql({key: f"if({condition}, {old[key]}, {new[key]})" for key in keys})
     return f"if({condition}, {typed}, null)"
