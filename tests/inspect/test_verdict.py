@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,6 +177,22 @@ def test_verdict_of_deletes_in_quarantine(
         assert problem.code is ProblemCode.DELETES
         assert problem.sentence == "1 delete broke a rule, so silver.event keeps the rows"
         assert problem.remedy.endswith("medallion replay quarantine.event")
+
+
+@pytest.mark.parametrize(("max_past", "count"), [(None, 1), (Duration.parse("60 years"), 0)])
+def test_verdict_warns_of_event_times_before_1990(
+    config: Config, monkeypatch: pytest.MonkeyPatch, max_past: Duration | None, count: int
+) -> None:
+    monkeypatch.setattr(balance, "take_snapshot", lambda *_: BalanceSnapshot())
+    source = replace(config.sources["event"], max_past=max_past)
+    config = replace(config, sources={"event": source}, gold={})
+    times = [datetime(1970, 1, 21, 13, 47, 9, tzinfo=UTC), datetime(1990, 1, 1, tzinfo=UTC)]
+    write_deltalake(str(config.layout.table("silver.event")), pa.table({"event_at": times}))
+    verdict = take_verdict(config)
+    assert verdict.is_healthy
+    assert [problem.sentence for problem in verdict.problems] == [
+        "event_at is before 1990 in 1 row, such as 1970-01-21 13:47"
+    ] * count
 
 
 def test_verdict_is_silent_about_messages_without_rows(

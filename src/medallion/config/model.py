@@ -108,7 +108,8 @@ class SourceConfig:
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
         silver: The columns of silver, each with a Spark SQL expression over bronze's columns.
         lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
-        cdc: The rows are change records; `watermark`, `max_future` and `late` do not apply.
+        cdc: The rows are change records; `watermark`, `max_future`, `max_past` and `late` do not
+            apply.
         event_time: The silver column of the time at which the event happened. The watermark and
             the windows of gold use it. Optional with `cdc`.
         keys: The silver columns that identify a row. With `event_time` among them, silver remembers
@@ -118,6 +119,9 @@ class SourceConfig:
         max_future: How far an event time may be after the time of ingestion. The built-in rules
             `future_event_time` and `missing_event_time` quarantine rows with a later or missing
             event time: one wrong time would make all later rows late.
+        max_past: How far an event time may be before the time of ingestion, such as `20 years`; the
+            rule `past_event_time` quarantines older ones. Without it, runs report event times
+            before 1990: they are often seconds that were read as milliseconds.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: The handling of a row whose value did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
@@ -166,6 +170,7 @@ class SourceConfig:
     keys: tuple[str, ...] = key(values.string_list, "a list of silver columns")
     watermark: Duration = key(values.duration, values.DURATION, "1 hour")
     max_future: Duration = key(values.duration, values.DURATION, "1 day")
+    max_past: Duration | None = key(values.duration, values.DURATION, None)
     late: str = choice_key(("admit", "quarantine"))
     on_rescued: str = choice_key(("quarantine", "warn", "ignore"))
     format: str

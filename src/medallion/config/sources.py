@@ -148,7 +148,7 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("max_line_bytes", f"is for lines of text, which {source.format} does not have")
     _refuse_missing_columns(source, node)
     if source.cdc:
-        for key in ("watermark", "max_future", "late"):
+        for key in ("watermark", "max_future", "max_past", "late"):
             if key in node.value:
                 node.fail(key, "has no effect with cdc: remove it")
         cdc = node.child("cdc")

@@ -35,20 +35,20 @@ COLUMNS = "columns with their types"
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
 _DAY = 86_400
-# Seconds. A month is the longest one, so that a watermark drops nothing too early.
+# Seconds. Months and years are the longest ones, so that a watermark drops nothing too early.
 _UNITS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": _DAY}
-_UNITS |= {"week": 7 * _DAY, "month": 31 * _DAY}
+_UNITS |= {"week": 7 * _DAY, "month": 31 * _DAY, "year": 366 * _DAY}
 _SHORT_UNITS = {"ms": "millisecond", "s": "second", "sec": "second", "min": "minute", "h": "hour"}
 DURATION = (
-    "a duration in ms, seconds (s), minutes (min), hours (h), days, weeks or months, such as "
-    "'10 minutes'"
+    "a duration in ms, seconds (s), minutes (min), hours (h), days, weeks, months or years, such "
+    "as '10 minutes'"
 )
 CALENDAR = "1 week, 1 month, 1 quarter or 1 year"
 WINDOW = (
     "a duration in ms, seconds (s), minutes (min), hours (h) or days, such as '10 minutes', or one "
     f"of {CALENDAR}"
 )
-_LONGEST = 36_500 * _DAY  # below the range of Spark's arithmetic
+_LONGEST = 100 * 366 * _DAY  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
@@ -71,8 +71,8 @@ class Duration:
         if unit not in _UNITS or number * _UNITS[unit] > _LONGEST:
             raise ValueError(f"{text!r} is not {DURATION}")
         seconds = number * _UNITS[unit]
-        if unit == "month":  # Spark has no fixed length for it
-            number, unit = 31 * number, "day"
+        if unit in ("month", "year"):  # Spark has no fixed length for them
+            number, unit = int(seconds / _DAY), "day"
         return cls(seconds, f"{number} {unit}" + ("" if number == 1 else "s"))
 
     @property

@@ -134,6 +134,28 @@ def held_snapshots(config: Config) -> dict[str, str]:
     return messages
 
 
+def unlikely_times(config: Config) -> dict[str, str]:
+    """Return a message by silver table with event times before 1990, unless `max_past` is set.
+
+    Later times than `max_future` allows are in quarantine.
+    """
+    messages = {}
+    for name, source in config.sources.items():
+        if source.cdc or source.max_past:
+            continue
+        what = f'count(*), min("{source.event_time}")'
+        old = f"where \"{source.event_time}\" < timestamp '1990-01-01'"
+        for rows, first in delta_tables.select_rows(
+            config.layout.table(f"silver.{name}"), what, old
+        ):
+            if rows:
+                messages[f"silver.{name}"] = (
+                    f"{source.event_time} is before 1990 in {counted(rows, 'row')}, such as "
+                    f"{first:%Y-%m-%d %H:%M}"
+                )
+    return messages
+
+
 def _row_count(config: Config, table: str) -> int:
     if table in config.views:
         return int(_query(config, f"select count(*) from {table}").rows[0][0])

@@ -13,7 +13,12 @@ from medallion.ingest.schema import registry
 from medallion.inspect import balance as accounting
 from medallion.inspect import freshness, ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
-from medallion.inspect.catalog import deletes_not_applied, held_snapshots, mostly_quarantined
+from medallion.inspect.catalog import (
+    deletes_not_applied,
+    held_snapshots,
+    mostly_quarantined,
+    unlikely_times,
+)
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
@@ -53,6 +58,7 @@ class ProblemCode(StrEnum):
     EXPECTATION = "expectation"
     QUARANTINED = "quarantined_rows"
     RESCUED = "rescued_values"
+    TIMES = "unlikely_times"
     UNREAD = "unread_files"
 
     @property
@@ -66,6 +72,7 @@ WARNINGS = (
     ProblemCode.EXPECTATION,
     ProblemCode.QUARANTINED,
     ProblemCode.RESCUED,
+    ProblemCode.TIMES,
     ProblemCode.UNREAD,
 )
 """Problems with which a lakehouse is still healthy."""
@@ -135,6 +142,7 @@ class Observations:
         quarantined: messages by quarantine table that got most rows of the last run.
         deletes: the number of deletes by quarantine table that has some.
         snapshots: messages by silver table whose newest snapshot is not applied.
+        times: messages by silver table with event times that are hardly right.
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
         errors: the errors of the last nightly run.
@@ -148,6 +156,7 @@ class Observations:
     quarantined: Mapping[str, str] = field(default_factory=dict)
     deletes: Mapping[str, int] = field(default_factory=dict)
     snapshots: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, str] = field(default_factory=dict)
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     errors: Sequence[str] = ()
@@ -199,6 +208,7 @@ def observe(
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
         deletes=read_or({}, "quarantine", lambda: deletes_not_applied(config)),
         snapshots=read_or({}, "tables", lambda: held_snapshots(config)),
+        times=read_or({}, "tables", lambda: unlikely_times(config)),
         unread=unread,
         unreadable=errors,
         errors=[last.error] if last and last.state == FAILED and last.error else [],
@@ -270,6 +280,13 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         remedy = f"land the complete file, or raise max_deletes and run medallion refresh {table}"
         yield Problem(ProblemCode.SNAPSHOT, table, message, remedy)
     yield from _rescued_problems(config, seen.run_state)
+    for table, message in seen.times.items():
+        name = table.partition(".")[2]
+        remedy = (
+            f"correct sources.{name}.silver or hints and run medallion refresh {table}; or set "
+            "max_past to an interval that these times are within"
+        )
+        yield Problem(ProblemCode.TIMES, table, message, remedy)
     for line in seen.unread:
         remedy = "move the files, or correct pattern and folders in pipeline.yaml"
         yield Problem(ProblemCode.UNREAD, "landing", line, remedy)

@@ -21,7 +21,7 @@ from medallion.layers.silver import transform as silver
 from medallion.quality.rules import Rule
 from medallion.quality.suites import suite_path
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse
+from tests.support.lakehouse import Lakehouse, activity_source
 
 COLUMNS = {"at": "ts", "device": "lower(id)"}
 KEYS = ("at", "device")
@@ -128,6 +128,21 @@ def test_string_event_time_is_cast(spark: SparkSession, tmp_path: Path) -> None:
         ("b", "None", ["missing_event_time"]),
         ("c", "2026-05-03 00:00:00", ["future_event_time"]),
     ]
+
+
+def test_past_event_time_is_quarantined(spark: SparkSession) -> None:
+    """The limit itself passes; without `max_past` any time does."""
+    limit = "timestamp'2026-04-29 10:00:00'"
+    times = (limit, f"{limit} - interval 1 second", "timestamp_millis(1777629600)")
+    values = ", ".join(f"({time}, timestamp'2026-05-01 10:00:00', null)" for time in times)
+    columns = "at, _ingested_at, _corrupt_record"
+    bronze = spark.sql(f"select *, 'f' as _source_file from values {values} as ({columns})")
+    source = activity_source(event_time="at", silver={"at": "at"}, keys=("at",))
+    for max_past, failed in ((None, []), (Duration.parse("2 days"), ["past_event_time"])):
+        checked = replace(source, max_past=max_past)
+        document = {**rules.built_in_rules(checked), "late": "admit"}
+        rows = rules.bind_rules(checked, document)(bronze).collect()
+        assert [row._failed_rules for row in rows] == [[], failed, failed]
 
 
 @pytest.mark.parametrize(

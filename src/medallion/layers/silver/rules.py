@@ -49,6 +49,7 @@ from medallion.storage.text import printable
 
 BoundRules = partial[DataFrame]  # of `transform.apply_rules`
 WATERMARK_GUARDS = ("missing_event_time", "future_event_time")
+PAST_RULE = "past_event_time"
 CHANGE_GUARDS = (keys.NULL_KEY_RULE, "null_sequence")
 LATE_RULE = "late"  # the rule that late rows break with `late: quarantine`
 NO_RULES: Mapping[str, Any] = {"bronze": {}, "silver": {}}
@@ -85,7 +86,7 @@ def load_rule_document(config: Config, source: SourceConfig) -> dict[str, Any]:
 
 
 def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
-    """Return the rules that need no suite, by layer: for malformed lines and for the watermark.
+    """Return the rules that need no suite, by layer: for malformed lines and for event times.
 
     A single time in the far future would move the watermark past all later rows. Change records
     have no watermark; each needs its key and a sequence.
@@ -103,10 +104,11 @@ def built_in_rules(source: SourceConfig) -> dict[str, dict[str, str]]:
     time = quote_identifier(source.event_time)
     latest = f"{INGESTED_AT} + INTERVAL '{source.max_future.seconds}' SECOND"
     missing, future = WATERMARK_GUARDS
-    return {
-        "bronze": malformed,
-        "silver": {missing: f"{time} IS NULL", future: f"coalesce({time} > {latest}, false)"},
-    }
+    rules = {missing: f"{time} IS NULL", future: f"coalesce({time} > {latest}, false)"}
+    if source.max_past:
+        earliest = f"{INGESTED_AT} - INTERVAL '{source.max_past.seconds}' SECOND"
+        rules[PAST_RULE] = f"coalesce({time} < {earliest}, false)"
+    return {"bronze": malformed, "silver": rules}
 
 
 def with_rescue_rules(
