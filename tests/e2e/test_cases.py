@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
+from medallion.runtime.rename import rename_sources
 from medallion.sql import engine
+from medallion.storage import locks
+from medallion.storage.paths import LAYERS, PUBLISH
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 
@@ -132,5 +135,33 @@ def test_case(spark: SparkSession, tmp_path: Path, name: str, tables: Tables) ->
         assert not lakehouse.nightly().errors
     for sql, rows in tables.items():
         assert sorted(engine.query(str(lakehouse.root), sql).rows, key=repr) == rows, sql
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.is_balanced, audit.findings) == (True, ())
+
+
+@pytest.mark.slow  # tests/runtime/test_rename.py has quick tests
+def test_case_of_a_renamed_source(spark: SparkSession, tmp_path: Path) -> None:
+    """The new name has the rows of the old one, and a writer may still use the old folder."""
+    case, lakehouse = CASES / "26-renamed-source", Lakehouse(spark, tmp_path / "lakehouse")
+    pipeline, landing = tmp_path / "pipeline.yaml", lakehouse.root / "landing"
+    older = (case / "pipeline.yaml").read_text()
+    newer = older.replace("sales26", "orders26").replace(
+        "  orders26:", "  orders26:\n    renamed_from: sales26", 1
+    )
+    for text, night in ((older, "night1"), (newer, "night2")):
+        pipeline.write_text(text)
+        lakehouse.config = load(lakehouse.environment | {"MEDALLION_CONF": str(tmp_path)}, PROJECT)
+        shutil.copytree(case / night, landing, dirs_exist_ok=True)
+        if text is newer:
+            lakehouse.land("sales26", "c.csv", "id,amount,time", "4,5,2026-05-02T11:00:00Z")
+        with locks.lock_layers(lakehouse.layout, (*LAYERS, PUBLISH), "test"):
+            rename_sources(lakehouse.config, print)
+        assert not lakehouse.nightly().errors
+    rows = {
+        "select id::int from silver.orders26": [(1,), (2,), (3,), (4,)],
+        "select revenue from gold.revenue26": [(30.0,), (35.0,)],
+    }
+    for sql, expected in rows.items():
+        assert sorted(engine.query(str(lakehouse.root), sql).rows) == expected, sql
     audit = run_audit(lakehouse.config, everything=True)
     assert (audit.is_balanced, audit.findings) == (True, ())

@@ -108,8 +108,7 @@ class SourceConfig:
             `addNewColumnsWithTypeWidening` adds columns, and widens types that do not fit.
         silver: The columns of silver, each with a Spark SQL expression over bronze's columns.
         lookup: Columns joined from a lookup table; `enrich` is an older name of this key.
-        cdc: The rows are change records; `watermark`, `max_future`, `max_past` and `late` do not
-            apply.
+        cdc: The rows are change records; `watermark`, `late` and the limits of times do not apply.
         event_time: The silver column of the time at which the event happened. The watermark and
             the windows of gold use it. Optional with `cdc`.
         keys: The silver columns that identify a row. With `event_time` among them, silver remembers
@@ -119,9 +118,8 @@ class SourceConfig:
         max_future: How far an event time may be after the time of ingestion. The built-in rules
             `future_event_time` and `missing_event_time` quarantine rows with a later or missing
             event time: one wrong time would make all later rows late.
-        max_past: How far an event time may be before the time of ingestion, such as `20 years`; the
-            rule `past_event_time` quarantines older ones. Without it, runs report event times
-            before 1990: they are often seconds that were read as milliseconds.
+        max_past: How far an event time may be before the time of ingestion, such as `20 years`
+            (rule `past_event_time`). Without it, runs report event times before 1990.
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: The handling of a row whose value did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
@@ -154,6 +152,8 @@ class SourceConfig:
         partition_columns: Columns of bronze whose values are in the names of directories below
             the landing folder: `[date, hour]` for `date=2026-05-01/hour=10/a.json`. Their types
             are those of `hints`, or inferred: `long`, `date` or `string`.
+        renamed_from: The older name of the source: the next run moves its tables, records and files
+            to the new name. Files that land in `landing/<older name>/` are still ingested.
         expect_every: How often new rows should arrive; a source without new rows for longer is
             stale, and `nightly` and `status` exit 1. A file arrives when it was last modified.
     """
@@ -193,6 +193,9 @@ class SourceConfig:
     )
     partition_columns: tuple[str, ...]
     expect_every: Duration | None = key(values.duration, values.DURATION, None)
+    renamed_from: str | None = key(
+        values.matching(values.TABLE_NAME.pattern), "the older name of this source", None
+    )
     cdc: CdcConfig | None
     is_debezium: bool
 
@@ -261,10 +264,15 @@ class SourceConfig:
         """Silver's columns, without technical ones; those of the lookup table are last."""
         return (*self.silver, *(self.lookup.columns if self.lookup else ()))
 
+    @property
+    def landing_names(self) -> tuple[str, ...]:
+        """The names of its folders in landing: its own, and its older one."""
+        return (self.name, self.renamed_from) if self.renamed_from else (self.name,)
+
     def folders_in(self, layout: Layout) -> tuple[Path, ...]:
-        """Return the source's folder in landing, then the others that its configuration names."""
-        landing = layout.landing(self.name).local
-        return (landing, *(without_dotdot((layout.root / f).local) for f in self.folders))
+        """Return the source's folders in landing, then the others that its configuration names."""
+        names = (*(f"landing/{name}" for name in self.landing_names), *self.folders)
+        return tuple(without_dotdot((layout.root / name).local) for name in names)
 
 
 SilverTable = SourceConfig | ChildTable

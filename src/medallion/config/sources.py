@@ -178,8 +178,12 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
 
 
 def refuse_shared_tables(document: Node, sources: Mapping[str, SourceConfig]) -> None:
-    """Raise ConfigError if a source has the name of another source's log of changes."""
+    """Raise ConfigError if a source has the name of another's log of changes, or its older name."""
+    older = [source.renamed_from for source in sources.values()]
     for source in sources.values():
+        if (name := source.renamed_from) and (name in sources or older.count(name) > 1):
+            problem = f"is {name}, which is also the name of another source"
+            document.fail(f"sources.{source.name}.renamed_from", problem)
         if source.cdc and (name := f"{source.name}{model.CHANGES}") in sources:
             problem = f"writes silver.{name}, which has the changes of {source.name}: rename it"
             document.fail(f"sources.{name}", problem)

@@ -18,6 +18,7 @@ from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
 from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
+from medallion.inspect.catalog import leftover_notes
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
 from medallion.state import refresh_plan, replay_plan
@@ -92,6 +93,7 @@ def run_audit(
     ]
     files = _find_attention(config, findings)
     notes = [f"{line}: in no balance." for line in unread_file_warnings(config)]
+    notes += leftover_notes(config)
     if files.not_compared:
         older = counted(files.not_compared, "older file")
         notes.append(f"{older} in archive/ not compared with the ledger.")

@@ -26,11 +26,13 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
+from medallion.inspect.catalog import leftover_notes
 from medallion.inspect.ledger_files import Attention
 from medallion.install.jars import class_path
 from medallion.install.java import use_java
 from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
 from medallion.runtime import planner
+from medallion.runtime.rename import pending_renames
 from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
@@ -352,6 +354,9 @@ def _check_landing(config: Config, result: CheckResult) -> None:
     result.attention += unread_file_warnings(config)
     for suite in unused_suites(config.conf_dir, query_names(config)):
         result.notes.append(f"{suite} is not used: no table has that name.")
+    for old, new in pending_renames(config).items():
+        result.notes.append(f"the next nightly run moves what {old} has to {new}.")
+    result.notes += leftover_notes(config)
     for source in config.sources.values():
         with result.collecting():
             if source.stream:
@@ -392,7 +397,8 @@ def _plan(config: Config, result: CheckResult) -> None:
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
-    for written in queries(config, ("silver", "gold")):
+    # Definitions are compared when their names are the same again.
+    for written in queries(config, () if pending_renames(config) else ("silver", "gold")):
         try:
             if delta_tables.row_count(config.layout.table(written.name)):
                 refuse_changed_definition(config, written)

@@ -14,6 +14,7 @@ from medallion.ingest.schema import registry
 from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
+from medallion.runtime.rename import rename_sources
 from medallion.spark.settings import Workload
 from medallion.state import pending_work, replay_plan
 from medallion.state.pending_work import WorkReason
@@ -157,6 +158,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
         UsageError: another process writes one of the layers.
     """
     with locks.lock_layers(config.layout, layers_in_use(config), command):
+        rename_sources(config, report)
         try:
             runs = RunRecords(config.layout)
             plan = plan_run(config, runs)

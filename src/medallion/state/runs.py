@@ -280,7 +280,8 @@ class RunRecords:
         names = ", ".join(f"'{query}'" for query in queries)
         if columns:
             self._read = None
-            records.clear_columns(self._table, columns, f"query in ({names})")
+            nulls = dict.fromkeys(columns, "cast(null as string)")
+            records.update_rows(self._table, nulls, f"query in ({names})")
 
     def late_rows(self, query: str) -> int:
         """Return the number of late rows recorded since the query's last refresh."""

@@ -182,6 +182,12 @@ class StoragePath(os.PathLike[str]):
         elif path.exists():
             shutil.rmtree(path)
 
+    def move_directory(self, target: StoragePath) -> None:
+        """Move a directory of medallion's own, or a file; nothing is moved if it is not there."""
+        if self.local.exists():
+            target.parent.create_directory()
+            self.local.rename(target.local)
+
     def move_to(self, target: StoragePath, if_unchanged: FileInfo) -> bool:
         """Move this file to a path at which nothing is stored, if it is in this state.
 

@@ -129,11 +129,11 @@ def upsert_records(
     _commit(table, spec, write)
 
 
-def clear_columns(table: StoragePath, columns: Iterable[str], where: str) -> None:
-    """Set string columns of some rows to null; the caller holds the locks of all layers."""
-    updates = dict.fromkeys(columns, "cast(null as string)")
+def update_rows(table: StoragePath, updates: Mapping[str, str], where: str) -> None:
+    """Set columns of some rows to SQL, if there is a table; the caller holds all layers' locks."""
     with PROCESS_LOCK:
-        delta_tables.open_for_write(table).update(updates, predicate=where)
+        if delta_tables.table_exists(table):
+            delta_tables.open_for_write(table).update(dict(updates), predicate=where)
 
 
 def _commit(

@@ -66,10 +66,10 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
         source: has the patterns of file names.
         starts: the source's own directories, and those of backfills.
     """
-    listing, folders = Listing(), source.folders_in(layout)
+    listing, others = Listing(), source.folders_in(layout)[len(source.landing_names) :]
     for start in starts:
-        # The landing directory is created when bronze starts; other missing ones are reported.
-        if not files.path_exists(start) and start not in folders[1:]:
+        # The landing directory is created when bronze starts; missing ones of others are reported.
+        if not files.path_exists(start) and start not in others:
             continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)

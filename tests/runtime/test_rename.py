@@ -1,0 +1,157 @@
+"""Renamed sources: tables, records, files and checkpoints have the new name, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from medallion.config.model import Config
+from medallion.errors import ConfigError, UsageError
+from medallion.inspect.catalog import leftover_notes
+from medallion.runtime.rename import pending_renames, rename_sources
+from medallion.spark import checkpoints
+from medallion.state.ledger import Entry, Ledger
+from medallion.state.runs import RunRecords
+from medallion.storage import locks
+from medallion.storage.paths import StoragePath
+from tests.support import runs
+from tests.support.lakehouse import Lakehouse
+
+TABLES = ("bronze.event", "silver.event", "quarantine.event")
+LAYERS = ("bronze", "silver", "gold", "publish")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """A lakehouse whose source `event` is now `visit`."""
+    lakehouse = Lakehouse(None, tmp_path)
+    layout, source = lakehouse.layout, lakehouse.config.sources["event"]
+    for table in TABLES:
+        write_deltalake(str(layout.table(table)), pa.table({"name": [table]}))
+    moved = ("archive/event/a.json", "rejected/event/b.json", "archive/event/event/c.json", None)
+    entries = [
+        Entry("event", f"landing/event/{number}.json", 1, 1, 1, 1, moved_to=path)
+        for number, path in enumerate(moved)
+    ]
+    other = Entry("activity", "landing/activity/a.json", 1, 1, 1, 1, moved_to=moved[0])
+    Ledger(layout, "event").write(entries)
+    Ledger(layout, "activity").write([other])
+    for query in (*TABLES[:2], "silver.events", "gold.event"):
+        runs.record(lakehouse.config, query, last_batch=3)
+    for path in ("archive/event/a.json", "_schemas/event/1.json", "landing/event/d.json"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(path)
+    (tmp_path / "archive/visit").mkdir()
+    (tmp_path / "_checkpoints/silver.event/2").mkdir(parents=True)
+    (tmp_path / "_checkpoints/silver.event.json").write_text('{"generation": 2}')
+    visit = replace(source, name="visit", renamed_from="event")
+    gold = replace(lakehouse.config.gold["device_totals"], tables=("silver.visit",))
+    checkpoint = layout.checkpoint("gold.device_totals")
+    sql = "from silver.event, silver.events"
+    definition = {"source": "event", "group_by": ["event"], "sql": sql}
+    checkpoints.write_document(checkpoint, "definition", definition)
+    config = replace(lakehouse.config, sources={"visit": visit}, gold={"device_totals": gold})
+    return replace(config, silver={})
+
+
+@contextmanager
+def locked(config: Config, *layers: str) -> Iterator[None]:
+    with locks.lock_layers(config.layout, layers, "test"):
+        yield
+
+
+def rename(config: Config) -> list[str]:
+    messages: list[str] = []
+    with locked(config, *LAYERS):
+        rename_sources(config, messages.append)
+    return messages
+
+
+def assert_is_renamed(config: Config) -> None:
+    layout = config.layout
+    for table in TABLES:
+        rows = DeltaTable(layout.table(table.replace("event", "visit"))).to_pyarrow_table()
+        assert rows.to_pylist() == [{"name": table}]
+    ledger = {entry.path: entry.moved_to for entry in Ledger(layout, "visit").all_versions()}
+    assert ledger == {
+        "landing/event/0.json": "archive/visit/a.json",
+        "landing/event/1.json": "rejected/visit/b.json",
+        "landing/event/2.json": "archive/visit/event/c.json",
+        "landing/event/3.json": None,
+    }
+    (other,) = Ledger(layout, "activity").all_versions()
+    assert other.moved_to == "archive/event/a.json"
+    records = RunRecords(layout)
+    names = ("bronze.visit", "silver.visit", "silver.events", "gold.event", *TABLES[:2])
+    assert [records.last_batch(name) for name in names] == [3, 3, 3, 3, -1, -1]
+    assert (
+        layout.checkpoint("silver.visit").local == layout.root.local / "_checkpoints/silver.visit/2"
+    )
+    root = layout.root.local
+    assert (root / "archive/visit/a.json").read_text() == "archive/event/a.json"
+    assert [
+        str(path.relative_to(root)) for path in root.rglob("*event*") if "ops" not in path.parts
+    ] == ["landing/event"]
+    checkpoint = layout.checkpoint("gold.device_totals")
+    assert checkpoints.read_document(checkpoint, "definition") == {
+        "source": "visit",
+        "group_by": ["event"],
+        "sql": "from silver.visit, silver.events",
+    }
+
+
+def test_rename_moves_everything_once(config: Config) -> None:
+    assert pending_renames(config) == {"event": "visit"}
+    assert rename(config) == ["rename    event: its tables, files and records have the name visit"]
+    assert_is_renamed(config)
+    assert pending_renames(config) == {}
+    assert rename(config) == []
+    (older,) = config.sources["visit"].folders_in(config.layout)[1:]
+    assert (older / "d.json").is_file()
+
+
+@pytest.mark.parametrize("moves", range(17))
+def test_rename_after_a_kill_is_complete(
+    config: Config, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    """Bronze's table is the last of 17 paths."""
+    left, move = [moves], StoragePath.move_directory
+
+    def killed(path: StoragePath, target: StoragePath) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StoragePath, "move_directory", killed)
+        with pytest.raises(KeyboardInterrupt):
+            rename(config)
+    assert pending_renames(config) == {"event": "visit"}
+    rename(config)
+    assert_is_renamed(config)
+
+
+def test_rename_needs_all_layers(config: Config) -> None:
+    with locked(config, "bronze"), pytest.raises(UsageError, match="run medallion nightly"):
+        rename_sources(config, print)
+
+
+def test_rename_to_a_source_with_rows_is_refused(config: Config) -> None:
+    write_deltalake(str(config.layout.table("bronze.visit")), pa.table({"name": ["new"]}))
+    with pytest.raises(ConfigError, match=r"is event, but bronze\.visit exists, too"):
+        rename(config)
+
+
+def test_leftover_tables_are_named(config: Config) -> None:
+    """A table that the next run renames is not left over."""
+    assert leftover_notes(config) == []
+    visit = replace(config.sources["visit"], renamed_from=None)
+    (note,) = leftover_notes(replace(config, sources={"visit": visit}))
+    assert note.startswith("bronze.event, quarantine.event, silver.event are left over: ")
