@@ -60,7 +60,7 @@ def test_sql_of_a_file_runs_each_statement(
     lines = [line for line in capsys.readouterr().out.splitlines() if "row" not in line]
     assert lines == ["a", "-", ";", "total", "-----", "    2"]
     with pytest.raises(UsageError, match="--json is for one statement; there are 2"):
-        run(database, file=str(file), json=True)
+        run(database, file=str(file), json="-")
     with pytest.raises(UsageError, match="a statement or --file, not both"):
         run(database, "SELECT 1", file=str(file))
     with pytest.raises(UsageError, match=r"--file .*none.sql: No such file"):
@@ -75,11 +75,43 @@ def test_sql_of_standard_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT count(*) AS n FROM gold.totals"))
-    run(database, json=True, **arguments)
+    run(database, json="-", **arguments)
     assert json.loads(capsys.readouterr().out) == {"columns": ["n"], "rows": [[2]]}
     monkeypatch.setattr(sys, "stdin", io.StringIO(" -- nothing\n"))
     with pytest.raises(UsageError, match="the statement is empty"):
         run(database, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [
+        ("csv", "device,total\r\na,1\r\n"),
+        ("json", '{"columns": ["device", "total"], "rows": [["a", 1]]}'),
+    ],
+)
+def test_sql_to_a_file(database: Database, tmp_path: Path, form: str, content: str) -> None:
+    file, statement = tmp_path / "out", "SELECT * FROM gold.totals WHERE total = 1"
+    run(database, statement, **{form: str(file)})
+    written = file.read_bytes().decode()
+    assert (json.loads(written) == json.loads(content)) if form == "json" else written == content
+    with pytest.raises(UsageError):
+        run(database, "SELECT CAST(device AS int) FROM gold.totals", **{form: str(file)})
+    assert file.read_bytes().decode() == written
+    with pytest.raises(UsageError, match=rf"--{form} .*No such file"):
+        run(database, statement, **{form: str(tmp_path / "none" / "out")})
+
+
+def test_sql_of_several_statements(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    run(database, "SELECT 1 AS a; SELECT ';' AS b")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "row" not in line]
+    assert lines == ["a", "-", "1", "b", "-", ";"]
+
+
+def test_sql_after_its_form_is_the_statement(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(database, csv="SELECT 1 AS a")
+    assert capsys.readouterr().out == "a\r\n1\r\n"
 
 
 def test_sql_to_parquet_is_complete_or_absent(database: Database, tmp_path: Path) -> None:
@@ -118,7 +150,7 @@ def test_output_format_needs_a_statement(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal())
     with pytest.raises(UsageError, match="--csv needs a statement"):
-        run(database, csv=True)
+        run(database, csv="-")
 
 
 def test_print_table_fits_the_terminal(
@@ -190,11 +222,11 @@ def test_prompt_session(
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text("SELECT total\rFROM large;\r")
         keys.send_text("\\d gold.totals\r")
-        keys.send_text("SELECT totl FROM large;\r\\nope\r\\q\r")
+        keys.send_text("SELECT totl FROM large; SELECT 1;\r\\nope\rhelp\rEXIT\r")
         sql_prompt.run_prompt(database)
     output, errors = capsys.readouterr()
     assert "total\n-----\n    2\n(1 row, " in output
-    assert "device      | Utf8View" in output
+    assert "device      | string" in output
     assert "there is no command \\nope" in output
     assert errors == (
         "medallion: there is no column totl: did you mean total?\n"

@@ -195,7 +195,7 @@ def test_query_views_read_tables_and_earlier_views(root: str) -> None:
     assert query(root, "SELECT device FROM large", VIEWS).rows == [("nexus4_2",)]
     joined = "SELECT count(*) FROM totals JOIN large USING (device)"
     assert query(root, joined, VIEWS).rows == [(1,)]
-    assert query(root, "DESCRIBE totals", VIEWS).rows[1][:2] == ("n", "Int64")
+    assert query(root, "DESCRIBE totals", VIEWS).rows[1][:2] == ("n", "bigint")
     assert ("view", "large") in query(root, "SHOW TABLES", VIEWS).rows
 
 

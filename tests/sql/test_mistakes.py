@@ -31,6 +31,9 @@ COUNTS = "FROM gold.device_counts"
         ("SELECT open", "no column open; a string is written in single quotes", "open"),
         ("SELECT * FROM gold.device_count", "mean gold.device_counts?", "gold.device_count"),
         (f"SELECT coun(*) {COUNTS}", "no function coun: did you mean count?", "coun"),
+        ("SELECT * FROM device_counts", "mean gold.device_counts?", "device_counts"),
+        (f"SELECT device, count(*) {COUNTS}", "device must be in GROUP BY, or in", "device"),
+        (f"SELECT sum(device) {COUNTS}", "sum does not take string: convert the argu", "sum"),
         ("SELECT device\nFRM gold.device_counts", "found: gold", "gold"),
     ],
 )

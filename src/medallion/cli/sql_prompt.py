@@ -20,12 +20,13 @@ from pygments.lexers.sql import PostgresLexer
 from medallion.cli.sql import print_rows
 from medallion.cli.terminal import print_error, print_result
 from medallion.errors import MedallionError
+from medallion.sql import guard
 from medallion.sql.engine import Database
 
 _HELP = r"""SELECT ...;      run a statement; it ends with a semicolon
 \d               list the tables and views
 \d TABLE         list the columns of a table
-\q               leave, as Ctrl-D does
+exit, quit, \q   leave, as Ctrl-D does
 Tab completes names; the up arrow and Ctrl-R bring back statements."""
 _KEYWORDS = """
     select from where group by order having limit join left inner on using as and or not in is
@@ -56,7 +57,7 @@ def run_prompt(database: Database) -> None:
             continue
         except EOFError:
             return
-        if text == r"\q":
+        if text.lower().rstrip(";") in ("exit", "quit", r"\q"):
             return
         if text:
             run_line(database, text)
@@ -67,7 +68,7 @@ def run_line(database: Database, text: str) -> None:
     command, _, argument = text.rstrip("; ").partition(" ")
     started = time.monotonic()
     try:
-        if command == r"\?":
+        if command.lower() in ("help", r"\?"):
             print_result(_HELP)
         elif command == r"\d":
             statement = f"DESCRIBE {argument}" if argument else "SHOW TABLES"
@@ -75,7 +76,8 @@ def run_line(database: Database, text: str) -> None:
         elif command.startswith("\\"):
             print_result(f"there is no command {command}\n{_HELP}")
         else:
-            print_rows(database.query(text), started)
+            for statement in guard.split_statements(text):
+                print_rows(database.query(statement), started)
     except MedallionError as error:
         print_error(error)
 
@@ -124,7 +126,8 @@ class NameCompleter(Completer):
 def is_complete(text: str) -> bool:
     """Return whether Enter runs a text: a command, or a statement with its semicolon."""
     text = text.strip()
-    return not text or text.startswith("\\") or text.endswith(";")
+    is_command = text.startswith("\\") or text.lower() in ("exit", "quit", "help")
+    return not text or is_command or text.endswith(";")
 
 
 def _key_bindings() -> KeyBindings:

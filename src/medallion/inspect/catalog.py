@@ -67,7 +67,7 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
         order = ", ".join(str(n + 1) for n in range(len(groups) or 1))
         if is_newest:
             columns = _query(config, f"DESCRIBE {table}").rows
-            times = [name for name, type_, _ in columns if type_.startswith(("Timestamp", "Date"))]
+            times = [name for name, type_, _ in columns if type_.startswith(("timestamp", "date"))]
             order = f"{quote_identifier(times[0])} desc" if times else "1"
         first = _query(config, f"select * from {table} order by {order} limit {limit}")
         return FirstRows(table, rows, first, groups=groups)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from medallion.errors import StatementError, UsageError
 from medallion.sql import guard
-from medallion.sql.mistakes import describe
+from medallion.sql.mistakes import describe, sql_types
 from medallion.sql.result import Result
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout, StoragePath, unsupported_path_reason
@@ -72,7 +72,11 @@ class Database:
     def query(self, statement: str) -> Result:
         """Run a statement."""
         schema, batches = self.execute(statement)
-        return Result(tuple(schema.names), batches=(schema, list(batches)))
+        result = Result(tuple(schema.names), batches=(schema, list(batches)))
+        if result.columns[1:2] != ("data_type",):
+            return result
+        rows = [(name, sql_types(type_), *more) for name, type_, *more in result.rows]
+        return Result(result.columns, rows)  # of DESCRIBE
 
     def execute(self, statement: str) -> tuple[Schema, Iterator[RecordBatch]]:
         """Run a statement; return its schema, and stream its record batches."""

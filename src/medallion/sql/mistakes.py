@@ -14,6 +14,16 @@ _TABLE = re.compile(r"table '(?:datafusion\.)?(?:public\.)?(.+?)' not found")
 _COLUMN = re.compile(r"No field named (.+?)\.(?= |$)(?:.*?Valid fields are (.*)\.)?")
 _FUNCTION = re.compile(r"Invalid function '(.+?)'\.(?: Did you mean '(.+?)'\?)?")
 _POSITION = re.compile(r" at Line: (\d+), Column: (\d+)")
+_GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY')
+_ARGUMENTS = re.compile(r"argument types '(\w+)\((.*?)\)'")
+_PREFIX = re.compile(r"^(?:Error during planning|Execution error|Arrow error): ")
+_TYPES = {
+    r"(?:Large)?Utf8(?:View)?": "string", r"(?:Large)?Binary(?:View)?": "binary",
+    "Int64": "bigint", "Int32": "int", "Int16": "smallint", "Int8": "tinyint",
+    "Float64": "double", "Float32": "float", "Boolean": "boolean", "Date32": "date",
+    r"Timestamp\([^,()]+, \"UTC\"\)": "timestamp", r"Timestamp\([^,()]+\)": "timestamp_ntz",
+    "Decimal128": "decimal",
+}  # fmt: skip
 _PARSER = re.compile(r'^SQL error: \w+\("(.*)"\)$')
 _WORD = re.compile(r"\w+|'[^'\n]*'?|\"[^\"\n]*\"?|\S")
 _MOST_COLUMNS = 30
@@ -38,16 +48,31 @@ def describe(text: str, sql: str, root: str, tables: Sequence[str]) -> tuple[str
         nearest = nearest_name(match[1], [match[2] or ""])
         advice = f": did you mean {nearest}?" if nearest else ""
         return f"there is no function {match[1]}{advice}", _find(match[1], sql)
+    if match := _GROUP.search(text):
+        short = match[1].rpartition(".")[2]
+        advice = f"{short} must be in GROUP BY, or in an aggregate such as max({short})"
+        return advice, _find(match[1], sql)
+    if match := _ARGUMENTS.search(text):
+        advice = "convert the argument, as in try_cast(... as double)"
+        return f"{match[1]} does not take {sql_types(match[2])}: {advice}", _find(match[1], sql)
     if match := _PARSER.search(text):
         message = _POSITION.sub("", match[1])
         return f"{message[:1].lower()}{message[1:]}", _at_position(text, sql)
-    return text, None
+    return sql_types(_PREFIX.sub("", text)), None
+
+
+def sql_types(text: str) -> str:
+    """Return a text with the names of SQL in place of Arrow's names of types."""
+    for pattern, name in _TYPES.items():
+        text = re.sub(rf"(?<!\w){pattern}(?!\w)", name, text)
+    return text
 
 
 def _missing_table(name: str, root: str, tables: Sequence[str]) -> str:
     if not tables:
         return f"there is no table {name} under {root}; no nightly run yet: medallion nightly"
-    if nearest := nearest_name(name, tables):
+    of_name = [table for table in reversed(tables) if table.partition(".")[2] == name]
+    if nearest := next(iter(of_name), None) or nearest_name(name, tables):
         return f"there is no table {name} under {root}: did you mean {nearest}?"
     return f"there is no table {name} under {root}; the tables are {', '.join(tables)}"
 
