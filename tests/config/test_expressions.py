@@ -6,12 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from pyspark.sql import SparkSession
 
 from medallion.config.expressions import (
     arrival_column,
     column_names,
     has_current_time,
     nearest_name,
+    sql_problem,
     tokenize,
     unknown_columns,
 )
@@ -141,8 +143,37 @@ def test_unknown_columns(sql: str, unknown: list[str]) -> None:
     assert {*unknown_columns(sql, tables)} == {("t", name) for name in unknown}
 
 
+@pytest.mark.parametrize(
+    ("sql", "problem"),
+    [
+        ("sum((id)", "has a ( without its )"),
+        ("max(id))", "has a ) without its ("),
+        ("concat(')', \"(\")", None),
+        ("max('a)", "has a string or a comment without its end"),
+        ("coun(*)", "calls coun, which is not a function of Spark (did you mean count?)"),
+        ("if(a, dat_trunc('day', at), at)", "calls dat_trunc, which is not a function of Spark"),
+        ("a.b IN (1, 2) AND EXISTS(xs, x -> x > 0)", None),
+        ("TRY_CAST(a AS DECIMAL(10, 2)) OVER (PARTITION BY b)", None),
+        ("desc", None),
+        ("select count(*) as n from silver.a a join silver.b b using (id)", None),
+        ("  ", None),
+    ],
+)
+def test_sql_problem(sql: str, problem: str | None) -> None:
+    found = sql_problem(sql)
+    assert found == problem or (problem and (found or "").startswith(problem))
+
+
+def test_sql_problem_knows_all_functions(spark: SparkSession) -> None:
+    names = [row.function for row in spark.sql("show functions").collect()]
+    functions = [name for name in names if name.replace("_", "a").isalnum()]
+    assert len(functions) > 500
+    calls = {name: sql_problem(f"{name}(a, b)") for name in functions}
+    assert {name: problem for name, problem in calls.items() if problem} == {}
+
+
 def test_nearest_name() -> None:
-    columns = ["shop", "Amount", "sold_at"]
-    assert [nearest_name(n, columns) for n in ("shopp", "amont", "soldat", "region")] == [
-        *("shop", "Amount", "sold_at", None),
+    columns = ["shop", "Amount", "sold_at", "Url"]
+    assert [nearest_name(n, columns) for n in ("shopp", "amont", "soldat", "region", "ulr")] == [
+        *("shop", "Amount", "sold_at", None, "Url"),
     ]

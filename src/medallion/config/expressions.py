@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from medallion.storage.table_specs import INGESTED_AT, SOURCE_MODIFIED_AT
@@ -74,6 +75,28 @@ def column_names(sql: str) -> list[str] | None:
     return list(dict.fromkeys(name for name in names if name.lower() not in variables))
 
 
+def sql_problem(sql: str) -> str | None:
+    """Return what is wrong with SQL whatever its columns are; None if only Spark can say.
+
+    A bracket or a string has no end, or a function is none of Spark's (`functions.txt`).
+    """
+    from sqlglot import exp
+
+    brackets = "".join(token.text for token in tokenize(sql) if token.text in ("(", ")"))
+    while "()" in brackets:
+        brackets = brackets.replace("()", "")
+    if brackets or (sql.strip() and not tokenize(sql)):
+        missing = {"(": "a ( without its )", ")": "a ) without its ("}
+        return f"has {missing.get(brackets[:1], 'a string or a comment without its end')}"
+    known = (Path(__file__).parent / "functions.txt").read_text(encoding="ascii").split()
+    for scope in _scopes(sql)[-1:]:
+        for call in scope.expression.find_all(exp.Anonymous):
+            if call.name.lower() not in known and not isinstance(call.parent, exp.Dot):
+                hint = did_you_mean(call.name, known)
+                return f"calls {call.name}, which is not a function of Spark{hint}"
+    return None
+
+
 def unknown_columns(
     sql: str, tables: Mapping[str, Collection[str] | None]
 ) -> Iterator[tuple[str, str]]:
@@ -119,6 +142,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     """Return the name that is most like a misspelled one, or None if none is similar."""
     by_case = {each.lower(): each for each in names}
     matches = difflib.get_close_matches(name.lower(), by_case, n=1, cutoff=0.7)
+    matches += [each for each in by_case if sorted(each) == sorted(name.lower())]  # `ulr` for `url`
     return by_case[matches[0]] if matches else None
 
 

@@ -170,7 +170,11 @@ class Errors(list[ConfigError]):
                 if key in invalid_keys:  # the entry is invalid without it
                     return None
                 self.append(error)
-                if key not in node.value or key in ("format", "sql"):  # they decide on other keys
+                if key not in node.value or key in (
+                    "format",
+                    "sql",
+                    "cdc",
+                ):  # they decide on other keys
                     return None
                 invalid_keys.add(key)
                 node = node.without(key)

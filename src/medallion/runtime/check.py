@@ -8,7 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from medallion.config.document import config_error
-from medallion.config.expressions import column_names, did_you_mean, nearest_name, unknown_columns
+from medallion.config.expressions import (
+    column_names,
+    did_you_mean,
+    nearest_name,
+    sql_problem,
+    unknown_columns,
+)
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
@@ -201,6 +207,12 @@ def _check_sql(config: Config, result: CheckResult) -> None:
 
 
 def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> None:
+    entry, table = f"sources.{source.name}", f"bronze.{source.name}"
+    expressions, changes = {f"silver.{column}": sql for column, sql in source.silver.items()}, {}
+    if cdc := source.cdc:
+        names = "sequence_by", "apply_as_deletes", "apply_as_truncates"
+        changes = {f"cdc.{name}": sql for name in names if (sql := getattr(cdc, name))}
+    _check_syntax(config, result, entry, expressions | changes)
     columns = known_columns(config, source)
     if columns is None or source.is_debezium:  # it names columns of the row in the envelope
         return
@@ -211,15 +223,19 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
                 f"sources.{source.name}.hints.{hint} is not a column: hints are for whole columns, "
                 f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
             )
-    entry, table = f"sources.{source.name}", f"bronze.{source.name}"
-    expressions = {f"silver.{column}": sql for column, sql in source.silver.items()}
     is_declared = source.schema is not None
     _check_names(config, result, entry, expressions, table, columns, is_declared)
-    if cdc := source.cdc:
-        expressions = {"cdc.sequence_by": cdc.sequence_by}
-        expressions["cdc.apply_as_deletes"] = cdc.apply_as_deletes or ""
-        known = (*columns, *source.silver)
-        _check_names(config, result, entry, expressions, table, known, is_declared)
+    known = (*columns, *source.silver)
+    _check_names(config, result, entry, changes, table, known, is_declared)
+
+
+def _check_syntax(
+    config: Config, result: CheckResult, entry: str, expressions: Mapping[str, str]
+) -> None:
+    for key, sql in expressions.items():
+        if problem := sql_problem(sql):
+            path = f"{entry}.{key}"
+            result.errors.append(str(config_error(config.pipeline_file, path, problem)))
 
 
 def _check_names(
@@ -276,6 +292,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
     expressions: dict[str, str] = {}
     match table.definition:
         case Statement() as statement:
+            _check_syntax(config, result, f"gold.{table.name}", {"sql": statement.sql})
             views = {name.replace(".", "_"): names for name, names in known.items()}
             for view, name in unknown_columns(statement.sql, views):
                 read, names = view.replace("_", ".", 1), views[view] or ()
@@ -286,6 +303,7 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
         case Join() as join:
             expressions = join.expressions
             columns += [name.removeprefix("silver.") for name in known]
+    _check_syntax(config, result, f"gold.{table.name}", expressions)
     _check_names(config, result, f"gold.{table.name}", expressions, sources, columns)
 
 
@@ -293,6 +311,7 @@ def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None
     added = ("item", "pos", "key") if table.explode else ()
     columns = [*_silver_columns(config, table.parent), *added]
     parent = f"silver.{table.parent}"
+    _check_syntax(config, result, f"silver.{table.name}", table.expressions)
     _check_names(config, result, f"silver.{table.name}", table.expressions, parent, columns)
 
 
