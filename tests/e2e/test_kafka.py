@@ -179,8 +179,7 @@ def test_erased_messages_stay_in_the_topic(first: Lakehouse, tmp_path: Path) -> 
     """The next batch leaves the ledger as it is, and the audit does not miss them."""
     lakehouse = first.copy(tmp_path / "erased")
     lakehouse.config = replace(lakehouse.config, gold={})
-    for query in ("bronze.clicks", "silver.clicks"):  # as their next start does
-        settings = pending_work.settings_digest(lakehouse.config)
+    for query, settings in pending_work.settings_digests(lakehouse.config).items():
         pending_work.record_settings(lakehouse.config, query, settings)
     request = Request("silver.clicks", "person = 'ann'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)

@@ -30,8 +30,7 @@ def reasons_of(home: Home) -> dict[str, set[WorkReason]]:
 
 def test_reasons_of_bronze(home: Home) -> None:
     home.poll()  # creates the queue
-    settings = pending_work.settings_digest(home.config)
-    for query in ("bronze.activity", "silver.activity"):
+    for query, settings in pending_work.settings_digests(home.config).items():
         pending_work.record_settings(home.config, query, settings)
     not_created = {WorkReason.NOT_CREATED}
     assert reasons_of(home) == {"bronze.activity": not_created, "silver.activity": not_created}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from medallion.config.loader import load
-from medallion.config.queries import queries, query_names
+from medallion.config.model import Config
+from medallion.config.queries import Query, queries, query_names, readers
 from medallion.config.tables import ToFiles
+from medallion.config.values import Duration
 from medallion.errors import MedallionError
+from medallion.quality.suites import suite_path
 from medallion.state import pending_work
 from medallion.state.runs import PASSED, RunRecords
 from medallion.storage import clock, delta_tables, records
@@ -19,6 +25,7 @@ from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints
 from tests.support.delta_log import forget_commits
 from tests.support.home import Home
+from tests.support.lakehouse import Lakehouse
 
 
 @pytest.mark.parametrize("rows", [0, 3])
@@ -88,3 +95,35 @@ def test_gate_blocks_only_its_downstream(home: Home) -> None:
     record("bronze.activity", state="passed")
     record("gold.action_counts", failed_expectations="few")
     assert blocked() == {"publish.action_counts.files": {"gold.action_counts": "few"}}
+
+
+def test_settings_digests_change_where_rows_do(tmp_path: Path) -> None:
+    """An edit of a source concerns the queries after it; `expect_every` concerns none."""
+    config = replace(Lakehouse(None, tmp_path).config, conf_dir=tmp_path)
+    before = pending_work.settings_digests(config)
+
+    def changed(edited: Config) -> set[str]:
+        after = pending_work.settings_digests(edited)
+        return {query for query in before if before[query] != after[query]}
+
+    def edited(**changes: Any) -> Config:
+        event = replace(config.sources["event"], **changes)
+        return replace(config, sources={**config.sources, "event": event})
+
+    after_event = {"bronze.event", "silver.event", *_names(readers(config, ["silver.event"]))}
+    assert changed(edited(expect_every=Duration.parse("1 day"))) == set()
+    assert changed(edited(pattern="*.jsonl")) == after_event
+    totals = replace(config.gold["device_totals"], output_mode="update")
+    gold = {**config.gold, "device_totals": totals}
+    assert changed(replace(config, gold=gold)) == {
+        "gold.device_totals",
+        *_names(readers(config, ["gold.device_totals"])),
+    }
+    suite = suite_path(tmp_path, "silver.event")
+    suite.parent.mkdir(parents=True)
+    suite.write_text("{}")
+    assert changed(config) == after_event - {"bronze.event"}
+
+
+def _names(queries: Iterable[Query]) -> set[str]:
+    return {query.name for query in queries}

@@ -164,7 +164,7 @@ def _refuse_unread(config: Config, table: str) -> None:
     first = "Run medallion nightly first"
     if refresh_plan.read_plan(layout):
         raise UsageError(f"No rows can be erased while a refresh is unfinished. {first}.")
-    runs, settings = RunRecords(layout), pending_work.settings_digest(config)
+    runs, settings = RunRecords(layout), pending_work.settings_digests(config)
     for query in queries(config):
         if source in query.sources:
             reasons = {*planner.plan_query(config, runs, query, settings).reasons}

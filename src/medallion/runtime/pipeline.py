@@ -57,12 +57,12 @@ class Pipeline:
     report: Reporter
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: RunRecords = field(init=False)
-    _settings: str = field(init=False)
+    _settings: Mapping[str, str] = field(init=False)
     lost_workers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.runs = RunRecords(self.config.layout, run_id=self.run_id, command=self.command)
-        self._settings = pending_work.settings_digest(self.config)
+        self._settings = pending_work.settings_digests(self.config)
 
     def flows(self, layer: str) -> list[Flow]:
         """Return a new flow for each query of a layer."""
@@ -124,7 +124,7 @@ class Pipeline:
         If the query runs, it must be supervised. Without the record it is checked once more.
         """
         try:
-            pending_work.record_settings(self.config, flow.name, self._settings)
+            pending_work.record_settings(self.config, flow.name, self._settings[flow.name])
         except ITEM_ERRORS as error:
             self.report(f"  {flow.name}: its settings are not recorded: {error_message(error)}")
 

@@ -3,7 +3,7 @@
 This module must not import PySpark: if there is nothing to do, Spark is not started at all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -77,7 +77,7 @@ class Plan:
 
 def plan_run(config: Config, runs: RunRecords) -> Plan:
     """Plan a run of all layers; write nothing."""
-    settings, plans = pending_work.settings_digest(config), []
+    settings, plans = pending_work.settings_digests(config), []
     for query in queries(config):
         try:
             plans.append(plan_query(config, runs, query, settings))
@@ -87,14 +87,16 @@ def plan_run(config: Config, runs: RunRecords) -> Plan:
     return Plan(tuple(plans), is_refreshing or bool(replay_plan.interrupted_replays(config)))
 
 
-def plan_query(config: Config, runs: RunRecords, query: Query, settings: str) -> QueryPlan:
+def plan_query(
+    config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
+) -> QueryPlan:
     """Plan one query of a run; write nothing.
 
     Args:
         config: the configuration.
         runs: the recorded runs.
         query: the query to plan.
-        settings: `pending_work.settings_digest` of the configuration.
+        settings: `pending_work.settings_digests` of the configuration.
 
     Raises:
         UsageError: the source has another format than before.
@@ -116,9 +118,9 @@ def plan_query(config: Config, runs: RunRecords, query: Query, settings: str) ->
 
 
 def _check_reasons(
-    config: Config, runs: RunRecords, query: Query, settings: str
+    config: Config, runs: RunRecords, query: Query, settings: Mapping[str, str]
 ) -> Iterator[WorkReason]:
-    if pending_work.has_changed_settings(config, query.name, settings):
+    if pending_work.has_changed_settings(config, query.name, settings[query.name]):
         yield WorkReason.SETTINGS_CHANGED
     # An output has no table, and bronze no SQL that needs the columns of its source.
     has_table = all(delta_tables.table_exists(config.layout.table(t)) for t in query.targets[:1])

@@ -5,11 +5,14 @@ Starting a query that finds nothing takes seconds, and most queries of a nightly
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 
 from medallion import __version__
-from medallion.config.model import Config
-from medallion.config.queries import Query, queries, query_names, readers
+from medallion.config.document import read_text
+from medallion.config.model import Config, GoldTable, SourceConfig
+from medallion.config.queries import Query, QueryType, queries, query_names, readers
+from medallion.config.tables import ChildTable
 from medallion.errors import MedallionError, UsageError
 from medallion.quality.suites import read_suite, suite_path
 from medallion.spark import checkpoints
@@ -41,15 +44,35 @@ _SETTINGS = "settings"
 _GATED_BY = {"gold": LAYERS, PUBLISH: ("gold",)}
 
 
-def settings_digest(config: Config) -> str:
-    """Return a digest of release, sources, tables, suites and Spark's settings."""
-    tables = (config.sources, config.silver, config.gold)
-    digest = hashlib.sha256(repr((__version__, *tables)).encode())
-    for directory in (config.expectations, DEFAULTS, config.conf_dir / "spark"):
+def settings_digests(config: Config) -> dict[str, str]:
+    """Return a digest by query: of the release, of Spark's settings, and of what decides its rows.
+
+    These are the entries and suites of its tables, and of all tables before them. `expect_every`
+    decides no row.
+    """
+    common, digests = hashlib.sha256(__version__.encode()), dict[str, str]()
+    for directory in (DEFAULTS, config.conf_dir / "spark"):
         for file in sorted(path for path in directory.rglob("*") if path.is_file()):
-            digest.update(str(file.relative_to(directory)).encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+            common.update(str(file.relative_to(directory)).encode() + file.read_bytes())
+    by_table = dict[str, str]()
+    for query in queries(config):
+        tables = (*query.upstream, *query.targets)
+        rules = [read_text(suite_path(config.conf_dir, name)) for name in tables]
+        upstream = [by_table[name] for name in query.upstream]
+        digest = common.copy()
+        digest.update(repr((query, _entry(config, query), rules, upstream)).encode())
+        digests[query.name] = digest.hexdigest()
+        by_table |= dict.fromkeys(query.targets, digests[query.name])
+    return digests
+
+
+def _entry(config: Config, query: Query) -> SourceConfig | ChildTable | GoldTable:
+    name = query.name.split(".")[1]
+    if query.layer in ("gold", PUBLISH):
+        return replace(config.gold[name], expect_every=None)
+    if query.type == QueryType.CHILD:
+        return config.silver[name]
+    return replace(config.sources[query.source], expect_every=None)
 
 
 def record_settings(config: Config, query: str, settings: str) -> None:

@@ -6,7 +6,7 @@ import filecmp
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import count, takewhile
@@ -126,6 +126,12 @@ def replacing(file: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
         raise
     sync(file.parent)
+
+
+def replace_with_lines(file: Path, lines: Iterable[str]) -> None:
+    """Write lines, with their own line breaks, to a file that is complete or unchanged."""
+    with replacing(file) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as out:
+        out.writelines(lines)
 
 
 def _end_of_name(path: Path, room: int) -> str:
