@@ -75,7 +75,9 @@ def test_take_snapshot_of_tables_and_records(config: Config) -> None:
     record(config, "bronze.activity", rows_in=13)
     checkpoints.write_completed(config.layout, "silver.activity", 0, version=3)
     record(config, "silver.activity", duplicate_rows=3, late_rows=2)
-    rejected = Entry("activity", "a.png", 1, 5, 0, 0, State.REJECTED, reason_code="unreadable")
+    rejected = Entry(
+        "activity", "landing/a.png", 1, 5, 0, 0, State.REJECTED, reason_code="unreadable"
+    )
     Ledger(config.layout, "activity").write([rejected])
     expected = replace(BALANCED, rejected_files=1)
     assert take_snapshot(config, RunRecords(config.layout)).balances == {"activity": expected}

@@ -49,6 +49,24 @@ def test_rejected_files_without_ingested_version(home: Home) -> None:
     assert render_runs.attention_summary(attention) == "2 files were rejected"
 
 
+@pytest.mark.parametrize(
+    ("content", "is_rejected"), [("abcde", False), ("abcdf", True), (None, False)]
+)
+def test_rejected_file_is_settled(home: Home, content: str | None, is_rejected: bool) -> None:
+    """Its bytes were ingested under another name, or the user has deleted it."""
+    rejected = home.layout.rejected("activity") / "a.json"
+    rejected.write_atomic("abcde")
+    home.land("b.json", content or "12345")
+    enter(home, "b.json", state=State.INGESTED)
+    path = home.layout.relative(rejected)
+    enter(home, "a.json", state=State.REJECTED, code="name_taken", moved_to=path)
+    if content is None:
+        rejected.delete()
+    found = ledger_files.find_attention(home.config).rejected
+    assert names(found) == ["a.json"] * is_rejected
+    assert ledger_files.rejected_files(home.config).total() == is_rejected
+
+
 def test_waiting_files_older_than_a_day(home: Home) -> None:
     enter(home, "new", hours=30)  # no reason: the next batch ingests it
     enter(home, "young", code="being_written", hours=23)

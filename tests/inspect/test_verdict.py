@@ -205,6 +205,26 @@ def test_verdict_is_silent_about_messages_without_rows(
     assert str(take_verdict(config)) == "healthy"
 
 
+def test_verdict_has_the_remedy_of_each_reason(config: Config) -> None:
+    files = [
+        Entry("event", f"landing/event/{name}", 1, 1, 0, 0, reason_code=name, why=f"it is {name}")
+        for name in ("unreadable", "name_taken", "name_taken", "grew_after_reading")
+    ]
+    seen = Observations(RunState(), files=Attention(rejected=tuple(files)))
+    problems = derive_verdict(config, seen).problems
+    assert [(p.sentence, p.remedy.partition(",")[0]) for p in problems] == [
+        (
+            "landing/event/grew_after_reading: it is grew_after_reading",
+            "land the new lines under a new name",
+        ),
+        (
+            "2 files, such as landing/event/name_taken: it is name_taken",
+            "rename it if it has other rows",
+        ),
+        ("landing/event/unreadable: it is unreadable", "land a repaired file"),
+    ]
+
+
 def test_verdict_names_the_remedy_of_a_child_table(config: Config) -> None:
     """Its rows cannot be replayed."""
     child: Any = SimpleNamespace(name="item", parent="event")

@@ -5,7 +5,8 @@ until it is ingested or acknowledged (`medallion files --dismiss`).
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -15,6 +16,8 @@ from medallion.ingest.files import archive
 from medallion.state import ledger
 from medallion.state.ledger import Entry, ReasonCode, State
 from medallion.storage import clock
+from medallion.storage.files import have_same_bytes
+from medallion.storage.paths import StoragePath
 
 _LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
 # A file with one of these waits until it or the settings change.
@@ -72,7 +75,7 @@ def find_attention(config: Config) -> Attention:
     malformed = ledger.malformed_entries(config.layout)
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
-        rejected=tuple(filter(is_rejected, listed)),
+        rejected=tuple(_rejected(config, listed)),
         waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
         malformed=tuple(e for e in malformed if e.source in config.sources and not e.dismissed_at),
@@ -84,13 +87,31 @@ def find_attention(config: Config) -> Attention:
 
 def rejected_files(config: Config) -> Counter[str]:
     """Return the number of rejected files by source, without acknowledged ones."""
-    return Counter(e.source for e in _entries_of_sources(config) if is_rejected(e))
+    return Counter(entry.source for entry in _rejected(config, _entries_of_sources(config)))
 
 
-def is_rejected(entry: Entry) -> bool:
-    """Return whether rows of a file are missing: a copy of an ingested file lacks none."""
-    is_copy = entry.reason_code == ReasonCode.SAME_FILE
-    return entry.is_refused and not is_copy and entry.dismissed_at is None
+def _rejected(config: Config, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the rejected files whose rows are missing, and that are not acknowledged.
+
+    No row is missing of a copy of an ingested file. A file that the user has deleted is settled.
+    """
+    for entry in entries:
+        is_copy = entry.reason_code == ReasonCode.SAME_FILE
+        if not entry.is_refused or is_copy or entry.dismissed_at is not None:
+            continue
+        file = config.layout.root / (entry.moved_to or entry.path)
+        is_deleted = file.parent.is_stored() and not file.is_stored()
+        if not is_deleted and not _is_ingested(config, entry, file):
+            yield entry
+
+
+def _is_ingested(config: Config, entry: Entry, file: StoragePath) -> bool:
+    """Return whether the content of a rejected file was ingested under another name."""
+    for other in ledger.ingested_of_size(config.layout, entry.source, entry.size):
+        with suppress(OSError):
+            if have_same_bytes(file, config.layout.root / (other.moved_to or other.path)):
+                return True
+    return False
 
 
 def _entries_of_sources(config: Config) -> list[Entry]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby
 from typing import TypeVar
 
 from medallion.config.model import Config
@@ -23,7 +24,7 @@ from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
 from medallion.state import pending_work, refresh_plan
-from medallion.state.ledger import Entry
+from medallion.state.ledger import Entry, ReasonCode
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
 from medallion.storage.text import counted
@@ -34,6 +35,14 @@ _RUN = "medallion nightly"
 _RETRY = f"correct what the message names, then run {_RUN}"
 _COUNT = "run medallion audit --deep, which names the files and tables that differ"
 _DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or a glob)"
+
+
+_FILE_REMEDIES: Mapping[str, str] = {
+    ReasonCode.UNREADABLE: "land a repaired file",
+    ReasonCode.NAME_TAKEN: "rename it if it has other rows, and delete it if it is a copy",
+    ReasonCode.GREW: "land the new lines under a new name",
+    ReasonCode.CHANGED_IN_ARCHIVE: "land the new lines under a new name",
+}
 
 
 class ProblemCode(StrEnum):
@@ -340,20 +349,27 @@ def _refresh_problems(config: Config) -> Iterator[Problem]:
 
 
 def _file_problems(files: Attention) -> Iterator[Problem]:
-    groups: Sequence[tuple[ProblemCode, Iterable[Entry], str]] = (
-        (ProblemCode.REJECTED, files.rejected, f"land a repaired file, or {_DISMISS}"),
-        (ProblemCode.WAITING, files.waiting, f"do what the reason asks for, or {_DISMISS}"),
-        (ProblemCode.CHANGED, files.changed, f"land the new lines under a new name, or {_DISMISS}"),
+    groups = (
+        (ProblemCode.REJECTED, files.rejected),
+        (ProblemCode.WAITING, files.waiting),
+        (ProblemCode.CHANGED, files.changed),
     )
-    for code, entries, remedy in groups:
-        for source, listed in _by_source(entries).items():
+    for code, entries in groups:
+        by_reason = groupby(sorted(entries, key=_source_and_reason), _source_and_reason)
+        for (source, reason), each in by_reason:
+            listed = list(each)
             count = f"{counted(len(listed), 'file')}, such as " if len(listed) > 1 else ""
             moved = f"; it is in {moved_to}" if (moved_to := listed[0].moved_to) else ""
             sentence = f"{count}{listed[0].path}: {listed[0].why}{moved}"
-            yield Problem(code, source, sentence, remedy)
+            remedy = _FILE_REMEDIES.get(reason) or "do what the reason asks for"
+            yield Problem(code, source, sentence, f"{remedy}, or {_DISMISS}")
     for folder in files.folders:
         remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
         yield Problem(ProblemCode.FOLDER, folder.path, str(folder.why), remedy)
+
+
+def _source_and_reason(entry: Entry) -> tuple[str, str]:
+    return entry.source, entry.reason_code or ""
 
 
 def _malformed_problems(config: Config, entries: Iterable[Entry]) -> Iterator[Problem]:

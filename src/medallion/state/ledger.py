@@ -224,6 +224,13 @@ def malformed_entries(layout: Layout) -> list[Entry]:
     return _read(layout, f"where rows > 0 and corrupt_rows = rows and state in {states}")
 
 
+def ingested_of_size(layout: Layout, source: str, size: int) -> list[Entry]:
+    """Return the ingested files of a source that have this size in bytes, except empty ones."""
+    states = _sql_list((State.INGESTED, State.ARCHIVED))
+    where = f"where source = '{source}' and size = {size} and size > 0 and state in {states}"
+    return _read(layout, where)
+
+
 def last_arrivals(layout: Layout) -> dict[str, int]:
     """Return when the newest ingested file with rows arrived, by source.
 
