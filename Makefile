@@ -51,8 +51,9 @@ test-wheel: setup ## build the wheel, and run its first commands without this re
 test-durations: ## print the slowest tests of the last run; DURATIONS_ARGS=--record keeps the order
 	@$(BIN)/python tools/durations.py $(DURATIONS_ARGS)
 
-wheel: setup ## build the wheel, into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: ## build the wheel, into dist/; it needs no set-up
+	@test -x build/wheel/bin/pip || $(PYTHON) -m venv build/wheel
+	build/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 
 check: setup ## check lint, format and types
 	$(BIN)/ruff check
