@@ -42,7 +42,7 @@ COMMANDS = {
     "check": ["--json"],
     "land": ["--source", "--batches", "--files", "--rows", "--seed", "--dirty", "--sample"],
     "run": ["bronze,silver,gold", "--trigger"],
-    "nightly": ["--accept"],
+    "nightly": ["--accept", "--quiet"],
     "stream": ["--trigger"],
     "sql": ["STATEMENT", "--file", "--as-of", "--csv", "--parquet"],
     "thrift": ["--host", "--port"],

@@ -11,6 +11,7 @@ import pytest
 from medallion.spark import signals, watch
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
+from medallion.storage import clock
 
 
 def test_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +34,36 @@ def test_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
     for now[0] in range(605, 900, 5):
         watch_.check_progress(runs)
     assert len(messages) == 2
+
+
+def test_await_all_reports_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ten seconds, with the rows of the batches so far."""
+    messages: list[str] = []
+    now, batches = [0.0], dict[int, Any]()
+
+    class Run:
+        name, started_at, error = "silver.a", 0, staticmethod(lambda: None)
+        activity = collect = end = staticmethod(lambda: None)
+        is_active = property(lambda _: now[0] < 31)
+
+        @property
+        def batches(self) -> dict[int, Any]:
+            return batches
+
+        def await_termination(self, seconds: float) -> None:
+            now[0] += seconds
+            if now[0] == 15:
+                batches.update({0: SimpleNamespace(rows=1200), 1: SimpleNamespace(rows=34)})
+
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    wall_clock = SimpleNamespace(now_micros=lambda: int(now[0] * 1_000_000))
+    monkeypatch.setattr(watch, "clock", wall_clock)
+    Watch(messages.append).await_all([Run()])  # type: ignore[list-item]
+    assert messages == [
+        "  silver.a still runs: 10 s",
+        "  silver.a still runs: 20 s, 1,234 rows so far",
+        "  silver.a still runs: 30 s, 1,234 rows so far",
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -66,6 +97,7 @@ def test_await_all_limits_active_queries() -> None:
         max_active[0] = max(max_active[0], sum(remaining > 0 for remaining in checks.values()))
 
         class Active:
+            started_at = clock.now_micros()
             error = staticmethod(lambda: "no space" if name == "b" else None)
             collect = end = staticmethod(lambda: None)
             activity = staticmethod(lambda: ())

@@ -177,12 +177,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
 
     if options.config_errors or has_invalid_suites(config):
         refuse_invalid_project(config, options.config_errors)
-    started, started_at, quiet = time.monotonic(), clock.now_micros(), bool(options.json)
+    started, started_at = time.monotonic(), clock.now_micros()
+    report = _reporter(bool(options.json)) if not options.quiet else lambda _: None
     unread = unread_file_warnings(config)
     messages = list(unread)
     outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
     if outcome is None:
-        outcome, messages = _run_layers(config, options, messages), []
+        outcome, messages = _run_layers(config, options, messages, report), []
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
@@ -192,13 +193,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     if outcome.files.pending:
         waiting = counted(outcome.files.pending, "file")
         messages.append(f"{waiting} not ingested yet: medallion files --state pending")
-    if quiet:
+    if options.json:
         print_result(to_json(render_runs.nightly_json(outcome)))
-    else:
+    elif not options.quiet or outcome.verdict.problems:
         print_result(render_runs.verdict_text(outcome.verdict))
     for line in messages:
-        _reporter(quiet)(line)
-    if not quiet:
+        report(line)
+    if not options.json and not options.quiet:
         print_result(render_runs.nightly_text(outcome, gold))
     for line in render_runs.nightly_failures(outcome):
         print_message(f"medallion: {line}", sys.stderr)
@@ -208,20 +209,23 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
-def _run_layers(config: Config, options: argparse.Namespace, messages: Sequence[str]) -> Outcome:
+def _run_layers(
+    config: Config, options: argparse.Namespace, messages: Sequence[str], report: Reporter
+) -> Outcome:
     """Run all layers.
 
     Args:
         config: the configuration.
         options: the arguments of `nightly`.
         messages: messages that were not printed yet.
+        report: reports progress.
     """
     from medallion.runtime import check, nightly, planner
     from medallion.runtime.pipeline import open_pipeline
 
     check.refuse_invalid_project(config)
     nightly.check_accepted(config, options.accept)
-    report, work = _reporter(bool(options.json)), planner.estimate_workload(config)
+    work = planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
     with open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
         for line in messages:

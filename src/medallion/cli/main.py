@@ -234,6 +234,8 @@ def _add_sql(sql: argparse.ArgumentParser) -> None:
 def _add_nightly(nightly: argparse.ArgumentParser) -> None:
     rows = "let rows pass that this expectation blocks (may be repeated)"
     nightly.add_argument("--accept", metavar="EXPECTATION", action="append", default=[], help=rows)
+    quiet = "print the verdict only, and nothing if the lakehouse is healthy"
+    nightly.add_argument("--quiet", action="store_true", help=quiet)
     now, trigger = "available-now", "only this; to keep running use `medallion stream`"
     nightly.add_argument("--trigger", choices=(now,), default=now, help=trigger)
 

@@ -21,7 +21,7 @@ from medallion.storage.table_specs import (
 )
 from medallion.storage.text import counted
 
-ROWS_SHOWN = 10
+ROWS_SHOWN = 3
 _EMPTY = Result((), [])
 
 

@@ -64,6 +64,16 @@ class Watch:
             self._seen[id(run)] = (activity, since)
         return True
 
+    def _report_running(self, runs: Iterable[RunningQuery]) -> None:
+        """Report what has run for as long as a check takes, with the rows of its batches so far."""
+        now = clock.now_micros()
+        for run in runs:
+            seconds = (now - run.started_at) / 1_000_000
+            if seconds >= _PAUSE:
+                rows = sum(batch.rows for batch in run.batches.values())
+                done = f", {counted(rows, 'row')} so far" if rows else ""
+                self._report(f"  {run.name} still runs: {seconds:.0f} s{done}")
+
     def await_all(self, runs: Iterable[RunningQuery], at_once: float = inf) -> None:
         """Wait until queries have ended; one that fails does not stop the others.
 
@@ -93,7 +103,8 @@ class Watch:
             if signals.is_shutdown_requested():
                 stop_all(active)
             signals.raise_if_requested()
-            self.check_progress(active)
+            if self.check_progress(active):
+                self._report_running(active)
             active[0].await_termination(_POLL_SECONDS)
         failures = [f"{run.name}: {error}" for run in started if (error := run.error())]
         if failures:
