@@ -30,6 +30,7 @@ from tests.support.home import Home
 VERDICT = LakehouseVerdict(
     (
         Problem(ProblemCode.FAILED, "silver.event", "cannot cast 'secret' & <!channel>", "retry"),
+        Problem(ProblemCode.REJECTED, "event", "'secret'", "repair it", "unreadable, a.csv"),
         Problem(ProblemCode.UNREAD, "landing", "1 file", "move it"),
     )
 )
@@ -82,13 +83,20 @@ def test_alert_is_posted_without_values_of_rows(home: Home, receiver: Receiver) 
     assert first.startswith("medallion nightly on ")
     assert first.endswith(f":{home.layout.root} ended with status 1.")
     assert rest == [
-        "NOT HEALTHY. failed: silver.event; unread files: landing",
+        "NOT HEALTHY. failed: silver.event; rejected: event; unread files: landing",
         "- failed silver.event: retry",
+        "- rejected event: unreadable, a.csv: repair it",
         "medallion status has the messages.",
     ]
     assert document["problems"] == [
-        {"code": "failed", "subject": "silver.event", "remedy": "retry"},
-        {"code": "unread_files", "subject": "landing", "remedy": "move it"},
+        {"code": "failed", "subject": "silver.event", "detail": "", "remedy": "retry"},
+        {
+            "code": "rejected",
+            "subject": "event",
+            "detail": "unreadable, a.csv",
+            "remedy": "repair it",
+        },
+        {"code": "unread_files", "subject": "landing", "detail": "", "remedy": "move it"},
     ]
     assert (document["command"], document["exit_status"]) == ("nightly", 1)
 
@@ -98,7 +106,7 @@ def test_alert_with_details_escapes_them_for_slack(home: Home, receiver: Receive
     assert list(send_alerts(config, "nightly", 1, VERDICT)) == []
     ((_, _, document),) = receiver.posted
     line = "- failed silver.event: cannot cast 'secret' &amp; &lt;!channel&gt;: retry"
-    assert document["text"].splitlines()[-1] == line
+    assert line in document["text"].splitlines()
     assert document["problems"][0]["sentence"] == VERDICT.problems[0].sentence
 
 

@@ -96,12 +96,14 @@ class Problem:
         subject: the table, query, source or path.
         sentence: what happened; it may quote values of rows.
         remedy: what to do; it quotes no values.
+        detail: for a file, its reason code and its path; for alerts, which quote no values.
     """
 
     code: ProblemCode
     subject: str
     sentence: str
     remedy: str
+    detail: str = ""
 
     @property
     def is_warning(self) -> bool:
@@ -362,7 +364,9 @@ def _file_problems(files: Attention) -> Iterator[Problem]:
             moved = f"; it is in {moved_to}" if (moved_to := listed[0].moved_to) else ""
             sentence = f"{count}{listed[0].path}: {listed[0].why}{moved}"
             remedy = _FILE_REMEDIES.get(reason) or "do what the reason asks for"
-            yield Problem(code, source, sentence, f"{remedy}, or {_DISMISS}")
+            more = f" and {len(listed) - 1:,} more" if len(listed) > 1 else ""
+            detail = f"{reason}, {listed[0].path}{more}"
+            yield Problem(code, source, sentence, f"{remedy}, or {_DISMISS}", detail)
     for folder in files.folders:
         remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
         yield Problem(ProblemCode.FOLDER, folder.path, str(folder.why), remedy)

@@ -42,7 +42,13 @@ def send_alerts(
     if settings.variable and not settings.post:
         yield f"on_failure.post: the alert was not sent: {settings.variable} is not set."
     if settings.post:
-        names = ("code", "subject", "remedy", *(("sentence",) if settings.details else ()))
+        names = (
+            "code",
+            "subject",
+            "detail",
+            "remedy",
+            *(("sentence",) if settings.details else ()),
+        )
         document = {
             # Slack reads <...> as links and mentions.
             "text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
@@ -78,8 +84,10 @@ def alert_text(
     if verdict.problems:
         lines.append(str(verdict))
     for each in verdict.errors:
-        sentence = f"{each.sentence}: " if details else ""
-        lines.append(f"- {each.code.label} {each.subject}: {sentence}{each.remedy}")
+        sentence = each.sentence if details else each.detail
+        lines.append(
+            f"- {each.code.label} {each.subject}: {sentence and f'{sentence}: '}{each.remedy}"
+        )
     if verdict.errors and not details:
         lines.append("medallion status has the messages.")
     return "\n".join(map(printable, lines))
