@@ -15,7 +15,8 @@ from medallion.layers.silver.rules import LATE_RULE
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark.errors import one_line
-from medallion.state import replay_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Replay
 from medallion.state.runs import REPLAYED, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.table_specs import FAILED_RULES
@@ -54,7 +55,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     recorded = pipeline.runs.last_batch(flow.name)
     if recovery.has_unrecorded(flow.checkpoint, flow.target_paths, recorded):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
-    pipeline.check_flow(flow)
+    pipeline.prepare_flow(flow)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
     quarantine = spark.read.format("delta").load(str(path))
@@ -84,9 +85,9 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
             "duplicate_rows": counts.duplicate,
             "quarantined_rows": -counts.replayed - counts.duplicate,  # they leave it
         }
-        plan = {"quarantine_version": version, "until": until, "row": row}
-        replay_plan.write_plan(config, name, plan)
-        complete_replay(spark, config, pipeline.runs, name)
+        entry = Entry(f"quarantine.{name}", Replay(version, until, row))
+        journal.write_entry(config.layout, entry)
+        complete_replay(spark, config, pipeline.runs, entry)
     return counts
 
 

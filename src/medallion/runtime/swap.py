@@ -1,53 +1,59 @@
-"""The last step of a refresh: the new table replaces the old one.
+"""The completion of commands whose tables are built or staged: new rows replace the old ones.
 
-One Delta commit overwrites the old table, so that readers see the old rows or the new ones, and the
-checkpoint follows. If the process dies in between, the next one repeats all steps.
+One Delta commit overwrites a table, so that readers see the old rows or the new ones, and the
+checkpoint follows. If the process dies in between, the next one repeats the step.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
+from medallion.layers.silver.replay import complete_replay
 from medallion.spark import checkpoints
 from medallion.spark.errors import describe_error
-from medallion.state import refresh_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
+from medallion.storage.paths import Layout, StagingLayout
 from medallion.storage.text import Reporter
 
 
-def resume_swap(
+def resume_commands(
     spark: SparkSession, config: Config, runs: RunRecords, layers: Sequence[str], report: Reporter
 ) -> None:
-    """Complete the swap of an interrupted refresh, or remove incomplete staged tables.
+    """Complete interrupted refreshes and replays, as far as the held locks permit.
 
-    A failure is reported. The queries of that table, and those that read it, then do not start
-    until it is rebuilt.
+    Only the swap of a refresh is completed: its other tables are rebuilt with their layers, between
+    the gates. If a swap fails, that is reported, and its table has to be rebuilt. Backfills are
+    enqueued by bronze, and an erasure is completed by `medallion erase`.
 
     Args:
         spark: the session.
         config: the configuration.
         runs: the records to add to.
-        layers: the locked layers, gold among them; a table of another layer is left alone.
+        layers: the locked layers.
         report: reports progress and failures.
     """
-    layout = config.layout
-    refresh_plan.remove_unfinished(layout)
-    plan = refresh_plan.read_plan(layout)
-    if not (plan and plan.built and layer_of(plan.table) in layers):
-        return
-    report(f"refresh   {plan.table}: resumes")
-    try:
-        swap_tables(spark, config, runs, plan)
-    except Exception as error:
-        report(f"refresh   {plan.table}: {describe_error(error)}")
+    if "gold" in layers:
+        journal.remove_abandoned_tables(config)
+        for entry in journal.read_entries(config, Rebuild):
+            if entry.arguments.built and entry.layer in layers:
+                report(f"refresh   {entry.subject}: resumes")
+                try:
+                    swap_tables(spark, config, runs, entry)
+                except Exception as error:
+                    report(f"refresh   {entry.subject}: {describe_error(error)}")
+    for replay in journal.read_entries(config, Replay) if "silver" in layers else ():
+        report(f"replay    {replay.subject}: resumes")
+        complete_replay(spark, config, runs, replay)
 
 
 def swap_tables(
-    spark: SparkSession, config: Config, runs: RunRecords, plan: refresh_plan.RefreshPlan
+    spark: SparkSession, config: Config, runs: RunRecords, entry: Entry[Rebuild]
 ) -> None:
     """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
 
@@ -55,16 +61,26 @@ def swap_tables(
         spark: the session.
         config: the configuration.
         runs: the records to add to.
-        plan: the table, and the staged tables.
+        entry: the table, and what was built.
 
     Raises:
         MedallionError: the new table or checkpoint is missing.
     """
-    layout, table = config.layout, plan.table
-    staged = refresh_plan.StagingLayout(layout.root, plan.built)
+    rebuild, table = entry.arguments, entry.subject
+    steps = (
+        ("tables", partial(_overwrite_tables, spark, config, rebuild)),
+        ("checkpoint", partial(_replace_checkpoint, config.layout, table, rebuild)),
+        ("record", partial(runs.write_once, rebuild.row, *map(config.layout.table, rebuild.built))),
+    )
+    journal.run_steps(config.layout, entry, steps)
+    journal.remove_abandoned_tables(config)
+
+
+def _overwrite_tables(spark: SparkSession, config: Config, rebuild: Rebuild) -> None:
+    layout, staged = config.layout, StagingLayout(config.layout.root, rebuild.built)
     # With the last batch's transaction id, a repeated batch is not written twice.
-    options = checkpoints.once_only(plan.query, plan.batch) if plan.batch >= 0 else {}
-    for name in plan.built:
+    options = checkpoints.once_only(rebuild.query, rebuild.batch) if rebuild.batch >= 0 else {}
+    for name in rebuild.built:
         new = staged.table(name)
         if not delta_tables.table_exists(new):
             raise MedallionError(f"{new} is missing, which the refresh had built")
@@ -75,23 +91,13 @@ def swap_tables(
         delta_tables.set_missing_properties(layout.table(name), properties)
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.options(**options).save(str(layout.table(name)))
-    if staged.checkpoint(table).is_stored():
+
+
+def _replace_checkpoint(layout: Layout, table: str, rebuild: Rebuild) -> None:
+    new = layout.checkpoint(table, ahead=1)
+    if new.is_stored():
         checkpoints.start_generation(layout, table)
     checkpoints.remove_old_generations(layout, table)  # if the process died after the start
-    checkpoint = layout.checkpoint(table)
-    if not (checkpoint / "metadata").is_stored() or checkpoints.query_id(checkpoint) != plan.query:
-        raise MedallionError(f"{staged.checkpoint(table)} is missing, which the refresh had built")
-    # The next record counts the rows of later versions.
-    row = {**plan.row, "table_version": delta_tables.table_version(layout.table(table))}
-    if len(plan.built) > 1:
-        row["quarantine_version"] = delta_tables.table_version(layout.table(plan.built[1]))
-    if (row["query"], row["run_id"]) not in runs.run_state.planned_runs:
-        runs.write([row])
-    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=plan.then))
-    remove_staged(staged, table)
-
-
-def remove_staged(staged: refresh_plan.StagingLayout, table: str) -> None:
-    """Remove the staged tables and their checkpoint."""
-    for leftover in (*map(staged.table, staged.names), staged.checkpoint(table)):
-        leftover.delete_prefix()
+    current = layout.checkpoint(table)
+    if not (current / "metadata").is_stored() or checkpoints.query_id(current) != rebuild.query:
+        raise MedallionError(f"{new} is missing, which the refresh had built")

@@ -1,11 +1,11 @@
 """The replay of quarantined rows: those that pass today's rules move to silver, exactly once.
 
-The rows that both tables get are written beside silver's checkpoint first, then the plan, and then
-the tables. Each step may be repeated: the next run completes an interrupted replay.
+The rows that both tables get are staged beside silver's checkpoint first. Then the journal has the
+replay, and the next run completes it if it is interrupted.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -16,9 +16,10 @@ from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
-from medallion.layers.silver.writer import SilverTables, append_rows, note_replayed, row_order
+from medallion.layers.silver.writer import SilverTables, note_replayed, row_order
 from medallion.spark import checkpoints
-from medallion.state import replay_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Replay
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
@@ -41,6 +42,11 @@ class ReplayCounts:
     replayed: int
     duplicate: int
     quarantined: int
+
+
+def staging(config: Config, source: str) -> StoragePath:
+    """Return the directory of the rows that a replay writes to the tables of a source."""
+    return config.layout.checkpoint(config.sources[source].rows_table) / "replay"
 
 
 def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[ReplayCounts, int]:
@@ -77,7 +83,7 @@ def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Rep
             quarantined=left.count(),
         )
         if counts.replayed or counts.duplicate:
-            staged = replay_plan.directory(flow.config, source.name)
+            staged = staging(flow.config, source.name)
             for name, frame in ((_SILVER, new), (_QUARANTINE, left)):
                 (staged / name).delete_prefix()
                 frame.write.format("delta").save(str(staged / name))
@@ -86,37 +92,37 @@ def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Rep
     return counts, until or 0
 
 
-def complete_replay(spark: SparkSession, config: Config, runs: RunRecords, name: str) -> None:
+def complete_replay(
+    spark: SparkSession, config: Config, runs: RunRecords, entry: Entry[Replay]
+) -> None:
     """Write the staged rows to both tables, and record the replay; every step may be repeated.
 
     Args:
         spark: the session.
         config: the configuration.
         runs: the records to add to.
-        name: the source.
+        entry: the replay of `quarantine.<source>`.
 
     Raises:
         MedallionError: staged rows are missing.
     """
-    tables, staged = SilverTables.of_source(config, name), replay_plan.directory(config, name)
-    plan = replay_plan.read_plan(config, name)
-    assert plan, f"a replay of {name} is planned"
+    replay, name = entry.arguments, entry.subject.partition(".")[2]
+    tables, staged = SilverTables.of_source(config, name), staging(config, name)
     application = checkpoints.replay_id(tables.checkpoint)
-    once_only = checkpoints.once_only(application, plan["quarantine_version"])
-    note_replayed(tables.checkpoint, plan["until"])
-    append_rows(_staged_rows(spark, staged / _SILVER, tables.silver), tables.silver, once_only)
-    left = _staged_rows(spark, staged / _QUARANTINE, tables.quarantine)
-    _replace_rows(left, tables.quarantine, once_only)
-    row = plan["row"]
-    row["table_version"] = delta_tables.table_version(tables.silver)
-    row["quarantine_version"] = delta_tables.table_version(tables.quarantine)
-    if (row["query"], row["run_id"]) not in runs.run_state.planned_runs:
-        runs.write([row])
-    replay_plan.delete_plan(config, name)
+    once_only = checkpoints.once_only(application, replay.quarantine_version)
 
+    def write(name: str, table: StoragePath, mode: str) -> None:
+        rows = _staged_rows(spark, staged / name, table)
+        rows.write.format("delta").mode(mode).options(**once_only).save(str(table))
 
-def _replace_rows(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
-    rows.write.format("delta").mode("overwrite").options(**options).save(str(table))
+    steps = (
+        ("note", partial(note_replayed, tables.checkpoint, replay.until)),
+        ("silver", partial(write, _SILVER, tables.silver, "append")),
+        ("quarantine", partial(write, _QUARANTINE, tables.quarantine, "overwrite")),
+        ("record", partial(runs.write_once, replay.row, tables.silver, tables.quarantine)),
+        ("staged rows", staged.delete_prefix),
+    )
+    journal.run_steps(config.layout, entry, steps)
 
 
 def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -> DataFrame:
