@@ -15,12 +15,11 @@ from pyspark.sql import SparkSession
 from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.layers.silver.replay import ReplayCounts
 from medallion.layers.silver.writer import replayed_until
-from medallion.runtime import swap
+from medallion.runtime import resume
 from medallion.runtime.planner import plan_run
 from medallion.runtime.refresh import refresh_table
-from medallion.runtime.replay import replay_rescued, replay_rows
+from medallion.runtime.replay import ReplayCounts, replay_rescued, replay_rows
 from medallion.state import journal
 from medallion.state.journal import Entry, Replay
 from medallion.state.runs import RunRecords
@@ -212,7 +211,7 @@ def test_interrupted_replay_is_completed(
         assert not plan_run(orders.config, RunRecords(orders.config.layout)).is_idle
         pipeline = orders.pipeline()
         with suppress(KeyboardInterrupt):
-            swap.resume_commands(orders.spark, orders.config, pipeline.runs, LAYERS, print)
+            resume.resume_commands(orders.spark, orders.config, pipeline.runs, LAYERS, print)
     steps = ("note", "silver", "quarantine", "record", "staged rows")
     assert interrupted == [steps[:count] for count in range(1, 6)]
     check(orders, AFTER, everything=True)

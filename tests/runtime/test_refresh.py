@@ -17,7 +17,7 @@ from medallion.config.loader import load
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
-from medallion.runtime import refresh, swap
+from medallion.runtime import refresh, resume
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.state import journal
@@ -109,7 +109,7 @@ def test_refresh_interrupted_at_each_step(
         kill_at_each_step(killed, patch)
         while journal.rebuilds(killed.config):
             try:
-                resume(killed)
+                resume_commands(killed)
                 for layer in ("silver", "gold"):
                     assert refresh.rebuild_pending(killed.pipeline(), layer) == []
             except Killed:
@@ -157,9 +157,9 @@ def check_next_run(lakehouse: Lakehouse) -> None:
     assert balance.duplicate_rows == 4
 
 
-def resume(lakehouse: Lakehouse) -> None:
+def resume_commands(lakehouse: Lakehouse) -> None:
     pipeline = lakehouse.pipeline()
-    swap.resume_commands(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, print)
+    resume.resume_commands(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, print)
 
 
 def kill_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:

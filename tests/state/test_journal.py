@@ -321,6 +321,18 @@ def test_older_documents_converted_at_each_kill(
         assert checkpoints.read_document(checkpoint, "definition") == {"a": 1}
 
 
+def test_older_documents_of_other_layers_stay(home: Home) -> None:
+    """A process of the earlier release may use them."""
+    write_older_documents(home)
+    refresh = home.layout.root / "_refresh/plan.json"
+    with journal.lock_layers(home.config, ["bronze", "silver"], "erase"):
+        assert refresh.is_stored()
+    stored = [file.name for file in home.layout.journal.children()]
+    replay = "replay-quarantine.activity.json"
+    assert stored == ["backfill-b.json", f"erase-{SILVER}.json", replay]
+    assert sorted(read(home), key=lambda entry: entry.file(home.layout)) == OLDER
+
+
 @pytest.mark.parametrize("name", ["_refresh/plan.json", "_erase/plan.json", "_requests/a/b.json"])
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"table": "silver.a", "built": ["x"]}'])
 def test_damaged_older_documents_are_refused(home: Home, name: str, text: str) -> None:

@@ -19,10 +19,10 @@ from medallion.storage.text import counted, printable
 if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
     from medallion.ingest.schema.registry import SchemaVersion
-    from medallion.layers.silver.replay import ReplayCounts
     from medallion.runtime.backfill import BackfillResult
     from medallion.runtime.erase import EraseResult
     from medallion.runtime.maintenance import MaintenanceResult
+    from medallion.runtime.replay import ReplayCounts
     from medallion.sql.result import Names, Result
     from medallion.state.ledger import Entry
 

@@ -19,7 +19,6 @@ from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
-from medallion.state.journal import Erasure
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, StoragePath
@@ -70,7 +69,7 @@ class _Table:
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
-    journal.refuse_unfinished(config, Erasure)
+    journal.refuse_unfinished(config, journal.Erasure)
     locked, notes = [], []
     with ExitStack() as stack:
         for layer in LAYERS:  # outputs have no tables

@@ -22,7 +22,7 @@ from medallion.layers.publish import Publish
 from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.scd import Scd
-from medallion.runtime import planner, recorder, swap
+from medallion.runtime import planner, recorder, resume
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
@@ -320,7 +320,7 @@ def open_pipeline(
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, report)
-            swap.resume_commands(spark, config, pipeline.runs, layers, report)
+            resume.resume_commands(spark, config, pipeline.runs, layers, report)
             try:
                 yield pipeline
             finally:

@@ -1,7 +1,7 @@
 """Rebuilds of silver and gold tables from the layer before, and of bronze from its own rows.
 
-A new table and its checkpoint are built in `_refresh/`, and then replace the old ones (`swap`). The
-journal has each table that is built, or is still to be rebuilt, for the next process.
+A new table and its checkpoint are built in `_refresh/`, and then replace the old ones: see
+`resume`. The journal has each table that is built, or is still to be rebuilt.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from medallion.layers.flow import Flow
 from medallion.layers.publish import Publish
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
-from medallion.runtime.swap import swap_tables
+from medallion.runtime.resume import swap_tables
 from medallion.spark import checkpoints
 from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options

@@ -196,7 +196,7 @@ def read_entries(config: Config, *types: type[_Arguments]) -> list[Entry[_Argume
         MedallionError: an entry is damaged.
     """
     layout, entries = config.layout, dict[StoragePath, Entry[Any]]()
-    for older, _ in _older_documents(config, with_replays=Replay in types):
+    for _, older, _ in _older_documents(config, with_replays=Replay in types):
         entries |= {entry.file(layout): entry for entry in older}
     for file in layout.journal.children():
         if file.name.endswith(".json"):  # else it is being written
@@ -236,7 +236,7 @@ def lock_layers(config: Config, layers: Sequence[str], command: str) -> Iterator
             `medallion erase` may complete.
     """
     with locks.lock_layers(config.layout, layers, command):
-        _convert_older_documents(config)
+        _convert_older_documents(config, layers)
         if command != Command.ERASE:
             refuse_unfinished(config, Erasure)
         yield
@@ -319,38 +319,44 @@ def _decode(type_: Any, document: Mapping[str, Any]) -> Any:
 
 def _older_documents(
     config: Config, with_replays: bool
-) -> Iterator[tuple[list[Entry[Any]], Callable[[], object]]]:
-    """Yield what releases before the journal kept in other files: entries, and their removal."""
+) -> Iterator[tuple[str, list[Entry[Any]], Callable[[], object]]]:
+    """Yield what releases before the journal kept elsewhere: its layer, entries, and removal."""
     root, layout = config.layout.root, config.layout
     if (file := root / "_refresh/plan.json").is_stored():
         with _named_errors(file, Command.REFRESH):
             document = json.loads(file.read())
             table, then = document.pop("table"), document.pop("then")
             built = [Entry(table, _decode(Rebuild, document))] if document["built"] else []
-            yield [*(Entry(name, Rebuild()) for name in then), *built], file.delete
+            yield "gold", [*(Entry(name, Rebuild()) for name in then), *built], file.delete
     if (file := root / "_erase/plan.json").is_stored():
         with _named_errors(file, Command.ERASE):
             document = json.loads(file.read())
             done, _ = tuple(document.pop("done")), document.pop("started_at")
             erasure = Entry(document["table"], _decode(Erasure, document), done)
-            yield [erasure], file.parent.delete_prefix
+            yield "bronze", [erasure], file.parent.delete_prefix
     for folder in (root / "_requests").children():
         for file in (each for each in folder.children() if each.name.endswith(".json")):
             with suppress(FileNotFoundError), _named_errors(file, Command.BACKFILL):
                 request = {"source": folder.name, **json.loads(file.read())}
                 name = file.name.removesuffix(".json")
-                yield [Entry(name, _decode(Backfill, request))], file.delete
+                yield "bronze", [Entry(name, _decode(Backfill, request))], file.delete
     for name, source in config.sources.items() if with_replays else ():
         checkpoint, key = layout.checkpoint(source.rows_table), "replay"
         with suppress(*ITEM_ERRORS):  # its query reports it
             if replay := checkpoints.read_document(checkpoint, key):
                 remove = partial(checkpoints.write_document, checkpoint, key, None)
-                yield [Entry(f"quarantine.{name}", Replay(**replay))], remove
+                yield "silver", [Entry(f"quarantine.{name}", Replay(**replay))], remove
 
 
-def _convert_older_documents(config: Config) -> None:
-    """Write what releases before the journal kept elsewhere into it; safe to repeat."""
-    for entries, remove in [*_older_documents(config, with_replays=True)]:
-        for entry in entries:
-            write_entry(config.layout, entry)
-        remove()
+def _convert_older_documents(config: Config, layers: Sequence[str]) -> None:
+    """Write what releases before the journal kept elsewhere into it; safe to repeat.
+
+    Args:
+        config: the configuration.
+        layers: the locked layers; documents of other layers may be in use.
+    """
+    for layer, entries, remove in [*_older_documents(config, with_replays="silver" in layers)]:
+        if layer in layers:
+            for entry in entries:
+                write_entry(config.layout, entry)
+            remove()

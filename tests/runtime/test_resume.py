@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.runtime import swap
+from medallion.runtime.resume import resume_commands
 from medallion.spark import checkpoints
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild
@@ -118,7 +118,7 @@ def resume(home: Home, *layers: str) -> list[str]:
     """Resume the swap as the next process does, and return its messages."""
     messages, spark = list[str](), Spark()
     runs = RunRecords(home.layout, run_id="later", command="nightly")
-    swap.resume_commands(spark, home.config, runs, layers or LAYERS, messages.append)  # type: ignore[arg-type]
+    resume_commands(spark, home.config, runs, layers or LAYERS, messages.append)  # type: ignore[arg-type]
     return messages
 
 

@@ -1,25 +1,28 @@
-"""The completion of commands whose tables are built or staged: new rows replace the old ones.
+"""The last steps of refreshes and replays, whose rows are staged; the next run resumes them.
 
-One Delta commit overwrites a table, so that readers see the old rows or the new ones, and the
-checkpoint follows. If the process dies in between, the next one repeats the step.
+One Delta commit writes a table, so that readers see the old rows or the new ones, and a checkpoint
+follows. If the process dies in between, the next one repeats the step.
 """
 
 from collections.abc import Sequence
 from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError
-from medallion.layers.silver.replay import complete_replay
+from medallion.layers.silver.writer import SilverTables, note_replayed
 from medallion.spark import checkpoints
 from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, StagingLayout
+from medallion.storage.paths import Layout, StagingLayout, StoragePath
 from medallion.storage.text import Reporter
+
+SILVER, QUARANTINE = "silver", "quarantine"
+"""The staged rows of a replay: the new ones of silver, and all of quarantine."""
 
 
 def resume_commands(
@@ -101,3 +104,51 @@ def _replace_checkpoint(layout: Layout, table: str, rebuild: Rebuild) -> None:
     current = layout.checkpoint(table)
     if not (current / "metadata").is_stored() or checkpoints.query_id(current) != rebuild.query:
         raise MedallionError(f"{new} is missing, which the refresh had built")
+
+
+def replay_staging(config: Config, source: str) -> StoragePath:
+    """Return the directory of the rows that a replay writes to the tables of a source."""
+    return config.layout.checkpoint(config.sources[source].rows_table) / "replay"
+
+
+def complete_replay(
+    spark: SparkSession, config: Config, runs: RunRecords, entry: Entry[Replay]
+) -> None:
+    """Write the staged rows to both tables, and record the replay; every step may be repeated.
+
+    Args:
+        spark: the session.
+        config: the configuration.
+        runs: the records to add to.
+        entry: the replay of `quarantine.<source>`.
+
+    Raises:
+        MedallionError: staged rows are missing.
+    """
+    replay, name = entry.arguments, entry.subject.partition(".")[2]
+    tables, staged = SilverTables.of_source(config, name), replay_staging(config, name)
+    application = checkpoints.replay_id(tables.checkpoint)
+    once_only = checkpoints.once_only(application, replay.quarantine_version)
+
+    def write(name: str, table: StoragePath, mode: str) -> None:
+        rows = _staged_rows(spark, staged / name, table)
+        rows.write.format("delta").mode(mode).options(**once_only).save(str(table))
+
+    steps = (
+        ("note", partial(note_replayed, tables.checkpoint, replay.until)),
+        ("silver", partial(write, SILVER, tables.silver, "append")),
+        ("quarantine", partial(write, QUARANTINE, tables.quarantine, "overwrite")),
+        ("record", partial(runs.write_once, replay.row, tables.silver, tables.quarantine)),
+        ("staged rows", staged.delete_prefix),
+    )
+    journal.run_steps(config.layout, entry, steps)
+
+
+def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -> DataFrame:
+    if not delta_tables.table_exists(staged):
+        raise MedallionError(
+            f"{staged} is missing, which an interrupted replay had written: restore the complete "
+            "root from one backup."
+        )
+    columns = spark.read.format("delta").load(str(table)).columns
+    return spark.read.format("delta").load(str(staged)).select(*columns)
