@@ -16,7 +16,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from medallion.runtime.resume import resume_commands
 from medallion.spark import checkpoints
 from medallion.state import journal
-from medallion.state.journal import Entry, Rebuild
+from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.state.runs import RunRecords, run_row
 from medallion.storage import delta_tables, records
 from medallion.storage.paths import LAYERS, StagingLayout, StoragePath
@@ -241,6 +241,13 @@ def test_swap_of_another_layer_is_left_alone(built: Home) -> None:
     assert resume(built, "gold") == []
     assert journal.rebuilds(built.config)[SILVER] == Entry(SILVER, REBUILD)
     assert rows_of(built.layout.table(SILVER).local, "id") == [(1,)]
+
+
+def test_resume_leaves_replays_of_unconfigured_sources(home: Home) -> None:
+    entry = Entry("quarantine.gone", Replay(1, 2, {}))
+    journal.write_entry(home.layout, entry)
+    assert resume(home) == []
+    assert journal.read_entries(home.config, Replay) == [entry]
 
 
 def test_swap_of_a_query_without_batches(built: Home) -> None:

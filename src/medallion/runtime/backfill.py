@@ -114,7 +114,8 @@ def run_backfill(
 
 def request_backfill(config: Config, source: str, path: Path) -> StoragePath:
     """Request that the holder of bronze's lock ingests a path; return the file of the request."""
-    entry = journal.Entry(uuid.uuid4().hex, Backfill(source, str(path)))
+    arguments = Backfill(source, config.layout.normalize(str(path)))
+    entry = journal.Entry(uuid.uuid4().hex, arguments)
     journal.write_entry(config.layout, entry)
     return entry.file(config.layout)
 

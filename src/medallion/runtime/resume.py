@@ -51,8 +51,9 @@ def resume_commands(
                 except Exception as error:
                     report(f"refresh   {entry.subject}: {describe_error(error)}")
     for replay in journal.read_entries(config, Replay) if "silver" in layers else ():
-        report(f"replay    {replay.subject}: resumes")
-        complete_replay(spark, config, runs, replay)
+        if replay.subject.partition(".")[2] in config.sources:  # else nothing reads its tables
+            report(f"replay    {replay.subject}: resumes")
+            complete_replay(spark, config, runs, replay)
 
 
 def swap_tables(

@@ -130,7 +130,12 @@ class Erasure:
 
 @dataclass(frozen=True)
 class Backfill:
-    """A request to ingest a file, or all files below a directory, until they are enqueued."""
+    """A request to ingest files, until they are enqueued.
+
+    Attributes:
+        source: the source of the files.
+        path: a file, or a directory with all files below it; relative to the root if below it.
+    """
 
     source: str
     path: str
@@ -337,9 +342,9 @@ def _older_documents(
     for folder in (root / "_requests").children():
         for file in (each for each in folder.children() if each.name.endswith(".json")):
             with suppress(FileNotFoundError), _named_errors(file, Command.BACKFILL):
-                request = {"source": folder.name, **json.loads(file.read())}
-                name = file.name.removesuffix(".json")
-                yield "bronze", [Entry(name, _decode(Backfill, request))], file.delete
+                path = layout.normalize(json.loads(file.read())["path"])
+                entry = Entry(file.name.removesuffix(".json"), Backfill(folder.name, path))
+                yield "bronze", [entry], file.delete
     for name, source in config.sources.items() if with_replays else ():
         checkpoint, key = layout.checkpoint(source.rows_table), "replay"
         with suppress(*ITEM_ERRORS):  # its query reports it

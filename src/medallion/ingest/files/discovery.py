@@ -232,7 +232,7 @@ class Discovery:
         layout, source = self._config.layout, self._source
         backfills = journal.read_entries(self._config, Backfill)
         requests = [each for each in backfills if each.arguments.source == source.name]
-        paths = [self._path(request) for request in requests]
+        paths = [(layout.root / request.arguments.path).local for request in requests]
         starts = [*source.folders_in(layout), *paths, *self._unread_backfill_folders()]
         listing = list_files(layout, source, starts)
         self._add_pending_backfills(listing)
@@ -255,15 +255,11 @@ class Discovery:
         self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
-            if not files.path_exists(path := self._path(request)):
+            path = (self._config.layout.root / request.arguments.path).local
+            if not files.path_exists(path):
                 name = printable(str(path))
                 report(f"  {self._source.name}: backfill of {name}: it no longer exists")
             request.file(self._config.layout).delete()
-
-    def _path(self, request: journal.Entry[Backfill]) -> Path:
-        """Return the path of a request, which starts with the configured root."""
-        layout = self._config.layout
-        return (layout.root / layout.normalize(request.arguments.path)).local
 
     def entries(self) -> list[Entry]:
         """Return the newest entry of each file as a poll would leave it; write nothing."""
