@@ -11,7 +11,7 @@ import pytest
 
 from medallion.cli.render_tables import csv_lines, replay_json, replay_text, sql_json, sql_text
 from medallion.cli.terminal import to_json
-from medallion.layers.silver.replay import ReplayCounts
+from medallion.runtime.replay import ReplayCounts
 from medallion.sql.engine import Database, query
 from medallion.sql.result import Result, batch_rows
 from tests.support.sql import TEN, TEN_IN_SQL, write

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from medallion.ingest.files import discovery
 from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill
+from medallion.state import journal
+from medallion.state.journal import Backfill
 from medallion.storage.paths import StoragePath
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
@@ -25,7 +26,7 @@ def test_backfill_while_nothing_runs(lakehouse: Lakehouse, monkeypatch: pytest.M
     interrupted, folder = lakehouse.root / "interrupted run", lakehouse.root / "elsewhere"
     old_files(folder)
     old_files(interrupted)
-    discovery.request_backfill(layout, "event", interrupted)
+    backfill.request_backfill(lakehouse.config, "event", interrupted)
     messages: list[str] = []
     result = backfill.run_backfill(lakehouse.config, "event", folder, messages.append)
     assert (result.files, result.new_files, result.rows) == (3, 2, 5)
@@ -34,7 +35,7 @@ def test_backfill_while_nothing_runs(lakehouse: Lakehouse, monkeypatch: pytest.M
     assert "PNG" in (refused.why or "")
     # Files outside of landing stay in place.
     assert sorted(f.name for f in folder.rglob("*.json")) == ["a.json", "b.json", "c.json"]
-    assert discovery.pending_backfills(layout, "event") == []
+    assert journal.read_entries(lakehouse.config, Backfill) == []
     second = backfill.run_backfill(
         lakehouse.config, "event", folder / ".." / "elsewhere", messages.append
     )

@@ -172,7 +172,7 @@ def test_debezium_history(lakehouse: Lakehouse, tmp_path: Path, form: str) -> No
         return
     request = Request("silver.customers", "name = 'n1'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
-    assert result.plan.rows["bronze.customers"] == 4  # all changes of customer 0
+    assert result.erasure.rows["bronze.customers"] == 4  # all changes of customer 0
     assert sorted(lakehouse.rows("silver.customers", *COLUMNS)) == sorted(EXPECTED_HISTORY[3:])
     audit = run_audit(lakehouse.config, everything=True)
     assert (audit.findings, audit.balances["customers"].erased_rows) == ((), 4)

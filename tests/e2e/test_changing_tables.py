@@ -159,7 +159,7 @@ def test_erase_from_changing_tables(after_runs: list[Lakehouse], tmp_path: Path)
     shop = after_runs[-1].copy(tmp_path / "lakehouse")
     for rows in (2, 0):
         request = Request("silver.customers", "city = 'Jena'", cascade=True)
-        plan = erase_rows(shop.pipeline(), request).plan
+        plan = erase_rows(shop.pipeline(), request).erasure
         assert (plan.rows["bronze.customers"], plan.rows["silver.customers"]) == (rows, rows // 2)
         check_tables(shop, ERASED)
 

@@ -16,9 +16,8 @@ from medallion.errors import UsageError
 from medallion.inspect.audit import Audit, run_audit
 from medallion.runtime import erase, refresh
 from medallion.runtime.erase import Request
-from medallion.state import erasures
-from medallion.state.erasures import ErasurePlan
-from medallion.storage import locks
+from medallion.state import journal
+from medallion.state.journal import Entry, Erasure
 from medallion.storage.paths import LAYERS, PUBLISH
 from tests.support import runs
 from tests.support.lakehouse import Lakehouse
@@ -139,17 +138,17 @@ ERASED = {"bronze.orders": 4, "silver.orders": 2, "quarantine.orders": 1}
 def erased(two_runs: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
     lakehouse = two_runs.copy(tmp_path_factory.mktemp("erased") / "lakehouse")
     result = erase.erase_rows(lakehouse.pipeline(), Request("silver.orders", ALICE, cascade=True))
-    assert result.plan.rows == ERASED
-    assert result.plan.undecided == 1  # {broken
+    assert result.erasure.rows == ERASED
+    assert result.erasure.undecided == 1  # {broken
     return lakehouse
 
 
 def test_erase_dry_run_counts(two_runs: Lakehouse) -> None:
     before = {file: file.stat().st_mtime_ns for file in two_runs.root.rglob("*")}
     request = Request("silver.orders", ALICE, is_dry_run=True)
-    plan = erase.erase_rows(two_runs.pipeline(), request).plan
-    assert plan.rows == ERASED
-    assert {(o.location, o.rows, o.action) for o in plan.origins} == {
+    erasure = erase.erase_rows(two_runs.pipeline(), request).erasure
+    assert erasure.rows == ERASED
+    assert {(o.location, o.rows, o.action) for o in erasure.origins} == {
         ("archive/orders/a.json", 3, "rewritten"),
         ("archive/orders/c.json", 1, "rewritten"),
     }
@@ -167,7 +166,7 @@ def test_erase_one_person(erased: Lakehouse) -> None:
     balanced_audit(erased, everything=True)
     runs = erased.rows("ops.runs", "query", "state", "rows_in", "duplicate_rows", "late_rows")
     assert ("silver.orders", "refreshed", 5, 1, 0) in runs
-    assert not erased.config.layout.erasure_plan.local.exists()
+    assert journal.read_entries(erased.config, Erasure) == []
     rows = erased.rows("ops.erasures", "item", "action", "rows")
     assert ("bronze.orders", "erased", 4) in rows
     assert ("landing/orders/a.json", "rewritten", 3) in rows
@@ -194,19 +193,19 @@ def test_interrupted_purge_leaves_no_byte(
     runs.record(filled.config, "nightly", kind="run", state="failed", error="Alice is no number")
     assert len(files_with(filled.root, b"Alice")) > 10
     request = Request("silver.people", "name = 'Alice'", cascade=True, purge=True)
-    plan = erase.erase_rows(filled.pipeline(), request).plan
-    assert plan.rows == {"bronze.people": 1, "silver.people": 1, "quarantine.people": 0}
+    erasure = erase.erase_rows(filled.pipeline(), request).erasure
+    assert erasure.rows == {"bronze.people": 1, "silver.people": 1, "quarantine.people": 0}
     assert filled.rows("silver.people", "name", "city") == [("Bob", "Oslo")]
 
-    interrupted, write = set[Any](), erasures.write_plan
+    interrupted, write = set[Any](), journal.write_entry
 
-    def interrupt_once(layout: Any, plan: ErasurePlan) -> None:
-        if plan.done and plan.done not in interrupted:
-            interrupted.add(plan.done)
+    def interrupt_once(layout: Any, entry: Entry[Any]) -> None:
+        if entry.command == "erase" and entry.done and entry.done not in interrupted:
+            interrupted.add(entry.done)
             raise KeyboardInterrupt
-        write(layout, plan)
+        write(layout, entry)
 
-    monkeypatch.setattr(erasures, "write_plan", interrupt_once)
+    monkeypatch.setattr(journal, "write_entry", interrupt_once)
     request = Request("silver.orders", ALICE, cascade=True, purge=True)
     while True:
         try:
@@ -215,7 +214,7 @@ def test_interrupted_purge_leaves_no_byte(
         except KeyboardInterrupt:
             with (
                 pytest.raises(UsageError, match="medallion erase, without arguments"),
-                locks.lock_layers(filled.config.layout, LAYERS, "nightly"),
+                journal.lock_layers(filled.config, LAYERS, "nightly"),
             ):
                 pass
             assert not run_audit(filled.config).is_balanced

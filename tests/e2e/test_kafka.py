@@ -34,7 +34,7 @@ from medallion.runtime.erase import Request, erase_rows
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.stream import Stream
 from medallion.state import erasures, pending_work, topics
-from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
+from medallion.state.journal import Action, ErasedOrigin, Erasure
 from medallion.state.topics import PartitionProgress
 from medallion.storage import delta_tables, records, table_specs
 from tests.support.broker import PASSWORD, USER, Broker, topic_messages
@@ -183,7 +183,7 @@ def test_erased_messages_stay_in_the_topic(first: Lakehouse, tmp_path: Path) -> 
         pending_work.record_settings(lakehouse.config, query, settings)
     request = Request("silver.clicks", "person = 'ann'", cascade=True)
     result = erase_rows(lakehouse.pipeline(), request)
-    assert result.plan.rows == {"bronze.clicks": 2, "silver.clicks": 1, "quarantine.clicks": 0}
+    assert result.erasure.rows == {"bronze.clicks": 2, "silver.clicks": 1, "quarantine.clicks": 0}
     assert result.notes[0].startswith("clicks/0 keeps 2 rows")
     lakehouse.fill("bronze")
     assert ledger(lakehouse) == {0: (6, 4, 3, 0), 1: (2, 2, 0, 0)}
@@ -245,8 +245,8 @@ class Bronze:
     def erase(self, rows: int) -> None:
         """Record an erasure of rows of partition 0."""
         origin = ErasedOrigin(f"{self._topic}/0", rows, Action.KEPT)
-        plan = ErasurePlan("1", "silver.clicks", "true", False, 0, {}, origins=(origin,))
-        erasures.record(self._layout, plan, 0)
+        erasure = Erasure("1", "silver.clicks", "true", False, {}, origins=(origin,))
+        erasures.record(self._layout, erasure, 0)
 
 
 def test_verify_messages_finds_each_difference(

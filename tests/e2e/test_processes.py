@@ -20,10 +20,12 @@ import pytest
 from medallion.cli import main
 from medallion.errors import MedallionError
 from medallion.factory import DataFactory, Landed
-from medallion.ingest.files import discovery
 from medallion.inspect.audit import run_audit
+from medallion.runtime import backfill
 from medallion.runtime.stream import Stream, run_stream
 from medallion.sql import engine
+from medallion.state import journal
+from medallion.state.journal import Backfill
 from medallion.storage import locks
 from medallion.storage.paths import Layout, StoragePath
 from tests.support import PROJECT
@@ -217,8 +219,9 @@ def test_stream_ingests_a_backfill_until_sigterm(
     def step_and_land(stream: Stream) -> None:
         step(stream)
         assert time.monotonic() < deadline, stream.failures
-        if gold_count(layout.root.local) == 2 and not discovery.pending_backfills(layout, "event"):
-            discovery.request_backfill(layout, "event", tmp_path / "elsewhere")
+        requests = journal.read_entries(lakehouse.config, Backfill)
+        if gold_count(layout.root.local) == 2 and not requests:
+            backfill.request_backfill(lakehouse.config, "event", tmp_path / "elsewhere")
         if gold_count(layout.root.local) == 2 + 4:
             signal.raise_signal(signal.SIGTERM)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,13 +15,15 @@ from pyspark.sql import SparkSession
 from medallion.errors import UsageError
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.layers.silver.replay import ReplayCounts, complete_replay
 from medallion.layers.silver.writer import replayed_until
+from medallion.runtime import resume
 from medallion.runtime.planner import plan_run
 from medallion.runtime.refresh import refresh_table
-from medallion.runtime.replay import replay_rescued, replay_rows
-from medallion.state import replay_plan
+from medallion.runtime.replay import ReplayCounts, replay_rescued, replay_rows
+from medallion.state import journal
+from medallion.state.journal import Entry, Replay
 from medallion.state.runs import RunRecords
+from medallion.storage.paths import LAYERS
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {
@@ -186,37 +189,31 @@ def test_changes_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     assert audit.findings == ()
 
 
-STEPS = (
-    "layers.silver.replay.note_replayed",
-    "layers.silver.replay.append_rows",
-    "layers.silver.replay._replace_rows",
-    "state.runs.RunRecords.write",
-    "state.replay_plan.delete_plan",
-)
-
-
 def test_interrupted_replay_is_completed(
     orders: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process dies before each of its writes, and so do its repetitions."""
+    """Each step is repeated, because the process dies before it marks the step as done."""
+    interrupted, write = list[Any](), journal.write_entry
 
-    def die(*_: Any) -> None:
-        raise KeyboardInterrupt
+    def interrupt_once(layout: Any, entry: Entry[Any]) -> None:
+        if entry.done and entry.done not in interrupted:
+            interrupted.append(entry.done)
+            raise KeyboardInterrupt
+        write(layout, entry)
 
-    def repeat() -> None:
-        complete_replay(orders.spark, orders.config, orders.pipeline().runs, "orders")
-
-    for step in STEPS:
-        is_planned = replay_plan.interrupted_replays(orders.config)
-        with monkeypatch.context() as patch:
-            patch.setattr(f"medallion.{step}", die)
-            with pytest.raises(KeyboardInterrupt):
-                repeat() if is_planned else replay_rows(orders.pipeline(), "orders", None)
+    monkeypatch.setattr(journal, "write_entry", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        replay_rows(orders.pipeline(), "orders", None)
+    while entries := journal.read_entries(orders.config, Replay):
         findings = run_audit(orders.config).findings
-        assert "silver.orders: a replay was interrupted" in " ".join(findings)
+        assert f"{entries[0]}." in findings
+        assert "unfinished replay of quarantine.orders" in str(entries[0])
         assert not plan_run(orders.config, RunRecords(orders.config.layout)).is_idle
-    repeat()
-    assert replay_plan.interrupted_replays(orders.config) == []
+        pipeline = orders.pipeline()
+        with suppress(KeyboardInterrupt):
+            resume.resume_commands(orders.spark, orders.config, pipeline.runs, LAYERS, print)
+    steps = ("note", "silver", "quarantine", "record", "staged rows")
+    assert interrupted == [steps[:count] for count in range(1, 6)]
     check(orders, AFTER, everything=True)
 
 

@@ -14,9 +14,8 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import LakehouseVerdict, Observations
-from medallion.state import ledger, refresh_plan
+from medallion.state import journal, ledger
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
@@ -78,22 +77,19 @@ def test_status_before_the_first_run(config: Config) -> None:
 
 
 def test_status_of_tables_waiting_for_a_rebuild(config: Config) -> None:
-    waiting_tables = ("gold.device_totals",)
-    config.layout.refresh_plan.parent.local.mkdir(parents=True)
-    refresh_plan.write_plan(config.layout, RefreshPlan("silver.activity", then=waiting_tables))
-    expected = {status.query: status.error for status in query_statuses(config) if status.error}
-    assert expected == dict.fromkeys(
-        waiting_tables, "waits to be rebuilt: the next `medallion nightly` completes the refresh"
-    )
+    journal.require_rebuilds(config, ["gold.device_totals"])
+    errors = {status.query: status.error for status in query_statuses(config) if status.error}
+    assert errors == {
+        "gold.device_totals": "unfinished refresh of gold.device_totals: complete it with "
+        "medallion nightly"
+    }
 
 
-def test_damaged_refresh_plan_is_an_error(config: Config) -> None:
-    config.layout.refresh_plan.parent.local.mkdir(parents=True)
-    config.layout.refresh_plan.local.write_text("{")
+def test_damaged_journal_is_an_error(config: Config) -> None:
+    (config.layout.journal / "refresh-silver.event.json").write_atomic("{")
     expected = {status.query: status.error or "" for status in query_statuses(config)}
-    assert [name for name, error in expected.items() if "plan.json is damaged" in error] == QUERIES[
-        2:
-    ]
+    damaged = [name for name, error in expected.items() if "event.json is damaged" in error]
+    assert damaged == QUERIES[2:]
     assert expected["bronze.event"] == ""
 
 

@@ -22,7 +22,8 @@ from medallion.inspect import table_checks
 from medallion.inspect.audit import Audit, run_audit
 from medallion.spark import checkpoints
 from medallion.sql import engine
-from medallion.state import refresh_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Rebuild
 from medallion.storage.paths import Layout
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse, redefined
@@ -287,12 +288,11 @@ def test_changed_origin_in_quarantine(activity: Config) -> None:
 def test_interrupted_refresh_is_not_verified(activity: Config) -> None:
     """The refresh was killed after it replaced silver's table, and before quarantine's."""
     built = ("silver.activity", "quarantine.activity")
-    activity.layout.refresh_plan.parent.local.mkdir()
-    refresh_plan.write_plan(activity.layout, refresh_plan.RefreshPlan("silver.activity", built))
+    journal.write_entry(activity.layout, Entry("silver.activity", Rebuild(built)))
     table(activity, "quarantine.activity").delete()
     audit = run_audit(activity, everything=True)
     assert has_finding(
-        audit, "silver.activity: a refresh was interrupted", "the next run completes it"
+        audit, "unfinished refresh of silver.activity: complete it with medallion nightly"
     )
     assert not any("that neither silver" in finding for finding in audit.findings)
 

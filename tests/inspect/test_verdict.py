@@ -32,9 +32,9 @@ from medallion.inspect.verdict import (
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
 from medallion.runtime.outcome import GateResult, Outcome, dismiss_files
-from medallion.state import refresh_plan
+from medallion.state import journal
+from medallion.state.journal import Erasure, Replay
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.refresh_plan import RefreshPlan
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import locks, records
 from medallion.storage.paths import StoragePath
@@ -307,12 +307,31 @@ def test_verdict_of_unreadable_records(config: Config) -> None:
 
 
 def test_verdict_of_unfinished_refresh(config: Config) -> None:
-    config.layout.refresh_plan.parent.local.mkdir(parents=True)
-    plan = RefreshPlan("silver.activity", then=("gold.device_totals",))
-    refresh_plan.write_plan(config.layout, plan)
+    journal.require_rebuilds(config, ["gold.device_totals"])
     assert codes(take_verdict(config)) == [("unfinished_refresh", "gold.device_totals")]
-    config.layout.refresh_plan.local.write_text("{")
-    assert codes(take_verdict(config)) == [("unreadable", "refresh")]
+    with locks.lock_layers(config.layout, ["gold"], "refresh"):
+        assert take_verdict(config).problems == ()
+    (config.layout.journal / "refresh-gold.device_totals.json").write_atomic("{")
+    assert codes(take_verdict(config)) == [("unreadable", "journal")]
+
+
+def test_verdict_of_unfinished_replay_and_erasure(config: Config) -> None:
+    journal.write_entry(config.layout, journal.Entry("quarantine.event", Replay(1, 2, {})))
+    erasure = Erasure("a", "silver.event", "device = 'x'", False, {})
+    journal.write_entry(config.layout, journal.Entry("silver.event", erasure))
+    lines = [(p.code, p.sentence, p.remedy) for p in take_verdict(config).problems]
+    assert lines == [
+        (
+            "unfinished_erase",
+            "unfinished erase of silver.event",
+            "complete it with medallion erase, without arguments",
+        ),
+        (
+            "unfinished_replay",
+            "unfinished replay of quarantine.event",
+            "complete it with medallion nightly",
+        ),
+    ]
 
 
 def test_verdict_text_names_a_shared_remedy_once() -> None:

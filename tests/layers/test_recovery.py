@@ -177,7 +177,7 @@ def test_table_without_its_checkpoint_is_refused(checkpoint: StoragePath) -> Non
 def test_checkpoint_of_another_table_is_refused(checkpoint: StoragePath) -> None:
     """The table was moved away, or an older copy of the checkpoint was restored."""
     table = StoragePath(append_batch(checkpoint.local.with_name("table"), 3))
-    assert recovery.find_mismatch(checkpoint, (table,)) is None
+    assert recovery.repair_and_compare(checkpoint, (table,)) is None
     none = checkpoint.local.with_name("none")
     with pytest.raises(UsageError, match=r"none is missing\. .*medallion refresh silver\.a"):
         recovery.refuse_lost_checkpoint(
@@ -194,7 +194,7 @@ def test_checkpoint_of_another_table_is_refused(checkpoint: StoragePath) -> None
         recovery.refuse_lost_checkpoint(
             "silver.a", checkpoint, (StoragePath(other_query),), recorded=3
         )
-    assert "is older" in (recovery.find_mismatch(checkpoint, (table,)) or "")
+    assert "is older" in (recovery.repair_and_compare(checkpoint, (table,)) or "")
 
 
 def test_drop_checkpoint_keeps_the_definition(tmp_path: Path) -> None:

@@ -248,6 +248,7 @@ def test_backfill_reports_errors_of_other_sources(
     monkeypatch.setattr(module, "open_pipeline", lambda *_: nullcontext(pipeline))
     unbuilt: list[Any] = []
     monkeypatch.setattr("medallion.runtime.refresh.rebuild_pending", lambda *_: unbuilt)
+    monkeypatch.setattr("medallion.runtime.refresh.rebuild_late", lambda *_: [])
     messages: list[str] = []
     result = run_backfill(home.config, "activity", old, messages.append)
     assert (result.new_files, result.is_good) == (1, True)

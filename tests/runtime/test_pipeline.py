@@ -54,7 +54,7 @@ def events(filled_events: Lakehouse, tmp_path: Path) -> Lakehouse:
 def check(lakehouse: Lakehouse, name: str) -> None:
     """Check the settings of a query without starting it."""
     pipeline = lakehouse.pipeline()
-    pipeline.check_flow(pipeline.flow(name))
+    pipeline.prepare_flow(pipeline.flow(name))
 
 
 def configure_silver(lakehouse: Lakehouse, **changes: Any) -> None:

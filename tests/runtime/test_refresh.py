@@ -17,14 +17,12 @@ from medallion.config.loader import load
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError, UsageError
 from medallion.inspect.audit import run_audit
-from medallion.runtime import refresh, swap
+from medallion.runtime import refresh, resume
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
-from medallion.state import refresh_plan
-from medallion.state.refresh_plan import RefreshPlan
+from medallion.state import journal
 from medallion.storage import files
-from medallion.storage.paths import LAYERS, StoragePath
-from medallion.storage.text import Reporter
+from medallion.storage.paths import LAYERS, StagingLayout, StoragePath
 from tests.support import PROJECT
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse, redefined
@@ -109,15 +107,15 @@ def test_refresh_interrupted_at_each_step(
     kills = 0
     with monkeypatch.context() as patch:
         kill_at_each_step(killed, patch)
-        while refresh_plan.read_plan(killed.config.layout):
+        while journal.rebuilds(killed.config):
             try:
-                resume_swap(killed)
+                resume_commands(killed)
                 for layer in ("silver", "gold"):
                     assert refresh.rebuild_pending(killed.pipeline(), layer) == []
             except Killed:
                 kills += 1
-    # Silver is swapped, and gold is built; its swap ends the refresh.
-    assert kills == 2
+    # After the last two steps of silver's swap, after gold is built, and after its three steps.
+    assert kills == 2 + 1 + 3
     assert not (killed.root / "_refresh").exists()
     assert row_counts(killed, "silver.event") == {0, len(RUNS[0]) - 2, len(FIRST), len(REBUILT)}
     assert times(killed) == REBUILT
@@ -159,18 +157,18 @@ def check_next_run(lakehouse: Lakehouse) -> None:
     assert balance.duplicate_rows == 4
 
 
-def resume_swap(lakehouse: Lakehouse, report: Reporter = print) -> None:
+def resume_commands(lakehouse: Lakehouse) -> None:
     pipeline = lakehouse.pipeline()
-    swap.resume_swap(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, report)
+    resume.resume_commands(pipeline.spark, pipeline.config, pipeline.runs, LAYERS, print)
 
 
 def kill_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
-    """Make the process end after each write of the refresh plan."""
+    """Make the process end after each write of the journal."""
     write_atomic = files.write_atomic
 
     def write(file: Path, text: str) -> None:
         write_atomic(file, text)
-        if StoragePath(file) == lakehouse.config.layout.refresh_plan:
+        if StoragePath(file.parent) == lakehouse.config.layout.journal:
             raise Killed
 
     patch.setattr(files, "write_atomic", write)
@@ -179,7 +177,8 @@ def kill_at_each_step(lakehouse: Lakehouse, patch: pytest.MonkeyPatch) -> None:
 def test_swap_without_its_checkpoint_is_refused(killed: Lakehouse) -> None:
     """Without the refresh's notes the old checkpoint would read rows of the new table again."""
     killed.config = replace(killed.config, gold={})
-    shutil.rmtree(killed.config.layout.refresh_plan.parent)
+    for directory in (killed.config.layout.journal, killed.config.layout.staging):
+        directory.delete_prefix()
     with pytest.raises(UsageError, match=r"lacks the batches .* refresh silver\.event"):
         killed.fill("silver")
     runs = killed.rows("ops.runs", "number", "query", "state", "error")
@@ -225,27 +224,26 @@ def test_silver_is_rebuilt_while_gold_is_blocked(filled: Lakehouse, tmp_path: Pa
         suite.write_text(json.dumps({**document, "expectations": [*plain_rules, rule]}))
 
     expect_a_device("stop")
-    layout.refresh_plan.parent.local.mkdir()
     pending = ("silver.event", "gold.action_counts")
-    refresh_plan.write_plan(layout, RefreshPlan("silver.event", then=pending))
+    journal.require_rebuilds(filled.config, pending)
     # Left by a rebuild that failed: its rows must not be those of the new table.
-    left = refresh_plan.StagingLayout(layout.root, ("silver.event",)).table("silver.event")
+    left = StagingLayout(layout.root, ("silver.event",)).table("silver.event")
     shutil.copytree(layout.table("silver.event").local, left.local)
     report = filled.nightly()
     assert [f.expectation for gate in report.gates for f in gate.blocking_failures] == ["no_device"]
     assert report.balances["event"].silver_rows == len(FIRST)
     assert filled.rows("gold.action_counts") == gold
-    assert refresh_plan.pending_tables(layout) == pending[1:]
+    assert [*journal.rebuilds(filled.config)] == ["gold.action_counts"]
     with pytest.raises(MedallionError, match=r"gold\.action_counts is blocked: no_device"):
         refresh.refresh_table(filled.pipeline(), "gold.action_counts")
 
     expect_a_device("quarantine")
     refresh.refresh_table(filled.pipeline(), "silver.event")
     assert filled.rows("gold.action_counts") == gold
-    assert refresh_plan.read_plan(layout) == RefreshPlan("silver.event", then=pending[1:])
+    assert [*journal.rebuilds(filled.config)] == ["gold.action_counts"]
     report = filled.nightly()
     assert report.is_good, report
-    assert refresh_plan.read_plan(layout) is None
+    assert journal.rebuilds(filled.config) == {}
     # Two rows have no device, and one is broken.
     balance = report.balances["event"]
     assert (balance.bronze_rows, balance.silver_rows, balance.quarantined_rows) == (8, 4, 3)
@@ -257,7 +255,7 @@ def test_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     valid = load({}, PROJECT).gold["user_activity"]
     filled.config = replace(filled.config, gold={"user_activity": valid, "action_counts": counts})
     pipeline = filled.pipeline()
-    pipeline.check_flow(pipeline.flow("gold.user_activity"))  # creates the table
+    pipeline.prepare_flow(pipeline.flow("gold.user_activity"))  # creates the table
     invalid = redefined(valid, measure={"total_events": "count_if(nothing)"})
     gold = {"user_activity": invalid, "action_counts": counts}
     filled.config = replace(filled.config, gold=gold)
@@ -279,7 +277,7 @@ def test_failed_rebuild_stops_no_other(filled: Lakehouse) -> None:
     assert filled.run_without_gates().is_good
     # Each row is in two windows.
     assert total(filled, "gold.user_activity") == 2 * len(FIRST)
-    assert refresh_plan.read_plan(filled.config.layout) is None
+    assert journal.rebuilds(filled.config) == {}
 
 
 @pytest.fixture
@@ -298,9 +296,7 @@ def rebuilding(home: Home, monkeypatch: pytest.MonkeyPatch) -> Any:
         pipeline.built.append(table)
 
     monkeypatch.setattr(refresh, "_rebuild", rebuild)
-    home.layout.refresh_plan.parent.local.mkdir(parents=True)
-    names = ("gold.a", "gold.b", "gold.c")
-    refresh_plan.write_plan(home.layout, RefreshPlan("silver.x", then=names))
+    journal.require_rebuilds(home.config, ["gold.c", "gold.b", "gold.a"])
     return pipeline
 
 
@@ -321,8 +317,8 @@ def test_rebuild_pending_without_some_tables(rebuilding: Any) -> None:
 
 def test_rebuild_late(rebuilding: Any) -> None:
     """A pending table is left to `rebuild_pending`, and one without late rows stays."""
-    then = ("gold.b",)
-    refresh_plan.write_plan(rebuilding.config.layout, RefreshPlan("silver.x", then=then))
+    rebuilding.config.layout.journal.delete_prefix()
+    journal.require_rebuilds(rebuilding.config, ["gold.b"])
     late = {"gold.a": 0, "gold.b": 1, "gold.c": 2}
     rebuilding.runs = SimpleNamespace(late_rows=late.__getitem__)
     assert refresh.rebuild_late(rebuilding) == []
@@ -359,7 +355,7 @@ def test_gold_waits_for_a_silver_refresh(filled: Lakehouse) -> None:
     filled.config = valid
     filled.pipeline().run("gold")
     pipeline = filled.pipeline()
-    pipeline.check_flow(pipeline.flow("gold.action_counts"))
+    pipeline.prepare_flow(pipeline.flow("gold.action_counts"))
     assert filled.rows("gold.action_counts") == gold
 
 

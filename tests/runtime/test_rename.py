@@ -116,11 +116,11 @@ def test_rename_moves_everything_once(config: Config) -> None:
     assert (older / "d.json").is_file()
 
 
-@pytest.mark.parametrize("moves", range(17))
+@pytest.mark.parametrize("moves", range(16))
 def test_rename_after_a_kill_is_complete(
     config: Config, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
-    """Bronze's table is the last of 17 paths."""
+    """Bronze's table is the last of 16 paths."""
     left, move = [moves], StoragePath.move_directory
 
     def killed(path: StoragePath, target: StoragePath) -> None:

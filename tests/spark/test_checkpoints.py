@@ -62,14 +62,14 @@ def test_offset_between_or_within_versions(index: int, is_between: bool) -> None
 def test_first_definition_is_kept_after_a_batch(layout: Layout) -> None:
     folder = layout.checkpoint(QUERY)
     a, b, c = {"keys": ["a"]}, {"keys": ["b"]}, {"keys": ["c"]}
-    assert checkpoints.first_definition(folder, a, has_written=False) == a
+    assert checkpoints.record_first_definition(folder, a, has_written=False) == a
     # Nothing was written by it yet.
-    assert checkpoints.first_definition(folder, b, has_written=False) == b
-    assert checkpoints.first_definition(folder, c, has_written=True) == b, (
+    assert checkpoints.record_first_definition(folder, b, has_written=False) == b
+    assert checkpoints.record_first_definition(folder, c, has_written=True) == b, (
         "the first batch was interrupted"
     )
     write_completed(layout, QUERY, 0, version=1)
-    assert checkpoints.first_definition(folder, c, has_written=False) == b
+    assert checkpoints.record_first_definition(folder, c, has_written=False) == b
     assert checkpoints.read_document(folder, "definition") == {"keys": ["b"]}
 
 

@@ -21,6 +21,7 @@ from medallion.storage import delta_tables, locks, records
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support.home import Home
+from tests.support.lakehouse import rows_of
 
 NOON = 1_700_000_000_000_000
 
@@ -172,7 +173,24 @@ def test_run_state_restarts_with_a_refresh(layout: Layout) -> None:
     assert record.run_state.sums["silver.a"].rows_in == 7
     assert record.last_batch("silver.a") == 1
     assert record.run_state.refreshed == {"silver.a": 9}
-    assert record.run_state.planned_runs == {("silver.a", "x")}
+
+
+def test_write_once_with_the_versions_of_its_tables(layout: Layout) -> None:
+    """A stream may rebuild a table twice, in one run."""
+    record, tables = (
+        RunRecords(layout),
+        [layout.table(name) for name in ("silver.a", "quarantine.a")],
+    )
+    for table in tables:
+        records.append_records(table, TableSpec({"n": "long"}), [{"n": 1}])
+    records.append_records(tables[1], TableSpec({"n": "long"}), [{"n": 2}])
+    first = run("silver.a", NOON, state="refreshed", rows_in=3, run_id="x")
+    second = run("silver.a", NOON + 1, state="refreshed", rows_in=4, run_id="x")
+    for row in (first, first, second, first):
+        record.write_once(row, *tables)
+    versions = [delta_tables.table_version(table) for table in tables]
+    rows = rows_of(layout.table("ops.runs").local, "rows_in", "table_version", "quarantine_version")
+    assert sorted(rows) == [(3, *versions), (4, *versions)]
 
 
 def test_run_state_gate_of_a_refreshed_table(

@@ -309,7 +309,6 @@ def check_json(result: CheckResult) -> dict[str, Any]:
         },
         "queries": {name: list(reasons) for name, reasons in result.queries.items()},
         "rebuilds": result.rebuilds,
-        "unfinished_refresh": result.has_unfinished_refresh,
     }
 
 
@@ -322,8 +321,6 @@ def check_text(result: CheckResult) -> str:
     if result.errors:
         return "\n".join([*lines, "the configuration is wrong: correct it before the next run"])
     lines.append("the next nightly run:")
-    if result.has_unfinished_refresh:
-        lines.append("  completes a refresh first")
     for name, backlog in result.backlogs.items():
         size = f", {backlog.bytes:,} bytes" if backlog.files else ""
         messages = f", {counted(backlog.messages, 'message')}" if backlog.messages else ""

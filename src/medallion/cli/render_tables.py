@@ -19,10 +19,10 @@ from medallion.storage.text import counted, printable
 if TYPE_CHECKING:  # each command imports what it needs
     from medallion.factory import Landed
     from medallion.ingest.schema.registry import SchemaVersion
-    from medallion.layers.silver.replay import ReplayCounts
     from medallion.runtime.backfill import BackfillResult
-    from medallion.runtime.erase import Erasure
+    from medallion.runtime.erase import EraseResult
     from medallion.runtime.maintenance import MaintenanceResult
+    from medallion.runtime.replay import ReplayCounts
     from medallion.sql.result import Names, Result
     from medallion.state.ledger import Entry
 
@@ -110,24 +110,25 @@ def backfill_text(result: BackfillResult) -> str:
     return "\n".join([summary, *(printable(f"  {e.path}: {e.state}: {e.why}") for e in left)])
 
 
-def erasure_json(result: Erasure) -> dict[str, Any]:
+def erasure_json(result: EraseResult) -> dict[str, Any]:
     """Return the rows by table, what was done with each file, and what may have more such rows."""
-    plan = result.plan
+    erasure = result.erasure
     return {
-        "table": plan.table,
+        "table": erasure.table,
         "dry_run": result.is_dry_run,
-        "rows": dict(plan.rows),
+        "rows": dict(erasure.rows),
         "files": [
-            {"path": o.location or o.path, "rows": o.rows, "action": o.action} for o in plan.origins
+            {"path": o.location or o.path, "rows": o.rows, "action": o.action}
+            for o in erasure.origins
         ],
-        "rebuilt": list(plan.rebuilt) if plan.has_rows else [],
-        "undecided_rows": plan.undecided,
-        "purged": plan.purge and not result.is_dry_run,
+        "rebuilt": list(erasure.rebuilt) if erasure.has_rows else [],
+        "undecided_rows": erasure.undecided,
+        "purged": erasure.purge and not result.is_dry_run,
         "notes": list(result.notes),
     }
 
 
-def erasure_text(result: Erasure) -> str:
+def erasure_text(result: EraseResult) -> str:
     """Return a table of the rows by table and file, then the tables that were rebuilt and notes."""
     document = erasure_json(result)
     erased = "would be erased" if result.is_dry_run else "erased"

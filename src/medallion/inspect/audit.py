@@ -6,7 +6,6 @@ Only a deep audit starts Spark, for `inspect.table_checks`.
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from medallion.config.model import Config, SourceConfig
@@ -21,7 +20,7 @@ from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
 from medallion.inspect.catalog import leftover_notes
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
-from medallion.state import refresh_plan, replay_plan
+from medallion.state import journal
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
@@ -87,8 +86,7 @@ def run_audit(
     unchecked |= dict.fromkeys(unsettled, holder)
     findings = [
         *snapshot.unreadable,
-        *_interrupted_writes(config),
-        *_interrupted_erasure(config),
+        *_unfinished_findings(config),
         *_unrecorded_findings(RunRecords(config.layout), running, interrupted),
     ]
     files = _find_attention(config, findings)
@@ -174,29 +172,12 @@ def _unrecorded_findings(
     ]
 
 
-def _interrupted_writes(config: Config) -> list[str]:
-    """Return a finding for each refresh or replay that was interrupted while it wrote tables."""
+def _unfinished_findings(config: Config) -> list[str]:
+    """Return a finding for each unfinished command."""
     try:
-        plan = refresh_plan.read_plan(config.layout)
+        return [f"{entry}." for entry in journal.unfinished_commands(config)]
     except ITEM_ERRORS as error:
         return [error_message(error)]
-    replays = list[str]()
-    with suppress(*ITEM_ERRORS):  # the balance reports an unreadable checkpoint
-        replays = replay_plan.interrupted_replays(config)
-    planned = [("refresh", plan.table)] if plan and plan.built else []
-    planned += [("replay", config.sources[name].rows_table) for name in replays]
-    return [
-        f"{table}: a {command} was interrupted while it wrote the table; the next run completes it."
-        for command, table in planned
-        if not locks.lock_holder(config.layout, layer_of(table))
-    ]
-
-
-def _interrupted_erasure(config: Config) -> list[str]:
-    """Return a finding if an erasure was interrupted."""
-    if config.layout.erasure_plan.is_stored() and not locks.lock_holder(config.layout, "bronze"):
-        return ["an erasure was interrupted: `medallion erase`, without arguments, completes it."]
-    return []
 
 
 def _stable_checks(

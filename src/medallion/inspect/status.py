@@ -10,12 +10,11 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
-from medallion.state import ledger, pending_work, refresh_plan
+from medallion.state import journal, ledger, pending_work
 from medallion.state.runs import FAILED, LastRun, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
-_PENDING_REBUILD = "waits to be rebuilt: the next `medallion nightly` completes the refresh"
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class QueryStatus:
 def query_statuses(config: Config) -> list[QueryStatus]:
     """Return the status of all queries, in order of layers; each reports its own errors."""
     state, unknown = _read_run_state(config)
-    pending = _pending_rebuilds(config)
+    unfinished = _unfinished_commands(config)
     try:
         rejected = ledger_files.rejected_files(config)
     except ITEM_ERRORS:  # the queries of the sources report it
@@ -70,7 +69,7 @@ def query_statuses(config: Config) -> list[QueryStatus]:
         status = _status(config, query, state, rejected)
         gates = pending_work.blocking_gates(config, state, query.name)
         blocked = f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
-        error = _combined(unknown, status.error, blocked, pending.get(query.name))
+        error = _combined(unknown, status.error, blocked, unfinished.get(query.name))
         statuses.append(replace(status, state=UNKNOWN if unknown else status.state, error=error))
     return statuses
 
@@ -83,13 +82,13 @@ def _read_run_state(config: Config) -> tuple[RunState, str | None]:
         return RunState(), f"last run unknown: {error_message(error)}"
 
 
-def _pending_rebuilds(config: Config) -> dict[str, str]:
-    """Return a message for each query whose table still has to be rebuilt.
+def _unfinished_commands(config: Config) -> dict[str, str]:
+    """Return a message for each table of an unfinished command.
 
-    If the plan is damaged, that may be any query but those of bronze.
+    If an entry of the journal is damaged, that may be any table but those of bronze.
     """
     try:
-        return dict.fromkeys(refresh_plan.pending_tables(config.layout), _PENDING_REBUILD)
+        return {entry.subject: str(entry) for entry in journal.unfinished_commands(config)}
     except ITEM_ERRORS as error:
         return {query.name: error_message(error) for query in queries(config) if query.upstream}
 

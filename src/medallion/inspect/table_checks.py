@@ -31,7 +31,7 @@ from medallion.spark import checkpoints, delta_reads, plans, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
 from medallion.spark.session import session_of_command
-from medallion.state import pending_work, refresh_plan
+from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
@@ -121,7 +121,7 @@ def _verifiable(config: Config, layer: str, result: Verification) -> list[Verifi
         name = query.name
         try:
             done = checkpoints.last_committed(config.layout.checkpoint(name))
-            if done < 0 or name in refresh_plan.pending_tables(config.layout):
+            if done < 0 or name in journal.rebuilds(config):
                 continue
             if not delta_tables.table_exists(config.layout.table(name)):
                 result.findings.append(

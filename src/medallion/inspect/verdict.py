@@ -23,7 +23,7 @@ from medallion.inspect.catalog import (
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
-from medallion.state import pending_work, refresh_plan
+from medallion.state import journal, pending_work
 from medallion.state.ledger import Entry, ReasonCode
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage.paths import LAYERS, PUBLISH, layer_of
@@ -52,7 +52,9 @@ class ProblemCode(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     UNBALANCED = "unbalanced"
-    UNFINISHED = "unfinished_refresh"
+    UNFINISHED_ERASE = "unfinished_erase"
+    UNFINISHED_REFRESH = "unfinished_refresh"
+    UNFINISHED_REPLAY = "unfinished_replay"
     DELETES = "deletes_not_applied"
     SNAPSHOT = "snapshot_not_applied"
     REJECTED = "rejected"
@@ -269,7 +271,7 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
     for name, faults in seen.child_faults.items():
         if faults:
             yield Problem(ProblemCode.UNBALANCED, f"silver.{name}", " ".join(faults), _COUNT)
-    yield from _refresh_problems(config)
+    yield from _unfinished_problems(config)
     yield from _file_problems(seen.files)
     yield from _malformed_problems(config, seen.files.malformed)
     for stale in seen.stale:
@@ -339,15 +341,13 @@ def _rule_remedy(config: Config, table: str) -> str:
     return f"{remedy}; or let it quarantine (on_failure) and run medallion refresh {table}"
 
 
-def _refresh_problems(config: Config) -> Iterator[Problem]:
+def _unfinished_problems(config: Config) -> Iterator[Problem]:
     try:
-        pending = refresh_plan.pending_tables(config.layout)
+        for entry in journal.unfinished_commands(config):
+            code = ProblemCode(f"unfinished_{entry.command}")
+            yield Problem(code, entry.subject, entry.title, entry.remedy)
     except ITEM_ERRORS as error:
-        yield Problem(ProblemCode.UNREADABLE, "refresh", error_message(error), _RETRY)
-        return
-    for table in pending:
-        sentence = f"{table} waits to be rebuilt"
-        yield Problem(ProblemCode.UNFINISHED, table, sentence, f"complete it with {_RUN}")
+        yield Problem(ProblemCode.UNREADABLE, "journal", error_message(error), _RETRY)
 
 
 def _file_problems(files: Attention) -> Iterator[Problem]:

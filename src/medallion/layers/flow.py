@@ -205,7 +205,7 @@ class Flow(ABC):
             rows: rows as the query writes them, to the existing table.
         """
         has_written = recovery.has_started_writing(self.checkpoint, self.target_paths)
-        then = checkpoints.first_definition(self.checkpoint, now, has_written)
+        then = checkpoints.record_first_definition(self.checkpoint, now, has_written)
         in_table, in_query = (
             {f"column {name}": type_ for name, type_ in each.dtypes} for each in (self.rows(), rows)
         )

@@ -307,7 +307,7 @@ class Publish(Flow):
 
     def _refuse_changed(self, now: Mapping[str, str]) -> None:
         has_written = self._output.last_batch >= 0
-        then = checkpoints.first_definition(self.checkpoint, dict(now), has_written)
+        then = checkpoints.record_first_definition(self.checkpoint, dict(now), has_written)
         if then != now:
             changed = ", ".join(f"{k} {then.get(k)!r}" for k in now if then.get(k) != now[k])
             raise self._cannot_resume(f"it was published with {changed} so far")

@@ -72,7 +72,7 @@ def has_unrecorded(checkpoint: StoragePath, targets: Iterable[StoragePath], reco
     return is_corrupt or has_written(checkpoint, targets, planned)
 
 
-def find_mismatch(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> str | None:
+def repair_and_compare(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> str | None:
     """Repair a checkpoint, and return the reason if it does not match its tables, else None.
 
     If the checkpoint is older than the table, the table has the numbers of the next batches
@@ -108,7 +108,7 @@ def refuse_lost_checkpoint(
         recorded: its last recorded batch.
     """
     remedy = f"Rebuild the table and its checkpoint with medallion refresh {name}."
-    if reason := find_mismatch(checkpoint, targets):
+    if reason := repair_and_compare(checkpoint, targets):
         raise UsageError(f"{name} cannot continue: {reason}. {remedy}")
     planned = checkpoints.last_planned(checkpoint)
     has_other_writer = planned < 0 or _is_written_by_another(checkpoint, targets)

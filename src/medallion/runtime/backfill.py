@@ -1,6 +1,7 @@
 """Backfills: files from any path ingested once, by this process or by the running stream."""
 
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,6 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import layers_in_use
 from medallion.config.values import matches_pattern
 from medallion.errors import MedallionError, UsageError
-from medallion.ingest.files import discovery
 from medallion.ingest.files.listing import (
     canonical_path,
     count_unmatched_files,
@@ -22,10 +22,11 @@ from medallion.ingest.kafka import source_type
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
-from medallion.state import ledger
+from medallion.state import journal, ledger
+from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, State
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, resolved_path, without_dotdot
+from medallion.storage.paths import LAYERS, StoragePath, resolved_path, without_dotdot
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
@@ -89,7 +90,7 @@ def run_backfill(
     listed = list_files(config.layout, source, [path])
     paths = listed.paths
     before = _newest_entries(config, source)
-    request = discovery.request_backfill(config.layout, source.name, path)
+    request = request_backfill(config, source.name, path)
     if not _ingested_by_other_process(config, source, paths, request, report):
         run()
     after = _newest_entries(config, source)
@@ -109,6 +110,14 @@ def run_backfill(
         refused=tuple(e for e in entries if e.is_refused or e.state == State.VANISHED),
         waiting=tuple(replace(entry, why=entry.why or _CHANGED) for entry in waiting),
     )
+
+
+def request_backfill(config: Config, source: str, path: Path) -> StoragePath:
+    """Request that the holder of bronze's lock ingests a path; return the file of the request."""
+    arguments = Backfill(source, config.layout.normalize(str(path)))
+    entry = journal.Entry(uuid.uuid4().hex, arguments)
+    journal.write_entry(config.layout, entry)
+    return entry.file(config.layout)
 
 
 def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
@@ -180,7 +189,7 @@ def resume_topic(
         UsageError: the topic is unknown, or lost nothing.
     """
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
-    with locks.lock_layers(config.layout, LAYERS, "backfill"):
+    with journal.lock_layers(config, LAYERS, "backfill"):
         lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source)
     loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"
@@ -198,7 +207,7 @@ def _ingested_by_other_process(
     config: Config,
     source: SourceConfig,
     paths: set[str],
-    request: discovery.BackfillRequest,
+    request: StoragePath,
     report: Reporter,
 ) -> bool:
     """Wait while another process, which has locked bronze, ingests the files.
@@ -207,7 +216,7 @@ def _ingested_by_other_process(
         config: the configuration.
         source: the source of the files.
         paths: the files, as in the ledger.
-        request: the request that the other process reads.
+        request: the file of the request that the other process reads.
         report: reports that it was requested.
 
     Returns:
@@ -217,7 +226,7 @@ def _ingested_by_other_process(
     while True:
         # In this order, so that files ingested by a process that ends in between are seen.
         holder = locks.lock_holder(config.layout, "bronze")
-        is_open = request.file.is_stored()
+        is_open = request.is_stored()
         entries = [e for p, e in _newest_entries(config, source).items() if p in paths]
         is_pending = any(e.state == State.PENDING and not e.why for e in entries)
         if holder is None or not (is_open or is_pending):

@@ -70,7 +70,6 @@ class CheckResult:
         backlogs: the waiting input, by source.
         queries: the reasons to start, by query.
         rebuilds: why `medallion refresh` is needed, by table.
-        has_unfinished_refresh: whether the next run completes a refresh first.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -80,7 +79,6 @@ class CheckResult:
     backlogs: dict[str, Backlog] = field(default_factory=dict)
     queries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     rebuilds: dict[str, str] = field(default_factory=dict)
-    has_unfinished_refresh: bool = False
 
     @property
     def exit_status(self) -> int:
@@ -404,12 +402,12 @@ def _plan(config: Config, result: CheckResult) -> None:
         if gates := pending_work.blocking_gates(config, runs.run_state, name):
             result.attention.append(f"{name} is blocked: {pending_work.blocked_reason(gates)}")
     plan = planner.plan_run(config, runs)
-    result.has_unfinished_refresh = plan.has_unfinished_refresh
+    result.attention += [f"{entry}." for entry in plan.unfinished]
     for query in plan.queries:
         if query.error:
             is_usage = isinstance(query.error, UsageError)
             (result.errors if is_usage else result.attention).append(str(query.error))
-        elif query.should_run or query.should_check:
+        elif query.should_run or query.should_prepare:
             # The settings of a query that never ran cannot have changed.
             is_new = checkpoints.last_planned(config.layout.checkpoint(query.query)) < 0
             reasons = [r for r in query.reasons if not is_new or r != WorkReason.SETTINGS_CHANGED]

@@ -2,7 +2,7 @@
 
 Bronze and the ingested files are written again without the rows, and all tables that follow are
 rebuilt from bronze, with new checkpoints. So neither a state, nor an aggregate, nor a later refresh
-has anything of them. The plan is written first, and each step can be repeated.
+has anything of them. The journal has the erasure from the start, and each step can be repeated.
 """
 
 import uuid
@@ -32,13 +32,13 @@ from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, raise_combined
 from medallion.spark.session import session_of_command
-from medallion.state import erasures, ledger, pending_work, refresh_plan, topics
-from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
+from medallion.state import erasures, journal, ledger, pending_work, topics
+from medallion.state.journal import Action, Command, Entry, ErasedOrigin, Erasure, Rebuild
 from medallion.state.ledger import Ledger
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import NIGHTLY, RunRecords
 from medallion.state.runs import TABLE as RUNS
-from medallion.storage import clock, delta_tables, locks
+from medallion.storage import clock, delta_tables
 from medallion.storage.paths import PUBLISH, layer_of
 from medallion.storage.table_specs import (
     PARTITION,
@@ -75,15 +75,17 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Erasure:
+class EraseResult:
     """The result: what was erased, or would be, and what may still have such rows."""
 
-    plan: ErasurePlan
+    erasure: Erasure
     is_dry_run: bool
     notes: tuple[str, ...]
 
 
-def run_erase(config: Config, request: Request, report: Reporter, debug: bool = False) -> Erasure:
+def run_erase(
+    config: Config, request: Request, report: Reporter, debug: bool = False
+) -> EraseResult:
     """Erase rows, or complete an interrupted erasure if the request is empty.
 
     Raises:
@@ -92,18 +94,18 @@ def run_erase(config: Config, request: Request, report: Reporter, debug: bool = 
         MedallionError: a table cannot be rebuilt; the next `medallion erase` continues.
     """
     if request != Request():
-        locks.refuse_unfinished_erasure(config.layout)
-    if not erasures.read_plan(config.layout):
+        journal.refuse_unfinished(config, Erasure)
+    if not journal.read_entries(config, Erasure):
         _refuse_invalid(config, request)
     if request.is_dry_run:
         with session_of_command(config, "medallion erase", debug) as spark:
-            return erase_rows(Pipeline(spark, config, locks.ERASE, report), request)
+            return erase_rows(Pipeline(spark, config, Command.ERASE, report), request)
     layers = layers_in_use(config)
-    with open_pipeline(config, locks.ERASE, layers, report, debug) as pipeline:
+    with open_pipeline(config, Command.ERASE, layers, report, debug) as pipeline:
         return erase_rows(pipeline, request)
 
 
-def erase_rows(pipeline: Pipeline, request: Request) -> Erasure:
+def erase_rows(pipeline: Pipeline, request: Request) -> EraseResult:
     """Erase rows, or complete an interrupted erasure.
 
     Args:
@@ -111,21 +113,20 @@ def erase_rows(pipeline: Pipeline, request: Request) -> Erasure:
         request: the arguments, which are valid.
     """
     config = pipeline.config
-    if unfinished := erasures.read_plan(config.layout):
-        pipeline.report(f"erase     {unfinished.table}: resumes")
-        _complete(pipeline, unfinished)
-        return Erasure(unfinished, False, _notes(config, unfinished))
+    for unfinished in journal.read_entries(config, Erasure):
+        pipeline.report(f"erase     {unfinished.subject}: resumes")
+        return _complete(pipeline, unfinished)
     if not request.is_dry_run:
         _refuse_unread(config, str(request.table))
-    plan, problems = _plan(pipeline, request)
+    erasure, problems = _count_rows(pipeline, request)
     if request.is_dry_run:
-        return Erasure(plan, True, (*problems, *_notes(config, plan)))
+        return EraseResult(erasure, True, (*problems, *_notes(config, erasure)))
     if problems:
         raise UsageError(problems[0])
-    if plan.has_rows or plan.purge:
-        erasures.write_plan(config.layout, plan)
-        _complete(pipeline, plan)
-    return Erasure(plan, False, _notes(config, plan))
+    if not (erasure.has_rows or erasure.purge):
+        return EraseResult(erasure, False, _notes(config, erasure))
+    journal.write_entry(config.layout, entry := Entry(erasure.table, erasure))
+    return _complete(pipeline, entry)
 
 
 def _refuse_invalid(config: Config, request: Request) -> None:
@@ -162,8 +163,7 @@ def _refuse_unread(config: Config, table: str) -> None:
     """Raise UsageError if rows of the source are not in all tables yet."""
     layout, source = config.layout, table.partition(".")[2]
     first = "Run medallion nightly first"
-    if refresh_plan.read_plan(layout):
-        raise UsageError(f"No rows can be erased while a refresh is unfinished. {first}.")
+    journal.refuse_unfinished(config, Rebuild)
     runs, settings = RunRecords(layout), pending_work.settings_digests(config)
     for query in queries(config):
         if source in query.sources:
@@ -176,11 +176,11 @@ def _refuse_unread(config: Config, table: str) -> None:
             pending_work.refuse_if_blocked(config, runs.run_state, query.name)
 
 
-def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]:
+def _count_rows(pipeline: Pipeline, request: Request) -> tuple[Erasure, list[str]]:
     """Count the rows to erase; write nothing.
 
     Returns:
-        The plan, and a message for each file that cannot be written again.
+        The erasure, and a message for each file that cannot be written again.
     """
     config, table, condition = pipeline.config, str(request.table), str(request.condition)
     name = table.partition(".")[2]
@@ -208,18 +208,17 @@ def _plan(pipeline: Pipeline, request: Request) -> tuple[ErasurePlan, list[str]]
         raise UsageError(f"{_WHERE}: {one_line(str(error))}.") from None
     except SPARK_ERRORS as error:
         raise as_medallion_error(error, f"{_WHERE} cannot be evaluated") from error
-    plan = ErasurePlan(
+    erasure = Erasure(
         id=uuid.uuid4().hex,
         table=table,
         condition=condition,
         purge=request.purge,
-        started_at=clock.now_micros(),
         rows=rows,
         undecided=sum(row["undecided"] for row in counts),
         origins=tuple(origins),
         rebuilt=tuple(t for t in _tables(config, table) if t not in rows),
     )
-    return plan, problems
+    return erasure, problems
 
 
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
@@ -316,75 +315,69 @@ def _bronze(pipeline: Pipeline, source: str) -> Bronze:
     return flow
 
 
-def _complete(pipeline: Pipeline, plan: ErasurePlan) -> None:
-    """Run the remaining steps of an erasure, and delete its plan."""
-    layout = pipeline.config.layout
-    for step, work in _steps(pipeline.config, plan):
-        if step not in plan.done:
-            work(pipeline, plan)
-            plan = replace(plan, done=(*plan.done, step))
-            erasures.write_plan(layout, plan)
-    erasures.delete_plan(layout)
+def _complete(pipeline: Pipeline, entry: Entry[Erasure]) -> EraseResult:
+    """Run the remaining steps of an erasure."""
+    config, erasure = pipeline.config, entry.arguments
+    journal.run_steps(config.layout, entry, _steps(pipeline, erasure))
+    return EraseResult(erasure, False, _notes(config, erasure))
 
 
-def _steps(
-    config: Config, plan: ErasurePlan
-) -> Iterator[tuple[str, Callable[[Pipeline, ErasurePlan], None]]]:
-    yield "files", _erase_files
-    yield "bronze", _erase_bronze
-    for query in _following(config, plan.source):
+def _steps(pipeline: Pipeline, erasure: Erasure) -> Iterator[tuple[str, Callable[[], None]]]:
+    yield "files", partial(_erase_files, pipeline, erasure)
+    yield "bronze", partial(_erase_bronze, pipeline, erasure)
+    for query in _following(pipeline.config, erasure.source):
         if query.targets:
-            yield query.name, partial(_rebuild, query)
-    yield PUBLISH, _publish
-    yield "purge", _purge_gold_and_records
+            yield query.name, partial(_rebuild, query, pipeline, erasure)
+    yield PUBLISH, partial(_publish, pipeline, erasure)
+    yield "purge", partial(_purge_gold_and_records, pipeline, erasure)
 
 
-def _erase_files(pipeline: Pipeline, plan: ErasurePlan) -> None:
-    source, bronze = _source_and_rows(pipeline, plan.source)
-    if SOURCE_FILE in source.origin_columns and plan.origins:
-        with_matches = _with_matches(pipeline, source, plan.condition, bronze)
-        erase.erase_from_files(_context(pipeline, source), plan.origins, _matching(with_matches))
+def _erase_files(pipeline: Pipeline, erasure: Erasure) -> None:
+    source, bronze = _source_and_rows(pipeline, erasure.source)
+    if SOURCE_FILE in source.origin_columns and erasure.origins:
+        with_matches = _with_matches(pipeline, source, erasure.condition, bronze)
+        erase.erase_from_files(_context(pipeline, source), erasure.origins, _matching(with_matches))
 
 
-def _erase_bronze(pipeline: Pipeline, plan: ErasurePlan) -> None:
+def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
     """Write bronze again without the rows, and bring ledger and records up to date."""
-    config, (source, bronze) = pipeline.config, _source_and_rows(pipeline, plan.source)
-    flow, started = _bronze(pipeline, plan.source), clock.now_micros()
-    refresh.plan_readers(pipeline, flow.name)
-    rows = _with_matches(pipeline, source, plan.condition, bronze)(bronze)
+    config, (source, bronze) = pipeline.config, _source_and_rows(pipeline, erasure.source)
+    flow, started = _bronze(pipeline, erasure.source), clock.now_micros()
+    refresh.require_readers(config, flow.name)
+    rows = _with_matches(pipeline, source, erasure.condition, bronze)(bronze)
     matches = F.coalesce(transform.MATCHES, F.lit(False))
     if not rows.where(matches).isEmpty():
         kept = rows.where(~matches).drop(transform.MATCHES)
         # Not DELETE: the table's log would have the condition.
         kept.write.format("delta").mode("overwrite").save(str(flow.target_paths[0]))
     if TOPIC in source.origin_columns:
-        _count_messages_again(config, plan)
+        _count_messages_again(config, erasure)
     elif SOURCE_FILE in source.origin_columns:
-        erase.count_rows_again(_context(pipeline, source), plan.origins)
+        erase.count_rows_again(_context(pipeline, source), erasure.origins)
     refresh.record_rewrite(pipeline, flow, started)
-    erasures.record(config.layout, plan, clock.now_micros())
-    if plan.purge:
+    erasures.record(config.layout, erasure, clock.now_micros())
+    if erasure.purge:
         maintenance.purge(config.layout.table(flow.name))
-    pipeline.report(f"erase     {flow.name}: {counted(plan.rows[flow.name], 'row')} erased")
+    pipeline.report(f"erase     {flow.name}: {counted(erasure.rows[flow.name], 'row')} erased")
 
 
-def _count_messages_again(config: Config, plan: ErasurePlan) -> None:
+def _count_messages_again(config: Config, erasure: Erasure) -> None:
     """Write the rows that bronze still has of each partition into the ledger."""
     layout = config.layout
     what = f"{TOPIC}, {PARTITION}, {ROW_COUNTS}"
-    rows = delta_tables.select_rows(layout.table(f"bronze.{plan.source}"), what, "group by 1, 2")
+    rows = delta_tables.select_rows(layout.table(f"bronze.{erasure.source}"), what, "group by 1, 2")
     counts = {(topic, int(partition)): each for topic, partition, *each in rows}
     changed = []
-    for key, progress in topics.read_progress(layout, plan.source).items():
+    for key, progress in topics.read_progress(layout, erasure.source).items():
         total, corrupt, rescued = map(int, counts.get(key, (0, 0, 0)))
         changed.append(replace(progress, rows=total, corrupt_rows=corrupt, rescued_rows=rescued))
     topics.write_progress(layout, changed)
 
 
-def _rebuild(query: Query, pipeline: Pipeline, plan: ErasurePlan) -> None:
+def _rebuild(query: Query, pipeline: Pipeline, erasure: Erasure) -> None:
     """Rebuild a table; purge it before a reader has its version, or after it is published."""
     refresh.rebuild_if_pending(pipeline, pipeline.flow(query.name))
-    if plan.purge and query.layer == "silver":
+    if erasure.purge and query.layer == "silver":
         _purge(pipeline.config, [query])
 
 
@@ -399,18 +392,18 @@ def _purge(config: Config, tables: Iterable[Query]) -> None:
             maintenance.purge(table)
 
 
-def _publish(pipeline: Pipeline, plan: ErasurePlan) -> None:
+def _publish(pipeline: Pipeline, erasure: Erasure) -> None:
     """Publish the changes of the rebuilt gold tables."""
-    outputs = (query for query in _following(pipeline.config, plan.source) if not query.targets)
+    outputs = (query for query in _following(pipeline.config, erasure.source) if not query.targets)
     flows = [pipeline.flow(query.name) for query in outputs]
     raise_combined(error for _, error in pipeline.run_flows(flows))
 
 
-def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
+def _purge_gold_and_records(pipeline: Pipeline, erasure: Erasure) -> None:
     """Purge gold, publish it again, and remove pages and messages that may quote rows."""
-    if not plan.purge:
+    if not erasure.purge:
         return
-    config, following = pipeline.config, _following(pipeline.config, plan.source)
+    config, following = pipeline.config, _following(pipeline.config, erasure.source)
     _purge(config, [query for query in following if query.layer == "gold"])
     for query in following:
         if not query.targets:  # its checkpoint refers to older changes
@@ -418,24 +411,24 @@ def _purge_gold_and_records(pipeline: Pipeline, plan: ErasurePlan) -> None:
         elif any(layer_of(table) == "gold" for table in query.upstream):  # and so does its
             recovery.drop_checkpoint(config.layout, query.name)
     config.layout.report.delete()
-    names = [f"bronze.{plan.source}", NIGHTLY, *(query.name for query in following)]
+    names = [f"bronze.{erasure.source}", NIGHTLY, *(query.name for query in following)]
     pipeline.runs.forget_values(names)
     maintenance.purge(config.layout.table(RUNS))
 
 
-def _notes(config: Config, plan: ErasurePlan) -> tuple[str, ...]:
+def _notes(config: Config, erasure: Erasure) -> tuple[str, ...]:
     """Return a message for everything that may still have such rows."""
-    layout, source, notes = config.layout, config.sources[plan.source], list[str]()
-    for origin in plan.origins:
+    layout, source, notes = config.layout, config.sources[erasure.source], list[str]()
+    for origin in erasure.origins:
         if origin.action is Action.KEPT:
             notes.append(
                 f"{origin.path} keeps {counted(origin.rows, 'row')}: medallion does not change "
                 f"{'files of a backfill' if origin.location else 'topics'}."
             )
-    if plan.undecided:
+    if erasure.undecided:
         notes.append(
-            f"bronze.{source.name} keeps {counted(plan.undecided, 'row')} for which the condition "
-            "is null, such as malformed lines."
+            f"bronze.{source.name} keeps {counted(erasure.undecided, 'row')} for which the "
+            "condition is null, such as malformed lines."
         )
     entries = () if source.stream else ledger.read_entries(layout, source.name)
     unread = [
@@ -450,21 +443,21 @@ def _notes(config: Config, plan: ErasurePlan) -> tuple[str, ...]:
     if source.lookup:
         notes.append(f"The lookup table {source.lookup.file} is not changed.")
     notes += [
-        f"silver.{other.name} keeps columns that it has looked up in {plan.table}."
+        f"silver.{other.name} keeps columns that it has looked up in {erasure.table}."
         for other in config.sources.values()
-        if other.lookup and layout.root / other.lookup.file == layout.table(plan.table)
+        if other.lookup and layout.root / other.lookup.file == layout.table(erasure.table)
     ]
-    for query in (query for query in _following(config, plan.source) if not query.targets):
+    for query in (query for query in _following(config, erasure.source) if not query.targets):
         _, table, output = query.name.split(".")
         to = config.gold[table].outputs[output]
         if isinstance(to, ToKafka):
             notes.append(f"{query.name}: older messages stay in the topic {to.topic}.")
-        elif not plan.purge:
+        elif not erasure.purge:
             notes.append(
                 f"{query.name} keeps what it has published: medallion refresh {query.name} "
                 "publishes the whole table again."
             )
-    if not plan.purge:
+    if not erasure.purge:
         notes.append(
             f"Older versions of the tables stay for {config.maintain.retention.text}: --purge "
             "removes them at once."

@@ -18,7 +18,7 @@ from medallion.config.queries import QueryType, queries
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect.balance import BALANCED_LAYERS
 from medallion.spark import checkpoints
-from medallion.state import pending_work, refresh_plan
+from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import LAYERS, StoragePath
@@ -69,18 +69,18 @@ class _Table:
 
 def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
-    locks.refuse_unfinished_erasure(config.layout)
+    journal.refuse_unfinished(config, journal.Erasure)
     locked, notes = [], []
     with ExitStack() as stack:
         for layer in LAYERS:  # outputs have no tables
             try:
-                stack.enter_context(locks.lock_layers(config.layout, [layer], "maintain"))
+                stack.enter_context(journal.lock_layers(config, [layer], "maintain"))
                 locked.append(layer)
             except UsageError:
                 holder = locks.lock_holder(config.layout, layer) or "another process"
                 notes.append(f"{layer}: left to {holder}, which writes and maintains it")
         if "gold" in locked:
-            refresh_plan.remove_unfinished(config.layout)
+            journal.remove_abandoned_tables(config)
         done = maintain(config, RunRecords(config.layout), locked)
     return MaintenanceResult(done.tables, (*notes, *done.notes))
 
@@ -97,7 +97,7 @@ def maintain(
         is_streaming: the layers' queries are running. A table whose rows they replace is not
             compacted then: of two writers that replace the same files, one fails.
     """
-    if refresh_plan.is_refreshing(config.layout, layers):
+    if journal.is_refreshing(config, layers):
         return MaintenanceResult({}, ("nothing is removed while a refresh is unfinished",))
     from deltalake.exceptions import CommitFailedError
 

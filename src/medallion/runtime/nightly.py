@@ -91,8 +91,6 @@ class Nightly:
         for flow, _ in failures:
             if not all(map(delta_tables.table_exists, flow.target_paths)):
                 self._leave_out_readers(flow)
-        if layer == "gold":
-            self._report_errors(layer, refresh.rebuild_late(self.pipeline, without))
 
     def _leave_out_readers(self, flow: Flow) -> None:
         self.left_out |= {query.name for query in readers(self.config, flow.targets)}

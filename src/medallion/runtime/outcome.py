@@ -14,10 +14,10 @@ from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.verdict import LakehouseVerdict, ProblemCode, derive_verdict, observe
 from medallion.quality.suites import Failure, Verdict
-from medallion.state import ledger
+from medallion.state import journal, ledger
 from medallion.state.ledger import Entry
 from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, run_row
-from medallion.storage import clock, locks
+from medallion.storage import clock
 from medallion.storage.text import error_reason
 
 
@@ -143,7 +143,7 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     """
     if files.unreported:
         now = clock.now_micros()
-        with suppress(UsageError), locks.lock_layers(config.layout, ["bronze"], command):
+        with suppress(UsageError), journal.lock_layers(config, ["bronze"], command):
             reported = (replace(entry, reported_at=now) for entry in files.unreported)
             ledger.write_entries(config.layout, reported)
 
@@ -164,7 +164,7 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
     """
     if source is not None:
         config.source(source)
-    with locks.lock_layers(config.layout, ["bronze"], "files --dismiss"):
+    with journal.lock_layers(config, ["bronze"], "files --dismiss"):
         attention = ledger_files.find_attention(config)
         reported = (*attention.files, *attention.malformed, *attention.folders)
         listed = [entry for entry in reported if source in (None, entry.source)]

@@ -21,9 +21,8 @@ from medallion.layers.gold.flow import Gold
 from medallion.layers.publish import Publish
 from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
-from medallion.layers.silver.replay import complete_replay
 from medallion.layers.silver.scd import Scd
-from medallion.runtime import planner, recorder, swap
+from medallion.runtime import planner, recorder, resume
 from medallion.runtime.rename import rename_sources
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
@@ -31,9 +30,9 @@ from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, tr
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
 from medallion.spark.watch import Watch, report_lost_workers
-from medallion.state import pending_work, refresh_plan, replay_plan
+from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables, locks
+from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.text import Reporter
 
@@ -79,7 +78,7 @@ class Pipeline:
         """
         return {flow.name: flow for flow in self.flows(layer_of(name))}[name]
 
-    def check_flow(self, flow: Flow) -> None:
+    def prepare_flow(self, flow: Flow) -> None:
         """Check the settings of a query without input, and create its tables; do not start it.
 
         Raises:
@@ -234,8 +233,8 @@ class Pipeline:
             plan = planner.plan_query(self.config, self.runs, flow.query, self._settings)
         if plan.should_run:
             return self.start_flow(flow, trigger_options(AVAILABLE_NOW))
-        if plan.should_check:
-            self.check_flow(flow)
+        if plan.should_prepare:
+            self.prepare_flow(flow)
             return False
         with self._named_errors(flow):
             planner.finish_idle_source(self.runs, plan, self.report)
@@ -248,12 +247,9 @@ class Pipeline:
 
     def _refuse_outdated(self, flow: Flow) -> None:
         """Raise MedallionError if a table has to be rebuilt or restored first."""
-        # Bronze is never rebuilt from another table, so a corrupt plan does not block it.
-        if flow.upstream and flow.name in refresh_plan.pending_tables(self.config.layout):
-            raise MedallionError(
-                f"{flow.name} has to be rebuilt, because a refresh is unfinished: stop "
-                f"any stream, and run medallion refresh {flow.name}."
-            )
+        # Bronze is never rebuilt from another table, so a damaged entry does not block it.
+        if flow.upstream and (entry := journal.rebuilds(self.config).get(flow.name)):
+            raise MedallionError(f"{flow.name} waits for an {entry}.")
         if reason := pending_work.older_table_reason(self.config, self.runs, flow.name):
             raise MedallionError(reason)
 
@@ -299,7 +295,7 @@ def open_pipeline(
     debug: bool = False,
     work: Workload = Workload.ENDLESS,
 ) -> Iterator[Pipeline]:
-    """Lock layers, start Spark, and complete an interrupted refresh or replay.
+    """Lock layers, start Spark, and complete interrupted commands.
 
     Args:
         config: the configuration.
@@ -317,7 +313,7 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
     """
-    with locks.lock_layers(config.layout, layers, command):
+    with journal.lock_layers(config, layers, command):
         # Reported because an unmounted disk looks like a new lakehouse.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
@@ -326,11 +322,7 @@ def open_pipeline(
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, report)
-            if "gold" in layers:
-                swap.resume_swap(spark, config, pipeline.runs, layers, report)
-            for name in replay_plan.interrupted_replays(config) if "silver" in layers else ():
-                report(f"replay    quarantine.{name}: resumes")
-                complete_replay(spark, config, pipeline.runs, name)
+            resume.resume_commands(spark, config, pipeline.runs, layers, report)
             try:
                 yield pipeline
             finally:

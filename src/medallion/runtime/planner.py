@@ -6,6 +6,7 @@ This module must not import PySpark: if there is nothing to do, Spark is not sta
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, layers_in_use, queries, query_names
@@ -16,10 +17,11 @@ from medallion.inspect import balance
 from medallion.runtime.outcome import Outcome
 from medallion.runtime.rename import rename_sources
 from medallion.spark.settings import Workload
-from medallion.state import pending_work, replay_plan
+from medallion.state import journal, pending_work
+from medallion.state.journal import Entry, Erasure, Rebuild, Replay
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables, locks
+from medallion.storage import delta_tables
 from medallion.storage.text import Reporter
 
 _CHECKS = {WorkReason.SETTINGS_CHANGED, WorkReason.NOT_CREATED}
@@ -47,7 +49,7 @@ class QueryPlan:
         return bool(set(self.reasons) - _CHECKS - {WorkReason.NOT_VALIDATED})
 
     @property
-    def should_check(self) -> bool:
+    def should_prepare(self) -> bool:
         """Return whether `Flow.start` has to be called without a trigger if it need not run.
 
         Then wrong SQL is reported before there are rows, and readers find an empty table.
@@ -61,18 +63,18 @@ class Plan:
 
     Attributes:
         queries: a plan for each query, in the order of the layers.
-        has_unfinished_refresh: whether an interrupted refresh or replay has to be completed first.
+        unfinished: the interrupted commands that have to be completed first.
     """
 
     queries: tuple[QueryPlan, ...]
-    has_unfinished_refresh: bool
+    unfinished: tuple[Entry[Any], ...]
 
     @property
     def is_idle(self) -> bool:
         """Return whether there is no work except to create empty tables."""
         reasons = {reason for query in self.queries for reason in query.reasons}
         has_work = reasons - {WorkReason.NOT_CREATED} or any(query.error for query in self.queries)
-        return not (has_work or self.has_unfinished_refresh)
+        return not (has_work or self.unfinished)
 
 
 def plan_run(config: Config, runs: RunRecords) -> Plan:
@@ -83,8 +85,7 @@ def plan_run(config: Config, runs: RunRecords) -> Plan:
             plans.append(plan_query(config, runs, query, settings))
         except Exception as error:  # the other queries are planned
             plans.append(QueryPlan(query.name, error=error))
-    is_refreshing = config.layout.refresh_plan.is_stored()
-    return Plan(tuple(plans), is_refreshing or bool(replay_plan.interrupted_replays(config)))
+    return Plan(tuple(plans), tuple(journal.read_entries(config, Rebuild, Replay, Erasure)))
 
 
 def plan_query(
@@ -159,7 +160,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     Raises:
         UsageError: another process writes one of the layers.
     """
-    with locks.lock_layers(config.layout, layers_in_use(config), command):
+    with journal.lock_layers(config, layers_in_use(config), command):
         rename_sources(config, report)
         try:
             runs = RunRecords(config.layout)

@@ -1,7 +1,7 @@
 """Rebuilds of silver and gold tables from the layer before, and of bronze from its own rows.
 
-A new table and its checkpoint are built in `_refresh/`, and then replace the old ones (`swap`). The
-refresh plan is written first, so that the next process completes an interrupted refresh.
+A new table and its checkpoint are built in `_refresh/`, and then replace the old ones: see
+`resume`. The journal has each table that is built, or is still to be rebuilt.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,17 +17,21 @@ from medallion.layers.flow import Flow
 from medallion.layers.publish import Publish
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import flow_row, record_flows
-from medallion.runtime.swap import remove_staged, swap_tables
+from medallion.runtime.resume import swap_tables
 from medallion.spark import checkpoints
 from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.spark.watch import Watch
-from medallion.state import refresh_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Rebuild
 from medallion.state.runs import REFRESHED, run_row
 from medallion.storage import clock, delta_tables
-from medallion.storage.paths import PUBLISH, StoragePath, layer_of
+from medallion.storage.paths import PUBLISH, StagingLayout, StoragePath, layer_of
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import counted
+
+Failures = list[tuple[Flow, MedallionError]]
+"""The flows that failed, or whose tables could not be rebuilt, each with its error."""
 
 
 def layers_to_lock(config: Config, table: str) -> tuple[str, ...]:
@@ -68,7 +72,7 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
         table = source.rows_table
     pipeline.refuse_if_blocked(pipeline.flow(table))
     # Outputs are left out: they read the changes of a refresh like any others.
-    _rebuild(pipeline, table, _existing_readers(pipeline.config, table))
+    _rebuild(pipeline, table, with_readers=True)
     _rebuild_all_pending(pipeline, (first, *later))
 
 
@@ -80,8 +84,8 @@ def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
 def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False) -> None:
     """Rewrite a bronze table under its source's newest schema, from its own rows.
 
-    The plan is written first: silver and gold are rebuilt, as their checkpoints refer to the old
-    table. The table changes in one commit.
+    Silver and gold are rebuilt, as their checkpoints refer to the old table. The table changes in
+    one commit.
 
     Args:
         pipeline: with the locks of all layers.
@@ -91,7 +95,7 @@ def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False)
     (table,), started = flow.target_paths, clock.now_micros()
     schema = flow.schema(can_rewrite)
     schema.add_configured_fields()
-    plan_readers(pipeline, flow.name)
+    require_readers(pipeline.config, flow.name)
     rows, before = _count_rescued(table)
     flow.rewrite_table(schema)
     record_rewrite(pipeline, flow, started)
@@ -102,19 +106,14 @@ def _rewrite_bronze(pipeline: Pipeline, flow: Bronze, can_rewrite: bool = False)
     )
 
 
-def plan_readers(pipeline: Pipeline, table: str) -> None:
-    """Plan to rebuild all existing tables that are built from a table.
+def require_readers(config: Config, table: str) -> None:
+    """Write that all existing tables that are built from a table have to be rebuilt.
 
-    Call it before the table is rewritten: the checkpoints of its readers refer to the old rows.
+    Call it before the table is replaced: the checkpoints of its readers refer to the old rows.
     """
-    layout, existing = pipeline.config.layout, _existing_readers(pipeline.config, table)
-    left = tuple(dict.fromkeys((*existing, *refresh_plan.resume_plan(layout))))
-    refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=left))
-
-
-def _existing_readers(config: Config, table: str) -> list[str]:
     names = (query.name for query in readers(config, [table]) if query.targets)
-    return [name for name in names if delta_tables.table_exists(config.layout.table(name))]
+    exists = delta_tables.table_exists
+    journal.require_rebuilds(config, [n for n in names if exists(config.layout.table(n))])
 
 
 def record_rewrite(pipeline: Pipeline, flow: Bronze, started: int) -> None:
@@ -163,10 +162,10 @@ def publish_all_again(pipeline: Pipeline, name: str) -> None:
     pipeline.report(f"refresh   {name}: {counted(sent, 'row')} published again")
 
 
-def run_layer(
-    pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
-) -> list[tuple[Flow, MedallionError]]:
+def run_layer(pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()) -> Failures:
     """Rebuild the pending tables of a layer, and then run all its queries that have work.
+
+    Last, rebuild the gold tables whose join missed late rows.
 
     Args:
         pipeline: with the locks of the layer and of gold.
@@ -187,12 +186,12 @@ def run_layer(
     if rewritten := {flow.name for flow in _rewrite_if_due(pipeline, [flow for flow, _ in failed])}:
         failed = [(flow, error) for flow, error in failed if flow.name not in rewritten]
         failed += pipeline.run_flows([pipeline.flow(name) for name in rewritten])
-    return failures + failed
+    return [*failures, *failed, *(rebuild_late(pipeline, without) if layer == "gold" else ())]
 
 
 def rebuild_pending(
     pipeline: Pipeline, layer: str, without: AbstractSet[str] = frozenset()
-) -> list[tuple[Flow, MedallionError]]:
+) -> Failures:
     """Rebuild the pending tables of one layer, unless a gate blocks them.
 
     A silver table whose swap failed is rebuilt with its own layer, so that its lock is held and its
@@ -206,45 +205,31 @@ def rebuild_pending(
     Returns:
         The flows whose tables could not be rebuilt, each with its error.
     """
-    layout, known = pipeline.config.layout, query_names(pipeline.config, [layer])
-    for table in refresh_plan.pending_tables(layout):
+    known, entries = query_names(pipeline.config, [layer]), journal.rebuilds(pipeline.config)
+    for table, entry in entries.items():
         if layer_of(table) == layer and table not in known:  # it is not configured any more
-            rest = tuple(other for other in refresh_plan.pending_tables(layout) if other != table)
-            refresh_plan.write_plan(layout, refresh_plan.RefreshPlan(table, then=rest))
-    tables = [table for table in refresh_plan.pending_tables(layout) if table in known]
-    return _try_rebuild(pipeline, tables, without)
+            entry.file(pipeline.config.layout).delete()
+    return _try_rebuild(pipeline, [table for table in known if table in entries], without)
 
 
 def rebuild_if_pending(pipeline: Pipeline, flow: Flow) -> None:
     """Rebuild a table if a refresh is pending for it; raise MedallionError if that fails."""
     _rewrite_if_due(pipeline, [flow])
-    if flow.name in refresh_plan.pending_tables(pipeline.config.layout):
+    if flow.name in journal.rebuilds(pipeline.config):
         _rebuild(pipeline, flow.name)
 
 
-def rebuild_late(
-    pipeline: Pipeline, without: AbstractSet[str] = frozenset()
-) -> list[MedallionError]:
-    """Rebuild the gold tables whose join missed late rows.
-
-    Args:
-        pipeline: with the lock of gold.
-        without: queries that must not run.
-
-    Returns:
-        The errors of tables that could not be rebuilt.
-    """
-    left = refresh_plan.pending_tables(pipeline.config.layout)  # `rebuild_pending` rebuilds those
+def rebuild_late(pipeline: Pipeline, without: AbstractSet[str] = frozenset()) -> Failures:
+    """Rebuild the gold tables whose join missed late rows; see `rebuild_pending`."""
+    pending = journal.rebuilds(pipeline.config)  # `rebuild_pending` rebuilds those
     tables = query_names(pipeline.config, ["gold"])
-    late = [table for table in tables if pipeline.runs.late_rows(table) and table not in left]
-    return [error for _, error in _try_rebuild(pipeline, late, without)]
+    late = [table for table in tables if pipeline.runs.late_rows(table) and table not in pending]
+    return _try_rebuild(pipeline, late, without)
 
 
-def _try_rebuild(
-    pipeline: Pipeline, tables: Iterable[str], without: AbstractSet[str]
-) -> list[tuple[Flow, MedallionError]]:
+def _try_rebuild(pipeline: Pipeline, tables: Iterable[str], without: AbstractSet[str]) -> Failures:
     """Rebuild tables that no gate blocks; return the flows that failed, each with its error."""
-    failures = list[tuple[Flow, MedallionError]]()
+    failures = Failures()
     for table in tables:
         flow = pipeline.flow(table)
         if table in without:
@@ -259,25 +244,22 @@ def _try_rebuild(
     return failures
 
 
-def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
+def _rebuild(pipeline: Pipeline, table: str, with_readers: bool = False) -> None:
     """Build a new table beside the old one, and replace the old one.
 
     Args:
         pipeline: with the locks of the table's layer and of gold.
         table: the table to rebuild.
-        then: tables to rebuild after it, before the pending ones of an earlier refresh.
+        with_readers: whether the tables that are built from it have to be rebuilt, too.
     """
     layout = pipeline.config.layout
-    left = refresh_plan.resume_plan(layout)
-    old = pipeline.flow(table)
-    if inputs := [name for name in old.upstream if name in left]:
-        raise MedallionError(
-            f"{table} waits for {inputs[0]}, which has to be rebuilt first: "
-            f"medallion refresh {inputs[0]} rebuilds both."
-        )
-    built = old.targets
-    staging = refresh_plan.StagingLayout(layout.root, built)
-    remove_staged(staging, table)
+    journal.require_rebuilds(pipeline.config)
+    pending, old = journal.rebuilds(pipeline.config), pipeline.flow(table)
+    if inputs := [pending[name] for name in old.upstream if name in pending]:
+        raise MedallionError(f"{table} waits for an {inputs[0]}.")
+    staging = StagingLayout(layout.root, old.targets)
+    for leftover in (*map(staging.table, old.targets), staging.checkpoint(table)):
+        leftover.delete_prefix()
     staged = replace(pipeline, config=replace(pipeline.config, layout=staging))
     flow = staged.flow(table)
     if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
@@ -288,9 +270,10 @@ def _rebuild(pipeline: Pipeline, table: str, then: Sequence[str] = ()) -> None:
     before = delta_tables.row_count(layout.table(table))
     checkpoint = staging.checkpoint(table)
     query, batch = checkpoints.query_id(checkpoint), checkpoints.last_committed(checkpoint)
-    rest = tuple(name for name in dict.fromkeys((*then, *left)) if name != table)
-    plan = refresh_plan.RefreshPlan(table, tuple(built), query, batch, row, rest)
-    refresh_plan.write_plan(layout, plan)
-    swap_tables(pipeline.spark, pipeline.config, pipeline.runs, plan)
+    if with_readers:
+        require_readers(pipeline.config, table)
+    entry = Entry(table, Rebuild(old.targets, query, batch, row))
+    journal.write_entry(layout, entry)
+    swap_tables(pipeline.spark, pipeline.config, pipeline.runs, entry)
     now = delta_tables.row_count(layout.table(table))
     pipeline.report(f"refresh   {table}: {counted(before, 'row')} before, {now:,} now")

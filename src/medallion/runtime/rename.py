@@ -5,13 +5,15 @@ Each step may be repeated. Bronze's table moves last: until then, the next comma
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from medallion.config.model import CHANGES, Config
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import ConfigError, UsageError
 from medallion.spark import checkpoints
-from medallion.state import erasures, ledger, refresh_plan, topics
+from medallion.state import erasures, journal, ledger, topics
+from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.text import Reporter
@@ -43,10 +45,8 @@ def rename_sources(config: Config, report: Reporter) -> None:
                 f"{key}, but bronze.{new} exists, too. Choose another name, or move away the "
                 "tables and checkpoints of one of them."
             )
-        if refresh_plan.pending_tables(config.layout):
-            raise UsageError(
-                f"{key}, but a refresh is unfinished: complete it under the older name first."
-            )
+        for entry in journal.read_entries(config, Rebuild, Replay, Erasure):
+            raise UsageError(f"{key}, but there is an {entry}, under the older name.")
         _rename(config, old, new)
         report(f"rename    {old}: its tables, files and records have the name {new}")
 
@@ -71,7 +71,11 @@ def _rename(config: Config, old: str, new: str) -> None:
         if definition := checkpoints.read_document(checkpoint, "definition"):
             definition = _renamed_definition(definition, old, new)
             checkpoints.write_document(checkpoint, "definition", definition)
-    paths = layout.archive, layout.rejected, layout.queue, layout.requests, layout.schemas
+    for entry in journal.read_entries(config, Backfill):
+        if entry.arguments.source == old:
+            arguments = replace(entry.arguments, source=new)
+            journal.write_entry(layout, replace(entry, arguments=arguments))
+    paths = layout.archive, layout.rejected, layout.queue, layout.schemas
     for path in paths:
         path(old).move_directory(path(new))
     for name, renamed in names.items():

@@ -1,24 +1,52 @@
-"""Replays: quarantined rows that pass today's rules move to silver."""
+"""The replay of quarantined rows: those that pass today's rules move to silver, exactly once.
+
+The rows that both tables get are staged beside silver's checkpoint first. Then the journal has the
+replay, and the next run completes it if it is interrupted.
+"""
 
 import time
+from dataclasses import dataclass
 
+from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.model import Config
 from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
+from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.flow import Silver
-from medallion.layers.silver.replay import ReplayCounts, complete_replay, stage_rows
+from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.rules import LATE_RULE
+from medallion.layers.silver.writer import row_order
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
+from medallion.runtime.resume import QUARANTINE, SILVER, complete_replay, replay_staging
 from medallion.spark.errors import one_line
-from medallion.state import replay_plan
+from medallion.state import journal
+from medallion.state.journal import Entry, Replay
 from medallion.state.runs import REPLAYED, run_row
 from medallion.storage import clock, delta_tables
 from medallion.storage.table_specs import FAILED_RULES
+
+
+@dataclass(frozen=True)
+class ReplayCounts:
+    """Counts of quarantined rows.
+
+    Attributes:
+        validated: rows that were validated again.
+        replayed: rows that move to silver.
+        duplicate: rows that leave quarantine because silver has their key.
+        quarantined: rows that stay, also those that were not selected.
+    """
+
+    validated: int
+    replayed: int
+    duplicate: int
+    quarantined: int
 
 
 def source_to_replay(config: Config, table: str) -> str:
@@ -54,7 +82,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     recorded = pipeline.runs.last_batch(flow.name)
     if recovery.has_unrecorded(flow.checkpoint, flow.target_paths, recorded):
         raise UsageError(f"{flow.name} has unrecorded batches: run medallion run silver first.")
-    pipeline.check_flow(flow)
+    pipeline.prepare_flow(flow)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
     quarantine = spark.read.format("delta").load(str(path))
@@ -69,7 +97,7 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     except AnalysisException as error:
         raise UsageError(f"--where {where!r} is not valid: {one_line(str(error))}.") from None
     complete = transform.with_bronze_columns(rows.drop(FAILED_RULES), bronze)
-    counts, until = stage_rows(flow, flow.validate(complete), others)
+    counts, until = _stage_rows(flow, flow.validate(complete), others)
     if counts.replayed + counts.duplicate + counts.quarantined != before:
         raise MedallionError(
             f"quarantine.{name} has {before:,} rows, but not each was found once: --where must "
@@ -84,10 +112,53 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
             "duplicate_rows": counts.duplicate,
             "quarantined_rows": -counts.replayed - counts.duplicate,  # they leave it
         }
-        plan = {"quarantine_version": version, "until": until, "row": row}
-        replay_plan.write_plan(config, name, plan)
-        complete_replay(spark, config, pipeline.runs, name)
+        entry = Entry(f"quarantine.{name}", Replay(version, until, row))
+        journal.write_entry(config.layout, entry)
+        complete_replay(spark, config, pipeline.runs, entry)
     return counts
+
+
+def _stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[ReplayCounts, int]:
+    """Write the rows that silver and quarantine get, unless no row passes.
+
+    Args:
+        flow: the flow of silver, started without a trigger.
+        validated: selected rows of quarantine, with the result of today's rules.
+        others: the other rows of quarantine.
+
+    Returns:
+        The counts, and the last event time of the rows that move, in milliseconds since 1970; 0
+        for change records, which are not compared with silver.
+    """
+    source, silver = flow.source, flow.rows()
+    validated = validated.persist(StorageLevel.DISK_ONLY)
+    try:
+        if source.cdc:  # each change is kept
+            rows = validated.withColumn(transform.DUPLICATE, F.lit(False))
+        else:
+            taken = silver.where(key_range(validated.where(transform.is_good()), source.keys))
+            order = row_order(validated, source)
+            rows = transform.mark_duplicates(validated, taken, source.keys, order)
+        new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
+        left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
+        is_deduplicated = source.event_time and not source.cdc
+        # Rounded up: a watermark of that millisecond is not after the row.
+        last = F.unix_millis(F.max(source.event_time)) + 1 if is_deduplicated else F.lit(0)
+        replayed, until = new.agg(F.count(F.lit(1)), last).collect()[0]
+        counts = ReplayCounts(
+            validated=validated.count(),
+            replayed=replayed,
+            duplicate=rows.where(transform.DUPLICATE).count(),
+            quarantined=left.count(),
+        )
+        if counts.replayed or counts.duplicate:
+            staged = replay_staging(flow.config, source.name)
+            for name, frame in ((SILVER, new), (QUARANTINE, left)):
+                (staged / name).delete_prefix()
+                frame.write.format("delta").save(str(staged / name))
+    finally:
+        validated.unpersist()
+    return counts, until or 0
 
 
 def replay_rescued(pipeline: Pipeline, name: str) -> ReplayCounts:

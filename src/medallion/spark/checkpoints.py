@@ -130,7 +130,7 @@ def source_offsets(checkpoint: StoragePath, batch: int) -> list[Any]:
     return [json.loads(line) for line in _lines(checkpoint, batch)[2:] if line != _NOT_READ]
 
 
-def first_definition(
+def record_first_definition(
     checkpoint: StoragePath, definition: dict[str, Any], has_written: bool
 ) -> dict[str, Any]:
     """Return the definition of a query at its first batch; before that, record the current one.

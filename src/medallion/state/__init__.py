@@ -1,1 +1,1 @@
-"""The records: runs, the ledgers of files and of topics, and the plan of an unfinished refresh."""
+"""The records: runs, the ledgers of files and of topics, and the journal of unfinished commands."""

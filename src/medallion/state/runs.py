@@ -192,7 +192,6 @@ class RunState:
 
     `passed` is the last version that passed a gate, `refreshed` the one that a refresh wrote.
     `nightly` is the last complete nightly run.
-    `planned_runs` are query and run id of refreshes and replays.
     """
 
     sums: Mapping[str, QueryTotals] = field(default_factory=dict)
@@ -201,7 +200,6 @@ class RunState:
     gates: Mapping[str, GateRecord] = field(default_factory=dict)
     passed: Mapping[str, int] = field(default_factory=dict)
     refreshed: Mapping[str, int] = field(default_factory=dict)
-    planned_runs: frozenset[tuple[str, str]] = frozenset()
     nightly: LastRun | None = None
 
     def totals_of(self, query: str) -> QueryTotals:
@@ -250,6 +248,22 @@ class RunRecords:
         self._read = None  # a failed write may have been committed
         if listed := [{**self._by, **row} for row in rows]:
             records.append_records(self._table, TableSpec(RUNS), listed, numbered="number")
+
+    def write_once(self, row: Mapping[str, Any], *tables: StoragePath) -> None:
+        """Append the row of a refresh or replay, with the versions of its tables; safe to repeat.
+
+        Args:
+            row: the row; the next row of its query counts the rows of later versions.
+            tables: the table that it has written, then quarantine if it has written that, too.
+        """
+        started = table_specs.record_column_sql(RUNS, "started_at")
+        where = f"where query = '{row['query']}' and {started} = {row['started_at']}"
+        if not delta_tables.select_rows(
+            self._table, "run_id", f"{where} and kind = '{row['kind']}'"
+        ):
+            versions = map(delta_tables.table_version, tables)
+            names = ("table_version", "quarantine_version")
+            self.write([{**row, **dict(zip(names, versions, strict=False))}])
 
     def rescued(self) -> dict[str, RescuedSummary]:
         """Return the summaries of this run's rescued values, by bronze query."""
@@ -316,9 +330,6 @@ def _read_run_state(table: StoragePath) -> RunState:
         gates={query: GateRecord(**values) for query, values in by_query("gates").items()},
         passed=by_query("passed"),
         refreshed=by_query("refreshed"),
-        planned_runs=frozenset(
-            (query, run_id) for query, ids in by_query("planned_runs").items() for run_id in ids
-        ),
         nightly=next((LastRun(**values) for values in by_query("nightly").values()), None),
     )
 
@@ -362,7 +373,6 @@ _SUMS = {
     "table_version": f"coalesce({_newest('table_version', _IS_SINCE)}, 0)",
     "quarantine_version": f"coalesce({_newest('quarantine_version', _IS_SINCE)}, 0)",
 }
-_IS_PLANNED = f"state in ('{REFRESHED}', '{REPLAYED}')"
 _PASSED = f"state = '{PASSED}' and (since is null or number >= since)"
 _SELECTED = {
     "query": "query",
@@ -373,5 +383,4 @@ _SELECTED = {
     "gates": _last(_GATE, "kind = 'gate'"),
     "passed": _newest("table_version", _PASSED),
     "refreshed": _newest("table_version", f"state = '{REFRESHED}'"),
-    "planned_runs": f"array_agg(distinct run_id) filter (where {_IS_PLANNED})",
 }

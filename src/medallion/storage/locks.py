@@ -13,9 +13,6 @@ from medallion.storage import clock
 from medallion.storage.files import is_same_file, try_flock
 from medallion.storage.paths import Layout, StoragePath
 
-ERASE = "erase"
-"""The command that completes an interrupted erasure; others refuse to write until then."""
-
 _TRIES, _PAUSE = 50, 0.01  # seconds
 _held: set[StoragePath] = set()  # the lock files that this process holds
 
@@ -25,24 +22,12 @@ def lock_layers(layout: Layout, layers: Iterable[str], command: str) -> Iterator
     """Hold the locks of layers. The system releases them when the process ends, however it ends.
 
     Raises:
-        UsageError: another process holds one of them (the message has its pid and start), or an
-            erasure was interrupted, which only `medallion erase` may complete.
+        UsageError: another process holds one of them (the message has its pid and start).
     """
     with ExitStack() as stack:
         for layer in layers:
             stack.enter_context(_lock_layer(layout, layer, command))
-        if command != ERASE:
-            refuse_unfinished_erasure(layout)
         yield
-
-
-def refuse_unfinished_erasure(layout: Layout) -> None:
-    """Raise UsageError if an erasure was interrupted: tables, files and records may differ."""
-    if layout.erasure_plan.is_stored():
-        raise UsageError(
-            f"An erasure in {layout.root} was interrupted: medallion erase, without arguments, "
-            "completes it."
-        )
 
 
 @contextmanager

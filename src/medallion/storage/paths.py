@@ -275,10 +275,6 @@ class Layout:
         """Return the queue of a source: the table of files that bronze's stream reads."""
         return self.root / "_intake" / source
 
-    def requests(self, source: str) -> StoragePath:
-        """Return the directory of a source's pending requests of `medallion backfill`."""
-        return self.root / "_requests" / source
-
     def schemas(self, source: str) -> StoragePath:
         """Return the directory of the versions of a source's schema."""
         return self.root / "_schemas" / source
@@ -350,14 +346,14 @@ class Layout:
         return self.root / "_report.html"
 
     @property
-    def refresh_plan(self) -> StoragePath:
-        """The remaining steps of a refresh; the tables that it builds are beside it."""
-        return self.root / "_refresh" / "plan.json"
+    def journal(self) -> StoragePath:
+        """The directory of unfinished commands, see `state.journal`."""
+        return self.root / "_journal"
 
     @property
-    def erasure_plan(self) -> StoragePath:
-        """The remaining steps of an erasure, with its condition; deleted when it is complete."""
-        return self.root / "_erase" / "plan.json"
+    def staging(self) -> StoragePath:
+        """The directory of the tables that a refresh builds."""
+        return self.root / "_refresh"
 
     def lock(self, layer: str) -> StoragePath:
         """Return the lock file of a layer.
@@ -366,6 +362,21 @@ class Layout:
         while they are held, and the next process would lock new ones.
         """
         return self.root / layer / ".lock"
+
+
+@dataclass(frozen=True)
+class StagingLayout(Layout):
+    """A layout in which the named tables, and their checkpoints, have staging paths."""
+
+    names: tuple[str, ...] = ()
+
+    def table(self, name: str) -> StoragePath:
+        """Return the path of a table, in `_refresh/` if it is being built."""
+        return super().table(name) if name not in self.names else self.staging / name
+
+    def checkpoint(self, query: str, ahead: int = 0) -> StoragePath:
+        """Return the path of a checkpoint, the next generation if its table is being built."""
+        return super().checkpoint(query, ahead + (query in self.names))
 
 
 def _is_internal(name: str) -> bool:

@@ -12,8 +12,10 @@ import pytest
 
 from medallion.config.values import Duration
 from medallion.errors import MedallionError
-from medallion.ingest.files import discovery
 from medallion.ingest.formats import SOURCE_TYPES
+from medallion.runtime import backfill
+from medallion.state import journal
+from medallion.state.journal import Backfill
 from medallion.state.ledger import Ledger, State
 from medallion.storage import delta_tables, files
 from tests.support import checkpoints
@@ -294,7 +296,7 @@ def test_backlog(home: Home) -> None:
 
 
 def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> None:
-    discovery.request_backfill(home.layout, "activity", tmp_path / "old")
+    backfill.request_backfill(home.config, "activity", tmp_path / "old")
     assert [home.poll(), home.poll()] == [0, 0]
     (line,) = home.messages
     assert str(tmp_path / "old") in line
@@ -303,19 +305,17 @@ def test_backfill_request_of_a_missing_folder(home: Home, tmp_path: Path) -> Non
 def test_backfill_request_completed_concurrently(home: Home, tmp_path: Path) -> None:
     """`medallion status` reads requests while a stream enqueues their files."""
     (tmp_path / "old").mkdir()
-    discovery.request_backfill(home.layout, "activity", tmp_path / "old")
-    gone = home.layout.requests("activity") / "0.json"
+    backfill.request_backfill(home.config, "activity", tmp_path / "old")
+    gone = home.layout.journal / "backfill-0.json"
     gone.local.symlink_to(tmp_path / "gone.json")  # listed but not readable
-    (request,) = discovery.pending_backfills(home.layout, "activity")
-    assert request.path == tmp_path / "old"
+    (request,) = journal.read_entries(home.config, Backfill)
+    assert request.arguments == Backfill("activity", str(tmp_path / "old"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"path": 7}', '"\\u001b[2J"'])
 def test_backfill_request_invalid(home: Home, text: str) -> None:
-    file = home.layout.requests("activity") / "a.json"
-    file.parent.local.mkdir(parents=True)
-    file.local.write_text(text)
-    with pytest.raises(MedallionError, match=r"a\.json is not a backfill request"):
+    (home.layout.journal / "backfill-a.json").write_atomic(text)
+    with pytest.raises(MedallionError, match=r"a\.json is damaged .* request the backfill again"):
         home.poll()
 
 
@@ -334,7 +334,7 @@ def test_backfill_folder_is_listed_once_it_can_be(
             raise OSError(5, "Input/output error")
         return listed(directory)
 
-    discovery.request_backfill(home.layout, "activity", old)
+    backfill.request_backfill(home.config, "activity", old)
     with monkeypatch.context() as patch:
         patch.setattr(files, "list_directory", fail)
         assert [home.poll(), home.poll()] == [1, 0]
@@ -350,7 +350,7 @@ def test_backfill_request_of_a_path_that_cannot_be_inspected(
     old = tmp_path / "old"
     old.mkdir()
     (old / "a.json").write_text("{}")
-    discovery.request_backfill(home.layout, "activity", old)
+    backfill.request_backfill(home.config, "activity", old)
 
     def failing(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def fail(path: object) -> Any:

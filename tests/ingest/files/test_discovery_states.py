@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from medallion.config.values import Duration
-from medallion.ingest.files import archive, discovery
+from medallion.ingest.files import archive
+from medallion.runtime import backfill
+from medallion.state import journal
+from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from tests.support.home import Home, set_age
 
@@ -153,7 +156,7 @@ def request(home: Home, folder: Path, name: str, text: str = "{}\n", age: float 
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
-    discovery.request_backfill(home.layout, home.source.name, folder)
+    backfill.request_backfill(home.config, home.source.name, folder)
     return set_age(file, age)
 
 
@@ -161,7 +164,7 @@ def test_backfill_waits_for_the_quiet_period(home: Home, tmp_path: Path) -> None
     home.change(quiet_period=Duration.parse("5 minutes"))
     file = request(home, tmp_path / "old", "a.json", age=100)
     assert [home.poll(), home.poll()] == [0, 0]
-    assert discovery.pending_backfills(home.layout, home.source.name) == []
+    assert journal.read_entries(home.config, Backfill) == []
     assert home.backlog() == []
     set_age(file, 301)
     assert [entry.path for entry in home.backlog()] == [str(file)]
@@ -199,6 +202,6 @@ def test_backfill_reads_a_rejected_file_again(home: Home, tmp_path: Path) -> Non
         unreadable = entry.with_state(State.UNREADABLE, Reason(ReasonCode.UNREADABLE, "too long"))
         archive.reject_files(home.layout, home.source, ledger, [unreadable])
         assert home.poll() == 0
-        discovery.request_backfill(home.layout, home.source.name, file.parent)
+        backfill.request_backfill(home.config, home.source.name, file.parent)
         assert [len(home.backlog()), home.poll(), home.poll()] == [1, 1, 0]
     assert home.queued() == [(str(file), version) for version in (1, 2, 3)]

@@ -15,7 +15,7 @@ from medallion.config.model import ReaderOptions
 from medallion.ingest.files.content import create_packed
 from medallion.ingest.files.decode import rows_with_text
 from medallion.ingest.files.erase import erase_from_files, erased_origins, unsupported_reason
-from medallion.state.erasures import Action
+from medallion.state.journal import Action
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage.paths import StoragePath
 from tests.support.home import Home

@@ -13,7 +13,6 @@ import pytest
 
 from medallion.config.model import IGNORED_NAMES
 from medallion.errors import UsageError
-from medallion.ingest.files import discovery
 from medallion.ingest.files.listing import (
     canonical_path,
     is_ignored,
@@ -23,6 +22,7 @@ from medallion.ingest.files.listing import (
 from medallion.ingest.files.source import FileSource
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
+from medallion.runtime import backfill
 from medallion.state.ledger import Entry, ReasonCode, State
 from tests.support.home import Home, set_age, tree
 
@@ -169,10 +169,10 @@ def test_backfill_by_another_path_to_the_root(home: Home, tmp_path: Path) -> Non
     file = home.layout.root / "inbox" / "a.json"
     file.parent.local.mkdir(parents=True)
     file.local.write_text("{}\n", encoding="utf-8")
-    discovery.request_backfill(home.layout, "activity", file.parent.local)
+    backfill.request_backfill(home.config, "activity", file.parent.local)
     assert home.poll() == 1
     (tmp_path / "link").symlink_to(home.layout.root)
-    discovery.request_backfill(home.layout, "activity", tmp_path / "link" / "inbox")
+    backfill.request_backfill(home.config, "activity", tmp_path / "link" / "inbox")
     assert home.poll() == 0
     assert [entry.path for entry in home.ledger().values()] == ["inbox/a.json"]
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from medallion.ingest.files import archive, content, discovery, listing
+from medallion.ingest.files import archive, content, listing
 from medallion.ingest.files.verify import verify_files
 from medallion.ingest.formats import SOURCE_TYPES
+from medallion.runtime import backfill
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.storage import files
 from tests.support.home import Home
@@ -161,7 +162,7 @@ def test_reject_then_backfill_of_the_file(
     home: Home,
 ) -> None:
     file = land_unmovable(home)
-    discovery.request_backfill(home.layout, "activity", file)
+    backfill.request_backfill(home.config, "activity", file)
     assert rescan(home).state == State.PENDING
     assert home.queued() == [("a.json", 1), ("a.json", 2)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from medallion.ingest.files.verify import verify_files
 from medallion.state import erasures
-from medallion.state.erasures import Action, ErasedOrigin, ErasurePlan
+from medallion.state.journal import Action, ErasedOrigin, Erasure
 from medallion.state.ledger import Entry, State
 from medallion.storage import records, table_specs
 from medallion.storage.table_specs import (
@@ -63,8 +63,8 @@ def test_verify_files_of_a_backfill_after_erasure(
     entry = Entry("activity", path, 1, 15, 7, 0, state=State.INGESTED, rows=3)
     home.discovery().ledger.write([entry])
     origin = ErasedOrigin(path, 2, Action.KEPT, 1, path)
-    plan = ErasurePlan("a1", "silver.activity", "true", False, 8, {}, 0, (origin,), ())
-    erasures.record(home.layout, plan, 9)
+    erasure = Erasure("a1", "silver.activity", "true", False, {}, 0, (origin,), ())
+    erasures.record(home.layout, erasure, 9)
     spec = table_specs.TableSpec({**FILE_ORIGIN_COLUMNS, CORRUPT: "string", RESCUED: "string"})
     rows = [{SOURCE_FILE: path, SOURCE_MODIFIED_AT: 7}] * 3
     records.append_records(home.layout.table("bronze.activity"), spec, rows)

@@ -7,14 +7,12 @@ batch is limited by files and by bytes at once, and the position of the stream i
 table. Spark's own file source is limited by one of the two, keeps every path in memory forever,
 stops at an unreadable file, and does not survive moving the directory.
 
-A backfill request is a small JSON file, so that another process can send it to a running stream.
-It is deleted after its files are enqueued.
+A backfill is requested by an entry of the journal, so that another process can send it to a running
+stream. It is removed after its files are enqueued.
 """
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -23,7 +21,6 @@ from functools import cached_property
 from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
-from medallion.errors import MedallionError
 from medallion.ingest.files import header
 from medallion.ingest.files.content import bounded_batches, estimate_unpacked_size
 from medallion.ingest.files.listing import (
@@ -34,7 +31,8 @@ from medallion.ingest.files.listing import (
     path_below_source,
 )
 from medallion.spark import checkpoints
-from medallion.state import pending_work
+from medallion.state import journal, pending_work
+from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import clock, delta_tables, files, records
 from medallion.storage.files import FileInfo
@@ -219,7 +217,7 @@ class ScanResult:
 
     new: list[Entry]
     changed: list[Entry]
-    requests: list[BackfillRequest]
+    requests: list[journal.Entry[Backfill]]
 
 
 class Discovery:
@@ -232,8 +230,9 @@ class Discovery:
     def scan(self) -> ScanResult:
         """Compare the source's directories and the backfill requests with the ledger."""
         layout, source = self._config.layout, self._source
-        requests = pending_backfills(layout, source.name)
-        paths = [request.path for request in requests]
+        backfills = journal.read_entries(self._config, Backfill)
+        requests = [each for each in backfills if each.arguments.source == source.name]
+        paths = [(layout.root / request.arguments.path).local for request in requests]
         starts = [*source.folders_in(layout), *paths, *self._unread_backfill_folders()]
         listing = list_files(layout, source, starts)
         self._add_pending_backfills(listing)
@@ -256,10 +255,11 @@ class Discovery:
         self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
-            if not files.path_exists(request.path):
-                path = printable(str(request.path))
-                report(f"  {self._source.name}: backfill of {path}: it no longer exists")
-            request.file.delete()
+            path = (self._config.layout.root / request.arguments.path).local
+            if not files.path_exists(path):
+                name = printable(str(path))
+                report(f"  {self._source.name}: backfill of {name}: it no longer exists")
+            request.file(self._config.layout).delete()
 
     def entries(self) -> list[Entry]:
         """Return the newest entry of each file as a poll would leave it; write nothing."""
@@ -383,45 +383,3 @@ def enqueue_files(layout: Layout, source: SourceConfig, entries: Iterable[Entry]
         source.max_files_per_trigger,
     ):
         records.append_records(layout.queue(source.name), INTAKE, map(asdict, batch))
-
-
-@dataclass(frozen=True)
-class BackfillRequest:
-    """A request to ingest a file, or all files below a directory.
-
-    Its own `file` exists until those files are enqueued.
-    """
-
-    path: Path
-    file: StoragePath
-
-
-def request_backfill(layout: Layout, source: str, path: Path) -> BackfillRequest:
-    """Write a request to ingest a path as files of a source."""
-    file = layout.requests(source) / f"{uuid.uuid4().hex}.json"
-    file.write_atomic(json.dumps({"path": str(path)}))
-    return BackfillRequest(path, file)
-
-
-def pending_backfills(layout: Layout, source: str) -> list[BackfillRequest]:
-    """Return the open requests of a source, whose paths start with the configured root.
-
-    Raises:
-        MedallionError: a file there is not a request.
-    """
-    requests = []
-    for name, _ in layout.requests(source).list_files():
-        file = layout.requests(source) / name
-        if not name.endswith(".json"):  # being written
-            continue
-        try:
-            path = Path(json.loads(file.read())["path"])
-        except FileNotFoundError:  # another process has just enqueued its files
-            continue
-        except (ValueError, LookupError, TypeError) as error:
-            raise MedallionError(
-                f"{file} is not a backfill request ({printable(str(error))}): delete it and "
-                "request the backfill again."
-            ) from None
-        requests.append(BackfillRequest((layout.root / layout.normalize(str(path))).local, file))
-    return requests

@@ -19,7 +19,7 @@ from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
-from medallion.state.erasures import Action, ErasedOrigin
+from medallion.state.journal import Action, ErasedOrigin
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from medallion.storage import delta_tables, files
 from medallion.storage.table_specs import SOURCE_FILE
@@ -128,7 +128,7 @@ def erase_from_files(
     entries = list[Entry]()
     for origin in origins:
         entry = ledger.version(origin.path, origin.version)
-        assert entry is not None, "the plan has files of the ledger"
+        assert entry is not None, "the erasure has files of the ledger"
         if origin.action is Action.DELETED:
             # A file in landing may be overwritten meanwhile; only medallion writes to archive/.
             (layout.root / origin.location).delete(None if entry.moved_to else entry.info)
@@ -151,7 +151,7 @@ def count_rows_again(context: BatchContext, origins: Iterable[ErasedOrigin]) -> 
     entries = list[Entry]()
     for origin in origins:
         newest = context.ledger.version(origin.path, origin.version)
-        assert newest is not None, "the plan has files of the ledger"
+        assert newest is not None, "the erasure has files of the ledger"
         for entry in context.ledger.all_versions():
             if (entry.path, entry.modified_at) == (newest.path, newest.modified_at):
                 is_newest, key = entry.version == newest.version, (entry.path, entry.modified_at)

@@ -50,7 +50,7 @@ class Gold(Flow):
         is_needed = table.output_mode == "append" or table.follows_changes
         if is_needed and not self._is_recomputed:
             recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        elif reason := recovery.find_mismatch(self.checkpoint, self.target_paths):
+        elif reason := recovery.repair_and_compare(self.checkpoint, self.target_paths):
             recovery.drop_checkpoint(self.config.layout, self.name)
             self.say(f"  {self.name}: {reason}: recomputed from all rows")
         inputs = self._input_rows()
@@ -94,7 +94,7 @@ class Gold(Flow):
         if not has_rows and recorded not in (None, definition):
             # The first batch failed, and left state of other types.
             recovery.drop_checkpoint(self.config.layout, self.name)
-        then = checkpoints.first_definition(self.checkpoint, definition, has_written)
+        then = checkpoints.record_first_definition(self.checkpoint, definition, has_written)
         refuse_changed_gold(self.config, self.table, then)
 
     def _create_table(self, rows: DataFrame) -> None:

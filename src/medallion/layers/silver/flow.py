@@ -57,7 +57,7 @@ class Silver(Flow):
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         bronze = self._read_bronze()
         self.source = unwrapped(self.source, bronze)
-        document = self._load_rules(bronze, recorded)
+        document = self._prepare_rules(bronze, recorded)
         source, apply_rules = self.source, rules.bind_rules(self.source, document)
         self._refuse_invalid_columns(bronze)
         rules.refuse_unusable_event_time(self.config, source, bronze)
@@ -125,7 +125,7 @@ class Silver(Flow):
             .load(str(*self.upstream_paths))
         )
 
-    def _load_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
+    def _prepare_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
         """Return the document of the rules that the query starts with."""
         self.source, digits_rule = keys.with_time_digits(self.config, self.source, bronze)
         source = self.source

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -12,25 +13,24 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from medallion.runtime import swap
+from medallion.runtime.resume import resume_commands
 from medallion.spark import checkpoints
-from medallion.state import refresh_plan
-from medallion.state.refresh_plan import RefreshPlan, StagingLayout
-from medallion.state.runs import RunRecords
+from medallion.state import journal
+from medallion.state.journal import Entry, Rebuild, Replay
+from medallion.state.runs import RunRecords, run_row
 from medallion.storage import delta_tables, records
-from medallion.storage.paths import LAYERS, StoragePath
+from medallion.storage.paths import LAYERS, StagingLayout, StoragePath
 from tests.support.home import Home
 from tests.support.lakehouse import rows_of
 
 SILVER, QUARANTINE = "silver.activity", "quarantine.activity"
-PLAN = RefreshPlan(
-    SILVER,
+REBUILD = Rebuild(
     (SILVER, QUARANTINE),
     query="new",
     batch=3,
-    row={"kind": "query", "query": SILVER, "run_id": "r", "state": "refreshed", "rows_in": 3},
-    then=("gold.sums",),
+    row=run_row("query", SILVER, "refreshed", 7) | {"run_id": "r", "rows_in": 3},
 )
+NEXT = Entry("gold.sums", Rebuild())
 OLD = {SILVER: pa.table({"id": [1]}), QUARANTINE: pa.table({"id": [9]})}
 NEW = {SILVER: pa.table({"id": [1, 2], "n": [3, 4]}), QUARANTINE: pa.table({"id": [8]})}
 
@@ -102,14 +102,15 @@ class Spark:
 @pytest.fixture
 def built(home: Home) -> Home:
     """Return a lakehouse whose new tables and checkpoint are built."""
-    staged = StagingLayout(home.layout.root, PLAN.built)
+    staged = StagingLayout(home.layout.root, REBUILD.built)
     for layout, tables in ((home.layout, OLD), (staged, NEW)):
         for name, rows in tables.items():
             layout.table(name).create_directory()
             write_deltalake(str(layout.table(name)), rows)
     (home.layout.checkpoint(SILVER) / "metadata").write_atomic('{"id": "old"}')
     (staged.checkpoint(SILVER) / "metadata").write_atomic('{"id": "new"}')
-    refresh_plan.write_plan(home.layout, PLAN)
+    for entry in (Entry(SILVER, REBUILD), NEXT):
+        journal.write_entry(home.layout, entry)
     return home
 
 
@@ -117,7 +118,7 @@ def resume(home: Home, *layers: str) -> list[str]:
     """Resume the swap as the next process does, and return its messages."""
     messages, spark = list[str](), Spark()
     runs = RunRecords(home.layout, run_id="later", command="nightly")
-    swap.resume_swap(spark, home.config, runs, layers or LAYERS, messages.append)  # type: ignore[arg-type]
+    resume_commands(spark, home.config, runs, layers or LAYERS, messages.append)  # type: ignore[arg-type]
     return messages
 
 
@@ -132,27 +133,36 @@ def check_swapped(home: Home) -> None:
     layout = home.layout
     assert rows_of(layout.table(SILVER).local, "id", "n") == [(1, 3), (2, 4)]
     assert rows_of(layout.table(QUARANTINE).local, "id") == [(8,)]
-    for name in PLAN.built:
+    for name in REBUILD.built:
         properties = home.config.properties(name)
         assert properties.items() <= DeltaTable(layout.table(name)).metadata().configuration.items()
     # A second overwrite would publish all rows again.
     assert (overwrites(home, SILVER), overwrites(home, QUARANTINE)) == (1, 1)
     assert checkpoints.query_id(layout.checkpoint(SILVER)) == "new"
     assert [path.name for path in layout.checkpoint(SILVER).parent.children()] == ["1"]
-    versions = [DeltaTable(layout.table(name)).version() for name in PLAN.built]
+    versions = [DeltaTable(layout.table(name)).version() for name in REBUILD.built]
     recorded = rows_of(
         layout.table("ops.runs").local, "run_id", "rows_in", "table_version", "quarantine_version"
     )
     assert recorded == [("r", 3, *versions)]
-    assert refresh_plan.read_plan(layout) == RefreshPlan(SILVER, then=("gold.sums",))
+    assert journal.read_entries(home.config, Rebuild) == [NEXT]
+    assert not layout.staging.is_stored()
 
 
 def test_resume_swap(built: Home) -> None:
     assert resume(built) == ["refresh   silver.activity: resumes"]
     check_swapped(built)
-    assert (built.layout.root / "_refresh").local.is_dir()
-    assert [path.name for path in (built.layout.root / "_refresh").children()] == ["plan.json"]
     assert resume(built) == []
+
+
+def test_resume_swap_of_an_older_release(built: Home) -> None:
+    """It was interrupted before the update, and had one document for all tables."""
+    built.layout.journal.delete_prefix()
+    document = {"table": SILVER, **asdict(REBUILD), "then": [NEXT.subject]}
+    (built.layout.root / "_refresh/plan.json").write_atomic(json.dumps(document))
+    with journal.lock_layers(built.config, LAYERS, "nightly"):
+        assert resume(built) == ["refresh   silver.activity: resumes"]
+    check_swapped(built)
 
 
 class Killed(BaseException):
@@ -201,48 +211,53 @@ def test_swap_killed_before_each_write(
         home = Home(tmp_path / str(number))
         shutil.copytree(built.layout.root.local, home.layout.root.local)
         kills = [kill(home, monkeypatch, n) for n in (number, number + 1)]
-        for name in PLAN.built:  # readers see old rows or new ones
+        for name in REBUILD.built:  # readers see old rows or new ones
             ids = [id for (id,) in rows_of(home.layout.table(name).local, "id")]
             assert ids in [tables[name]["id"].to_pylist() for tables in (OLD, NEW)]
         resume(home)
         check_swapped(home)
         if not any(kills):
             break
-        refresh_plan.write_plan(home.layout, RefreshPlan(SILVER))
-        assert not (home.layout.root / "_refresh").is_stored()
-    # Two tables with their properties, the checkpoint, the record, the plan, and removals.
-    assert number >= 10
+    # Two tables with their properties, the checkpoint, the record, three marks, and removals.
+    assert number >= 13
 
 
 @pytest.mark.parametrize("missing", [SILVER, QUARANTINE, "checkpoint"])
 def test_swap_without_a_staged_part(built: Home, missing: str) -> None:
-    """A user deleted it to free disk space: the plan stays, so that it is built again."""
-    staged = StagingLayout(built.layout.root, PLAN.built)
+    """A user deleted it to free disk space: the entry stays, so that it is built again."""
+    staged = StagingLayout(built.layout.root, REBUILD.built)
     part = staged.checkpoint(SILVER) if missing == "checkpoint" else staged.table(missing)
     part.delete_prefix()
     first, second = resume(built)
     assert first == "refresh   silver.activity: resumes"
     assert second == f"refresh   silver.activity: {part} is missing, which the refresh had built"
-    assert refresh_plan.read_plan(built.layout) == PLAN
+    entries = journal.rebuilds(built.config)
+    assert entries.keys() == {SILVER, "gold.sums"}
+    assert entries[SILVER].arguments == REBUILD
     assert not built.layout.table("ops.runs").is_stored()
-    assert refresh_plan.resume_plan(built.layout) == (SILVER, "gold.sums")
-    assert refresh_plan.pending_tables(built.layout) == (SILVER, "gold.sums")
 
 
 def test_swap_of_another_layer_is_left_alone(built: Home) -> None:
     assert resume(built, "gold") == []
-    assert refresh_plan.read_plan(built.layout) == PLAN
+    assert journal.rebuilds(built.config)[SILVER] == Entry(SILVER, REBUILD)
     assert rows_of(built.layout.table(SILVER).local, "id") == [(1,)]
+
+
+def test_resume_leaves_replays_of_unconfigured_sources(home: Home) -> None:
+    entry = Entry("quarantine.gone", Replay(1, 2, {}))
+    journal.write_entry(home.layout, entry)
+    assert resume(home) == []
+    assert journal.read_entries(home.config, Replay) == [entry]
 
 
 def test_swap_of_a_query_without_batches(built: Home) -> None:
     """Its table is empty, and no batch can be repeated."""
-    plan = replace(PLAN, built=(SILVER,), batch=-1, then=())
-    refresh_plan.write_plan(built.layout, plan)
+    entry = Entry(SILVER, replace(REBUILD, built=(SILVER,), batch=-1))
+    journal.write_entry(built.layout, entry)
     resume(built)
     table = DeltaTable(built.layout.table(SILVER))
     assert table.transaction_version("new") is None
-    assert refresh_plan.read_plan(built.layout) is None
-    assert not (built.layout.root / "_refresh").is_stored()
+    assert journal.read_entries(built.config, Rebuild) == [NEXT]
+    assert not built.layout.staging.is_stored()
     (record,) = rows_of(built.layout.table("ops.runs").local, "table_version", "quarantine_version")
     assert record == (table.version(), None)
