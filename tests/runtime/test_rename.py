@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from medallion.config.model import Config
 from medallion.errors import ConfigError, UsageError
-from medallion.inspect.catalog import leftover_notes
+from medallion.inspect.edits import leftover_notes
 from medallion.runtime.rename import pending_renames, rename_sources
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, Ledger

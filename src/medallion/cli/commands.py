@@ -310,6 +310,56 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     return 0
 
 
+def apply(config: Config, options: argparse.Namespace) -> int:
+    from medallion.cli.render_runs import plan_lines
+    from medallion.inspect import edits
+    from medallion.runtime.check import refuse_invalid_project
+    from medallion.runtime.pipeline import open_pipeline
+    from medallion.runtime.refresh import apply_edits
+
+    refuse_invalid_project(_with_existing_root(config, options), options.config_errors)
+    plan = edits.select_edits(edits.find_edits(config), options.tables)
+    print_result("\n".join(plan_lines(plan)))
+    tables = [edit.table for edit in plan if edit.action == edits.EditAction.REBUILD]
+    if not tables:
+        print_result("nothing to apply")
+        return 0
+    if not _is_confirmed(options, f"Rebuild {counted(len(tables), 'table')}?"):
+        return 1
+    layers = layers_in_use(config)
+    with open_pipeline(config, "apply", layers, _reporter(False), options.debug) as pipeline:
+        apply_edits(pipeline, tables)
+    return 0
+
+
+def drop(config: Config, options: argparse.Namespace) -> int:
+    from medallion.inspect.edits import leftover_tables
+    from medallion.runtime.rename import drop_table
+
+    _with_existing_root(config, options)
+    if options.table not in (known := leftover_tables(config)):
+        others = f"these can: {', '.join(known)}" if known else "no table is left over"
+        raise UsageError(f"{options.table} cannot be dropped; {others}.")
+    if not _is_confirmed(options, f"Delete {options.table} and all its rows?"):
+        return 1
+    drop_table(config, options.table)
+    print_result(f"{options.table} is deleted")
+    return 0
+
+
+def _is_confirmed(options: argparse.Namespace, question: str) -> bool:
+    """Return the answer of the user, or of `--yes`.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    if options.yes:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"{question} There is no terminal to ask: --yes says so.")
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
 def erase(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.erase import Request, run_erase
 

@@ -136,6 +136,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
+    _add_apply(add("apply", "rebuild the tables that an edit of pipeline.yaml concerns"))
+    drop = add("drop", "delete a table that nothing in pipeline.yaml writes any more", False)
+    drop.add_argument("table", help="such as gold.daily")
+    _flag(drop, "--yes", "do not ask")
     _add_land(add("land", "generate test data and land it"))
     _add_nightly(add("nightly", "run all layers once, with quality gates and the balance of rows"))
     _add_run(add("run", "run one layer on all available data", has_json=False))
@@ -194,6 +198,12 @@ def _add_report(report: argparse.ArgumentParser) -> None:
     report.add_argument("--output", type=_given, metavar="FILE", help=file)
     page = "show the page at http://127.0.0.1:8321, refreshing itself, until Ctrl-C"
     report.add_argument("--serve", nargs="?", type=int, const=8321, metavar="PORT", help=page)
+
+
+def _add_apply(apply: argparse.ArgumentParser) -> None:
+    tables = "some of the tables that medallion check names (default: all)"
+    apply.add_argument("tables", nargs="*", metavar="TABLE", help=tables)
+    _flag(apply, "--yes", "do not ask")
 
 
 def _add_replay(replay: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
+from medallion.inspect.edits import Edit, EditAction
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.status import QueryStatus
@@ -308,13 +309,15 @@ def check_json(result: CheckResult) -> dict[str, Any]:
             for name, backlog in result.backlogs.items()
         },
         "queries": {name: list(reasons) for name, reasons in result.queries.items()},
-        "rebuilds": result.rebuilds,
+        "plan": [
+            {**asdict(edit), "changes": list(map(str, edit.changes))} for edit in result.edits
+        ],
     }
 
 
 def check_text(result: CheckResult) -> str:
     """Return a line for each error, note and file, then the plan of the next nightly run."""
-    lines = [f"error: {line}" for line in (*result.errors, *result.rebuilds.values())]
+    lines = [f"error: {line}" for line in result.errors]
     lines += [f"attention: {line}" for line in result.attention]
     lines += [*attention_lines(result.files), *(f"note: {line}" for line in result.notes)]
     lines = [*map(printable, lines), ""]
@@ -327,5 +330,25 @@ def check_text(result: CheckResult) -> str:
         lines.append(f"  {name}: {counted(backlog.files, 'file')}{size}{messages}")
     starts = [f"  starts {name}: {', '.join(why)}" for name, why in result.queries.items()]
     lines += starts or ["  starts nothing: nothing is new"]
-    verdicts = ("nothing is wrong", "the data needs attention", "some tables must be rebuilt")
+    lines += ["", *plan_lines(result.edits)] if result.edits else []
+    verdicts = "nothing is wrong", "see above what needs attention"
     return "\n".join([*lines, verdicts[result.exit_status]])
+
+
+def plan_lines(edits: Sequence[Edit]) -> list[str]:
+    """Return lines for what `medallion apply` and the next nightly run do with edited tables."""
+    lines = []
+    for edit in edits:
+        match edit.action:
+            case EditAction.NEW:
+                lines.append(f"  {edit.table}: new, with the next nightly run")
+            case EditAction.LEFT_OVER:
+                lines.append(f"  {edit.table}: left over until medallion drop {edit.table}")
+            case EditAction.REBUILD:
+                why = f", because it reads {' and '.join(edit.reads)}" if edit.reads else ""
+                seconds = f", about {max(edit.seconds, 1):.0f} s" if edit.seconds else ""
+                lines.append(f"  {edit.table}: rebuild{why}: {counted(edit.rows, 'row')}{seconds}")
+                lines += [f"    {change}" for change in edit.changes]
+    is_due = any(edit.action == EditAction.REBUILD for edit in edits)
+    title = "the plan, which medallion apply carries out:" if is_due else "the plan:"
+    return [title, *map(printable, lines)]

@@ -17,7 +17,7 @@ from dotenv.parser import parse_stream
 from medallion.config import values
 from medallion.config.document import Node, read_text, read_yaml
 from medallion.config.gold import inputs_first, parse_gold_table, refuse_shared_topics
-from medallion.config.model import Config, GoldTable, SilverTable, SourceConfig
+from medallion.config.model import ON_CHANGE, Config, GoldTable, SilverTable, SourceConfig
 from medallion.config.operations import Login, Maintenance, Monitoring, OnFailure
 from medallion.config.sources import (
     parents_first,
@@ -52,7 +52,7 @@ KEYS = (*_NOT_EXPANDED, METRICS_FILE, *LOGIN)
 _URL = re.compile(r"https?://[^\s/]\S*")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _url_or_variable = values.matching(f"{_URL.pattern}|{_VARIABLE.pattern}")
-_QUERIES = "max_concurrent_queries"
+_QUERIES, _CHANGE = "max_concurrent_queries", "on_change"
 PIPELINE = "pipeline.yaml"
 PROJECT = Path(__file__).resolve().parents[3]
 """The repository, whose own project is the one of other directories; nothing in a wheel."""
@@ -101,7 +101,7 @@ def load_with_errors(
     document = Node(read_yaml(file), file)
     variables = dotenv | {name: value for name, value in environ.items() if value}
     errors = Errors()
-    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure")
+    keys = ("sources", "silver", "gold", "views", "maintain", _QUERIES, "on_failure", _CHANGE)
     attempt = errors.attempt
     attempt(lambda: document.allow_only(*keys))
     sources = _sources(document, layout, errors)
@@ -122,6 +122,7 @@ def load_with_errors(
         login=login or Login(),
         max_concurrent_queries=attempt(lambda: document.optional(_QUERIES, values.count, number)),
         views=views or {},
+        on_change=attempt(lambda: document.choice(_CHANGE, ON_CHANGE)) or ON_CHANGE[0],
         silver=silver,
         monitoring=attempt(lambda: parse_monitoring(document, variables)) or Monitoring(),
     )

@@ -402,6 +402,9 @@ class GoldTable:
     expect_every: Duration | None = None
 
 
+ON_CHANGE = ("wait", "apply")
+
+
 @dataclass(frozen=True)
 class Config:
     """The configuration of one process.
@@ -421,6 +424,8 @@ class Config:
         views: Names for SQL over the tables and earlier views, known to `medallion sql` and
             `thrift`, the report and `medallion.spark_session()`, so it must be SQL of DataFusion
             and of Spark.
+        on_change: `wait`: tables whose definition was edited wait for `medallion apply`, and a
+            nightly run names them. `apply`: the nightly run rebuilds them.
         monitoring: What is sent and written for other systems.
     """
 
@@ -435,6 +440,7 @@ class Config:
     max_concurrent_queries: int | None = None
     views: Mapping[str, str] = field(default_factory=dict)
     silver: Mapping[str, ChildTable] = field(default_factory=dict)
+    on_change: str = "wait"
     monitoring: Monitoring = field(default_factory=Monitoring)
 
     def source(self, name: str) -> SourceConfig:

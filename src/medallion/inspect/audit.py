@@ -17,7 +17,7 @@ from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
 from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
-from medallion.inspect.catalog import leftover_notes
+from medallion.inspect.edits import leftover_notes
 from medallion.inspect.ledger_files import Attention
 from medallion.spark import checkpoints
 from medallion.state import journal

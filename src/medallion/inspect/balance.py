@@ -9,6 +9,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
+from medallion.inspect.edits import waiting_tables
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
@@ -110,12 +111,14 @@ class BalanceSnapshot:
         unrecorded: the source by query, for queries whose last batches are not in `ops.runs`: they
             run now, or were interrupted.
         unreadable: messages of what cannot be read.
+        waiting: tables that wait for `medallion apply`, with the reason; they are in no balance.
     """
 
     balances: dict[str, Balance] = field(default_factory=dict)
     child_tables: dict[str, ChildBalance] = field(default_factory=dict)
     unrecorded: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
+    waiting: dict[str, str] = field(default_factory=dict)
 
     @property
     def child_faults(self) -> dict[str, list[str]]:
@@ -145,7 +148,10 @@ def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
     except ITEM_ERRORS as error:
         snapshot.unreadable.append(error_message(error))
         rejected = Counter[str]()
+    snapshot.waiting.update(waiting_tables(config))
     for name, source in config.sources.items():
+        if snapshot.waiting.keys() & {source.rows_table, f"silver.{name}"}:
+            continue
         alone = replace(config, sources={name: source}, gold={}, silver={})
         try:
             unrecorded = _unrecorded_queries(config, name, runs)
@@ -157,6 +163,8 @@ def take_snapshot(config: Config, runs: RunRecords) -> BalanceSnapshot:
         else:
             snapshot.unrecorded.update(dict.fromkeys(unrecorded, name))
     for name in config.silver:
+        if f"silver.{name}" in snapshot.waiting:
+            continue
         if f"silver.{name}" in config.changing_tables:  # only a deep audit counts its elements
             continue
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from medallion.config.model import CHANGES, Aggregate, Config
+from medallion.config.model import Aggregate, Config
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
@@ -11,7 +11,6 @@ from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import (
     DELETE_RULE,
     FAILED_RULES,
@@ -155,23 +154,6 @@ def unlikely_times(config: Config) -> dict[str, str]:
                     f"{first:%Y-%m-%d %H:%M}"
                 )
     return messages
-
-
-def leftover_notes(config: Config) -> list[str]:
-    """Return a note if there are tables that nothing in pipeline.yaml writes any more."""
-    written = {"ops", *(target for query in queries(config) for target in query.targets)}
-    renamed = {source.renamed_from for source in config.sources.values()}
-    names = [
-        name
-        for name in sorted(config.layout.tables())
-        if not written & {name, layer_of(name)}
-        and name.partition(".")[2].removesuffix(CHANGES) not in renamed
-    ]
-    note = (
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left over: nothing in "
-        "pipeline.yaml writes there. If a source has another name now, set its renamed_from."
-    )
-    return [note] if names else []
 
 
 def _row_count(config: Config, table: str) -> int:

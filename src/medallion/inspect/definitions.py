@@ -2,8 +2,8 @@
 
 from medallion.config.model import Config
 from medallion.config.queries import Query, QueryType
-from medallion.layers.definition import refuse_changed
-from medallion.layers.gold.definition import refuse_changed_gold
+from medallion.layers.definition import Change, changes_between
+from medallion.layers.gold.definition import gold_changes
 from medallion.layers.silver.child import child_definition
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.rules import silver_definition
@@ -11,23 +11,22 @@ from medallion.layers.silver.scd import scd_definition
 from medallion.spark import checkpoints
 
 
-def refuse_changed_definition(config: Config, query: Query) -> None:
-    """Raise ConfigError if the definition of a query's table has changed since its first run.
+def changed_settings(config: Config, query: Query) -> list[Change]:
+    """Return what has changed in the definition of a query's table since its first run.
 
     A key that the data added is no change.
     """
     recorded = checkpoints.read_document(config.layout.checkpoint(query.name), "definition")
     source = config.sources[query.source]
     if recorded is None:
-        return
+        return []
     match query.type:
         case QueryType.GOLD:
-            refuse_changed_gold(config, config.gold[query.table], recorded)
-            return
+            return gold_changes(config, config.gold[query.table], recorded)
         case QueryType.CHILD:
             now = child_definition(config.silver[query.table])
         case QueryType.CHANGES:
             now = scd_definition(source)
         case _:
             now = silver_definition(with_recorded_time_digits(config, source))
-    refuse_changed(config, query.name, recorded, now)
+    return changes_between(recorded, now)

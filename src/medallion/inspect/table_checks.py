@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.config.queries import Query, QueryType, queries
-from medallion.errors import ITEM_ERRORS, ConfigError, error_message
+from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.source import Verification
-from medallion.inspect.definitions import refuse_changed_definition
+from medallion.inspect.definitions import changed_settings
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
 from medallion.layers.gold.transform import gold_rows
 from medallion.layers.silver import transform
@@ -154,10 +154,8 @@ def _unverifiable_reason(config: Config, runs: RunRecords, query: Query, done: i
     table = config.gold.get(query.name.removeprefix("gold."))
     if table and isinstance(table.definition, Join) and table.definition.kind != "inner":
         return "unmatched rows of a left join wait for the watermark."
-    try:
-        refuse_changed_definition(config, query)
-    except ConfigError as error:
-        return f"its definition has changed: {error}"
+    if changes := changed_settings(config, query):
+        return f"its definition has changed ({'; '.join(map(str, changes))}): run medallion apply."
     return None
 
 

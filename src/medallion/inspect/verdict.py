@@ -6,6 +6,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import TypeVar
 
+from medallion.config.loader import PIPELINE
 from medallion.config.model import Config
 from medallion.config.queries import query_names
 from medallion.errors import ITEM_ERRORS, MedallionError, error_message
@@ -20,6 +21,7 @@ from medallion.inspect.catalog import (
     mostly_quarantined,
     unlikely_times,
 )
+from medallion.inspect.edits import waiting_tables
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.quality.suites import suite_path
@@ -52,6 +54,7 @@ class ProblemCode(StrEnum):
     FAILED = "failed"
     BLOCKED = "blocked"
     UNBALANCED = "unbalanced"
+    EDITED = "waits_for_apply"
     UNFINISHED_ERASE = "unfinished_erase"
     UNFINISHED_REFRESH = "unfinished_refresh"
     UNFINISHED_REPLAY = "unfinished_replay"
@@ -155,6 +158,7 @@ class Observations:
         quarantined: messages by quarantine table that got most rows of the last run.
         deletes: the number of deletes by quarantine table that has some.
         snapshots: messages by silver table whose newest snapshot is not applied.
+        edited: the reason by table that waits for `medallion apply`.
         times: messages by silver table with event times that are hardly right.
         unread: messages about files that no source reads.
         unreadable: messages by the query or record that cannot be read.
@@ -169,6 +173,7 @@ class Observations:
     quarantined: Mapping[str, str] = field(default_factory=dict)
     deletes: Mapping[str, int] = field(default_factory=dict)
     snapshots: Mapping[str, str] = field(default_factory=dict)
+    edited: Mapping[str, str] = field(default_factory=dict)
     times: Mapping[str, str] = field(default_factory=dict)
     unread: Sequence[str] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -207,6 +212,7 @@ def observe(
     stale: Sequence[StaleTable] = read_or(
         (), "ops.files", lambda: freshness.stale_tables(config, run_state)
     )
+    edited: Mapping[str, str] = read_or({}, "tables", lambda: waiting_tables(config))
     settled = BalanceSnapshot(dict(balances or {}))
     if balances is None and not errors:  # they would be in its figures, too
         settled = read_or(settled, "tables", lambda: _settled_balances(config, runs))
@@ -215,7 +221,8 @@ def observe(
     return Observations(
         run_state=run_state,
         files=files,
-        stale=stale,
+        stale=[each for each in stale if each.name not in edited],
+        edited=edited,
         balances=settled.balances,
         child_faults=settled.child_faults,
         quarantined=read_or({}, "quarantine", lambda: mostly_quarantined(config, run_state)),
@@ -282,6 +289,11 @@ def _problems(config: Config, seen: Observations) -> Iterator[Problem]:
         sentence = f"{free // 2**20:,} MiB are free"
         remedy = "free space; medallion maintain removes old versions of the tables"
         yield Problem(ProblemCode.DISK, str(config.layout.root), sentence, remedy)
+    if seen.edited:
+        tables = ", ".join(f"{table} ({reason})" for table, reason in seen.edited.items())
+        sentence = f"{counted(len(seen.edited), 'table')} wait for medallion apply: {tables}"
+        remedy = "run medallion apply, which rebuilds them, or undo the edit"
+        yield Problem(ProblemCode.EDITED, PIPELINE, sentence, remedy)
     for table, message in seen.quarantined.items():
         remedy = _quarantine_remedy(config, table)
         yield Problem(ProblemCode.QUARANTINED, table, message, remedy)

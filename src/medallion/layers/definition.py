@@ -4,6 +4,7 @@ A definition must be unchanged since the first run, deterministic and streamable
 definition must return one row for each row.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,34 +22,60 @@ from medallion.errors import ConfigError, MedallionError
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import analyzed_plan, catalyst_class
 
+_LONGEST_VALUE = 60  # characters of a value in messages
+_IS_CDC = "cdc.stored_as_scd_type"
 
-def refuse_changed(
-    config: Config,
-    table: str,
-    then: Mapping[str, Any],
-    now: Mapping[str, Any],
-    in_order: Collection[str] = (),
-) -> None:
-    """Raise ConfigError if the definition of a table changed since its first run.
+
+@dataclass(frozen=True)
+class Change:
+    """A part of a definition that differs from the one that the rows were written with.
+
+    Attributes:
+        key: the part.
+        old, new: its values; None if it is not there.
+    """
+
+    key: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {_shown(self.old)} -> {_shown(self.new)}"
+
+
+def _shown(value: Any) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def changes_between(
+    then: Mapping[str, Any], now: Mapping[str, Any], in_order: Collection[str] = ()
+) -> list[Change]:
+    """Return the parts of a definition that have changed.
 
     Args:
-        config: the configuration.
-        table: the table, as `silver.orders`.
         then: the definition of its first run, by part.
         now: the current definition, by part.
         in_order: the parts that are mappings in which order matters.
     """
-    changes = []
-    for key in dict.fromkeys((*then, *now)):
-        if key not in then:
-            changes.append(f"{key} is new")
-        elif not _is_same(then[key], now.get(key), key in in_order):
-            changes.append(f"{key} was {then[key]!r}" + ("" if key in now else " and is gone"))
-    if changes:
+    changes = [
+        Change(key, then.get(key), now.get(key))
+        for key in dict.fromkeys((*then, *now))
+        if key not in then or not _is_same(then[key], now.get(key), key in in_order)
+    ]
+    if len({_IS_CDC in then, _IS_CDC in now}) == 1:
+        return changes
+    # A table of events became one of change records, or back: its other parts follow from that.
+    old, new = (f"SCD {each[_IS_CDC]}" if _IS_CDC in each else None for each in (then, now))
+    return [Change("cdc", old, new)]
+
+
+def refuse_changed(config: Config, table: str, changes: Iterable[Change]) -> None:
+    """Raise ConfigError if the definition of a table, as `silver.orders`, has changed."""
+    if listed := "; ".join(map(str, changes)):
         raise ConfigError(
-            f"{config.pipeline_file}: the definition of {table} has changed since its "
-            f"first run ({'; '.join(changes)}). Restore it, or rebuild the table with medallion "
-            f"refresh {table}."
+            f"{config.pipeline_file}: the definition of {table} has changed ({listed}). "
+            "medallion apply rebuilds the table; or restore it."
         )
 
 

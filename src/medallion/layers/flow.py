@@ -13,7 +13,12 @@ from medallion.config.queries import Query
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.evolution import only_adds_fields
 from medallion.layers import recovery
-from medallion.layers.definition import DefinitionPart, failing_part_reason, refuse_changed
+from medallion.layers.definition import (
+    DefinitionPart,
+    changes_between,
+    failing_part_reason,
+    refuse_changed,
+)
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.plans import inner_types, type_ddl
 from medallion.spark.query import BatchProgress, RunningQuery, Sink, start_query
@@ -209,4 +214,5 @@ class Flow(ABC):
         in_table, in_query = (
             {f"column {name}": type_ for name, type_ in each.dtypes} for each in (self.rows(), rows)
         )
-        refuse_changed(self.config, self.name, {**then, **in_table}, {**now, **in_query})
+        changes = changes_between({**then, **in_table}, {**now, **in_query})
+        refuse_changed(self.config, self.name, changes)

@@ -32,7 +32,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
-from medallion.inspect.catalog import leftover_notes
+from medallion.inspect.edits import Edit, EditAction, find_edits
 from medallion.inspect.ledger_files import Attention
 from medallion.install.jars import class_path
 from medallion.install.java import use_java
@@ -45,7 +45,6 @@ from medallion.sql import engine, guard
 from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import (
     INGESTED_AT,
@@ -69,7 +68,7 @@ class CheckResult:
         files: files that need attention.
         backlogs: the waiting input, by source.
         queries: the reasons to start, by query.
-        rebuilds: why `medallion refresh` is needed, by table.
+        edits: what `medallion apply` would do.
     """
 
     errors: list[str] = field(default_factory=list)
@@ -78,14 +77,15 @@ class CheckResult:
     files: Attention = field(default_factory=Attention)
     backlogs: dict[str, Backlog] = field(default_factory=dict)
     queries: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    rebuilds: dict[str, str] = field(default_factory=dict)
+    edits: list[Edit] = field(default_factory=list)
 
     @property
     def exit_status(self) -> int:
-        """Return 2 if the configuration is wrong, 1 if the data needs attention, else 0."""
-        if self.errors or self.rebuilds:
+        """Return 2 if the configuration is wrong, 1 if something needs the user, else 0."""
+        if self.errors:
             return 2
-        return 1 if self.attention or self.files.has_failures else 0
+        needs_apply = any(edit.action == EditAction.REBUILD for edit in self.edits)
+        return 1 if needs_apply or self.attention or self.files.has_failures else 0
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
@@ -373,7 +373,6 @@ def _check_landing(config: Config, result: CheckResult) -> None:
         result.notes.append(f"{suite} is not used: no table has that name.")
     for old, new in pending_renames(config).items():
         result.notes.append(f"the next nightly run moves what {old} has to {new}.")
-    result.notes += leftover_notes(config)
     for source in config.sources.values():
         with result.collecting():
             if source.stream:
@@ -392,8 +391,6 @@ def _check_landing(config: Config, result: CheckResult) -> None:
 
 
 def _plan(config: Config, result: CheckResult) -> None:
-    from medallion.inspect.definitions import refuse_changed_definition  # here: imports PySpark
-
     runs = RunRecords(config.layout)
     alerts = config.monitoring.on_failure
     if alerts.variable and not alerts.post:
@@ -414,13 +411,8 @@ def _plan(config: Config, result: CheckResult) -> None:
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
-    # Definitions are compared when their names are the same again.
-    for written in queries(config, () if pending_renames(config) else ("silver", "gold")):
-        try:
-            if delta_tables.row_count(config.layout.table(written.name)):
-                refuse_changed_definition(config, written)
-        except ConfigError as error:
-            result.rebuilds[written.name] = str(error)
+    if not pending_renames(config):  # definitions are compared when their names are the same again
+        result.edits = find_edits(config)
 
 
 def _with_readers(

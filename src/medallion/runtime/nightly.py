@@ -14,6 +14,7 @@ from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect import balance
+from medallion.inspect.edits import waiting_tables
 from medallion.layers.flow import Flow
 from medallion.quality.gates import Gates
 from medallion.quality.suites import Failure, read_suite, unused_suites
@@ -22,7 +23,7 @@ from medallion.runtime.outcome import GateResult, Outcome
 from medallion.runtime.pipeline import Pipeline, levels
 from medallion.spark import signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
-from medallion.state import pending_work
+from medallion.state import journal, pending_work
 from medallion.state.runs import BLOCKED, PASSED, RunState, run_row
 from medallion.storage import clock, delta_log, delta_tables
 from medallion.storage.paths import LAYERS, PUBLISH
@@ -64,12 +65,23 @@ class Nightly:
 
     def _run_layers(self) -> None:
         """Run one layer after the other, each table of gold only if no gate blocks it."""
+        self._handle_edits()
         self._await_gates([*self._run_layer("bronze"), *self._run_layer("silver")])
         # A gold table may read others, if their gates pass.
         for level in [*levels(self.pipeline.flows("gold"))] or [[]]:
             self._await_gates(self._run_layer("gold", level))
         if PUBLISH in layers_in_use(self.config):
             self._timed(PUBLISH, lambda: self._run_queries(PUBLISH))
+
+    def _handle_edits(self) -> None:
+        """Let edited tables be rebuilt with their layers, or leave them and their readers out."""
+        waiting = waiting_tables(self.config)
+        if self.config.on_change == "apply":
+            journal.require_rebuilds(self.config, waiting)
+        else:
+            self.left_out |= waiting.keys() | {q.name for q in readers(self.config, waiting)}
+        for table, reason in waiting.items():
+            self._report(f"edit      {table}: {reason}")
 
     def _maintain(self) -> None:
         for note in maintenance.maintain(self.config, self.pipeline.runs, LAYERS).notes:

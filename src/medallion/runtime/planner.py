@@ -9,11 +9,12 @@ from itertools import chain
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.config.queries import Query, layers_in_use, queries, query_names
+from medallion.config.queries import Query, layers_in_use, queries, query_names, readers
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.schema import registry
 from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
+from medallion.inspect.edits import waiting_tables
 from medallion.runtime.outcome import Outcome
 from medallion.runtime.rename import rename_sources
 from medallion.spark.settings import Workload
@@ -80,7 +81,9 @@ class Plan:
 def plan_run(config: Config, runs: RunRecords) -> Plan:
     """Plan a run of all layers; write nothing."""
     settings, plans = pending_work.settings_digests(config), []
-    for query in queries(config):
+    waiting = waiting_tables(config) if config.on_change == "wait" else {}
+    waiting_queries = waiting.keys() | {query.name for query in readers(config, waiting)}
+    for query in (each for each in queries(config) if each.name not in waiting_queries):
         try:
             plans.append(plan_query(config, runs, query, settings))
         except Exception as error:  # the other queries are planned

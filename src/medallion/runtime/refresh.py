@@ -76,6 +76,20 @@ def refresh_table(pipeline: Pipeline, table: str) -> None:
     _rebuild_all_pending(pipeline, (first, *later))
 
 
+def apply_edits(pipeline: Pipeline, tables: Iterable[str]) -> None:
+    """Rebuild tables whose definition was edited; if it is interrupted, the next run continues.
+
+    Args:
+        pipeline: with the locks of all layers.
+        tables: the edited tables, and the tables that read them.
+
+    Raises:
+        MedallionError: a table cannot be rebuilt; the others are.
+    """
+    journal.require_rebuilds(pipeline.config, tables)
+    _rebuild_all_pending(pipeline, ("silver", "gold"))
+
+
 def _rebuild_all_pending(pipeline: Pipeline, layers: Sequence[str]) -> None:
     """Rebuild the pending tables of these layers; raise one MedallionError for all failures."""
     raise_combined(error for layer in layers for _, error in rebuild_pending(pipeline, layer))

@@ -1,6 +1,7 @@
-"""Renamed sources: `renamed_from` moves records, files, checkpoints and tables to the new name.
+"""Renamed sources, and left-over tables.
 
-Each step may be repeated. Bronze's table moves last: until then, the next command repeats all.
+`renamed_from` moves records, files, checkpoints and tables to the new name. Each step may be
+repeated. Bronze's table moves last: until then, the next command repeats all.
 """
 
 import re
@@ -91,3 +92,17 @@ def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> di
     if "sql" in definition:
         links["sql"] = re.sub(rf"\bsilver\.{old}\b", f"silver.{new}", definition["sql"])
     return {**definition, **links}
+
+
+def drop_table(config: Config, table: str) -> None:
+    """Delete a table with its checkpoints; the caller knows that no query writes it.
+
+    Raises:
+        UsageError: another process writes one of the layers.
+    """
+    layout = config.layout
+    with journal.lock_layers(config, layers_in_use(config), "drop"):
+        pointer = layout.checkpoint_pointer(table)
+        (pointer.parent / table).delete_prefix()
+        pointer.delete()
+        layout.table(table).delete_prefix()

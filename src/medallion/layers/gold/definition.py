@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from medallion.config.model import UTC, Aggregate, Config, GoldTable, Join, Statement
-from medallion.layers.definition import refuse_changed
+from medallion.layers.definition import Change, changes_between
 from medallion.spark import checkpoints
 
 
@@ -47,20 +47,22 @@ def _window(aggregate: Aggregate) -> str | None:
     return aggregate.window.text if aggregate.window else None
 
 
-def refuse_changed_gold(config: Config, table: GoldTable, then: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a table's definition, or the event time of its silver tables, changed.
+def gold_changes(config: Config, table: GoldTable, then: Mapping[str, Any]) -> list[Change]:
+    """Return what has changed in a table's definition, and in the event time of its silver tables.
 
     Args:
         config: the current configuration.
         table: the table's current entry.
         then: the `gold_definition` that its rows were written with.
     """
-    if not isinstance(table.definition, Statement):  # windows and joins use event time
-        for silver in table.tables:
-            recorded = checkpoints.read_document(config.layout.checkpoint(silver), "definition")
-            recorded = recorded or {}
-            current = {"event_time": config.silver_tables[silver].event_time}
-            refuse_changed(config, silver, current | recorded, recorded | current)
     # Spark's state identifies measures, and the keys of a join, by position.
     ordered = () if table.output_mode == "update" else ("measure", "on")
-    refuse_changed(config, f"gold.{table.name}", then, gold_definition(table), ordered)
+    changes = changes_between(then, gold_definition(table), ordered)
+    if isinstance(table.definition, Statement):  # windows and joins use event time
+        return changes
+    for silver in table.tables:
+        recorded = checkpoints.read_document(config.layout.checkpoint(silver), "definition") or {}
+        old, new = recorded.get("event_time"), config.silver_tables[silver].event_time
+        if "event_time" in recorded and old != new:
+            changes.append(Change(f"event_time of {silver}", old, new))
+    return changes

@@ -11,9 +11,14 @@ from pyspark.sql import functions as F
 from medallion.config.model import Aggregate, Config, GoldTable, Join, Statement
 from medallion.config.queries import Query
 from medallion.layers import recovery
-from medallion.layers.definition import DefinitionPart, refuse_nondeterministic, refuse_unstreamable
+from medallion.layers.definition import (
+    DefinitionPart,
+    refuse_changed,
+    refuse_nondeterministic,
+    refuse_unstreamable,
+)
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.gold.definition import gold_definition, refuse_changed_gold
+from medallion.layers.gold.definition import gold_changes, gold_definition
 from medallion.layers.gold.transform import gold_rows, is_joinable
 from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
@@ -95,7 +100,7 @@ class Gold(Flow):
             # The first batch failed, and left state of other types.
             recovery.drop_checkpoint(self.config.layout, self.name)
         then = checkpoints.record_first_definition(self.checkpoint, definition, has_written)
-        refuse_changed_gold(self.config, self.table, then)
+        refuse_changed(self.config, self.name, gold_changes(self.config, self.table, then))
 
     def _create_table(self, rows: DataFrame) -> None:
         target = self.target_paths[0]

@@ -1,0 +1,181 @@
+"""Edits of pipeline.yaml: the tables whose rows have another definition than the configuration.
+
+`medallion check` shows the edits, and `medallion apply` rebuilds these tables; until then, nightly
+runs leave them and their readers as they are. It imports PySpark only if settings have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from medallion.config.model import CHANGES, Config
+from medallion.config.queries import Query, queries
+from medallion.errors import UsageError
+from medallion.spark import checkpoints
+from medallion.state import journal, pending_work
+from medallion.state.runs import RunRecords, RunState
+from medallion.storage import delta_tables
+from medallion.storage.paths import layer_of
+
+if TYPE_CHECKING:
+    from medallion.layers.definition import Change
+
+
+class EditAction(StrEnum):
+    """What becomes of a table."""
+
+    REBUILD = "rebuild"
+    NEW = "new"
+    LEFT_OVER = "left_over"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One table that an edit concerns.
+
+    Attributes:
+        table: its name.
+        action: what becomes of it.
+        changes: what has changed in its definition.
+        reads: the tables before it that are rebuilt.
+        rows: the number of rows that a rebuild processes.
+        seconds: how long the last run suggests that it takes; None if there was none.
+    """
+
+    table: str
+    action: EditAction
+    changes: tuple[Change, ...] = ()
+    reads: tuple[str, ...] = ()
+    rows: int = 0
+    seconds: float | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it is rebuilt, in a few words."""
+        if self.changes:
+            return f"{', '.join(change.key for change in self.changes)} changed"
+        return f"reads {', '.join(self.reads)}"
+
+
+def find_edits(config: Config) -> list[Edit]:
+    """Return the edits, in the order in which tables are rebuilt; left-over tables come last.
+
+    Raises:
+        MedallionError: a table or a checkpoint cannot be read.
+    """
+    edits, run_state = list[Edit](), RunRecords(config.layout).run_state
+    rebuilt = dict[str, None]()
+    has_changed = _queries_with_changed_settings(config)
+    for query in queries(config, ("silver", "gold")):
+        reads = tuple(table for table in query.upstream if table in rebuilt)
+        changes = _changes(config, query) if query.name in has_changed else []
+        if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
+            rebuilt |= dict.fromkeys((query.name, *query.targets))
+            edits.append(_rebuild(config, query, changes, reads, run_state))
+        elif checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0:
+            edits.append(Edit(query.name, EditAction.NEW))
+    return edits + [Edit(table, EditAction.LEFT_OVER) for table in leftover_tables(config)]
+
+
+def select_edits(edits: Sequence[Edit], tables: Collection[str]) -> list[Edit]:
+    """Return the edits of some tables, with those of all tables that read them; all by default.
+
+    Raises:
+        UsageError: a table has no edit, or one before it has to be rebuilt first.
+    """
+    if not tables:
+        return list(edits)
+    rebuilds = {edit.table: edit for edit in edits if edit.action == EditAction.REBUILD}
+    selected = dict[str, Edit]()
+    for table in tables:
+        if table not in rebuilds:
+            known = f"these have: {', '.join(rebuilds)}" if rebuilds else "no table has"
+            raise UsageError(f"{table} has no edit to apply; {known}.")
+    for table, edit in rebuilds.items():
+        if table in tables or selected.keys() & {*edit.reads}:
+            if missing := [name for name in edit.reads if name not in selected]:
+                raise UsageError(f"{table} reads {missing[0]}, which has to be rebuilt: name both.")
+            selected[table] = edit
+    return list(selected.values())
+
+
+def waiting_tables(config: Config) -> dict[str, str]:
+    """Return the tables that wait for `medallion apply`, each with the reason.
+
+    A table that an unfinished command rebuilds does not wait.
+    """
+    if not _queries_with_changed_settings(config):
+        return {}
+    rebuilds = journal.rebuilds(config)
+    return {
+        edit.table: edit.reason
+        for edit in find_edits(config)
+        if edit.action == EditAction.REBUILD and edit.table not in rebuilds
+    }
+
+
+def leftover_tables(config: Config) -> list[str]:
+    """Return the tables that nothing in pipeline.yaml writes any more, except records."""
+    written = {"ops", *(target for query in queries(config) for target in query.targets)}
+    renamed = {source.renamed_from for source in config.sources.values()}
+    return [
+        name
+        for name in sorted(config.layout.tables())
+        if not written & {name, layer_of(name)}
+        and name.partition(".")[2].removesuffix(CHANGES) not in renamed
+    ]
+
+
+def leftover_notes(config: Config) -> list[str]:
+    """Return a note if there are left-over tables."""
+    names = leftover_tables(config)
+    note = (
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left over: nothing in "
+        "pipeline.yaml writes there. If a source has another name now, set its renamed_from; "
+        "medallion drop removes such tables."
+    )
+    return [note] if names else []
+
+
+def _queries_with_changed_settings(config: Config) -> set[str]:
+    digests = pending_work.settings_digests(config)
+    changed = pending_work.has_changed_settings
+    return {name for name, digest in digests.items() if changed(config, name, digest)}
+
+
+def _changes(config: Config, query: Query) -> Sequence[Change]:
+    """Return what has changed for a table with rows.
+
+    The log of a source that has got `cdc` is new, but its quarantine is not.
+    """
+    from medallion.inspect.definitions import changed_settings
+    from medallion.layers.definition import Change
+
+    source, table = config.sources[query.source], config.layout.table
+    if source.cdc and query.name == source.rows_table:
+        of_events = config.layout.checkpoint(f"silver.{source.name}")
+        is_new = checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0
+        if is_new and checkpoints.last_planned(of_events) >= 0:
+            return [Change("cdc", None, f"SCD {source.cdc.stored_as_scd_type}")]
+    has_rows = any(
+        delta_tables.table_exists(table(name)) and delta_tables.row_count(table(name))
+        for name in query.targets
+    )
+    return changed_settings(config, query) if has_rows else []
+
+
+def _rebuild(
+    config: Config,
+    query: Query,
+    changes: Sequence[Change],
+    reads: tuple[str, ...],
+    run_state: RunState,
+) -> Edit:
+    tables = filter(delta_tables.table_exists, map(config.layout.table, query.upstream))
+    rows = sum(map(delta_tables.row_count, tables))
+    last = run_state.last_busy.get(query.name)
+    seconds = last.seconds * max(rows / last.rows_in, 1) if last and last.rows_in else None
+    return Edit(query.name, EditAction.REBUILD, tuple(changes), reads, rows, seconds)
