@@ -23,6 +23,7 @@ from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.files.source_type import backlog_of
 from medallion.ingest.formats import SOURCE_TYPES
+from medallion.ingest.parsing.times import is_time_format
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
@@ -203,11 +204,12 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     if columns is None or source.is_debezium:  # it names columns of the row in the envelope
         return
     for hint in source.hints:
-        column, dot, field_name = hint.partition(".")
-        if dot and column in columns and column not in source.hints:
+        column, dot, _ = hint.partition(".")
+        is_format = is_time_format(source.hints[hint])
+        if is_format and dot and column in columns and column not in source.hints:
             result.attention.append(
-                f"sources.{source.name}.hints.{hint} is not a column: hints are for whole columns, "
-                f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
+                f"sources.{source.name}.hints.{hint} is not a column: time formats are for whole "
+                f"columns. Set hints for {hint} to string or long, and convert it in silver."
             )
     entry, table = f"sources.{source.name}", f"bronze.{source.name}"
     expressions = {f"silver.{column}": sql for column, sql in source.silver.items()}
