@@ -53,9 +53,9 @@ _LONGEST = 36_500 * _DAY  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_DECIMAL = re.compile(r"decimal\(([1-9]|[12][0-9]|3[0-8]), *[0-9]{1,2}\)")
 # Spark parses the rest.
-_NESTED = re.compile(r"(struct|array|map)<.+>", re.DOTALL)
-_DECIMAL = re.compile(r"decimal\([0-9]+, *[0-9]+\)")
+_MORE_TYPES = re.compile(rf"(struct|array|map)<.+>|{_DECIMAL.pattern}", re.DOTALL)
 
 
 @dataclass(frozen=True, order=True)
@@ -236,9 +236,7 @@ def schema_of(value: Any) -> Mapping[str, str]:
         if pattern := _TIME_PATTERN.fullmatch(type_name):
             if problem := _time_pattern_problem(pattern[1]):
                 raise InvalidColumnError(name, problem)
-        elif type_name not in (*TYPES, *TIME_FORMATS) and not (
-            _NESTED.fullmatch(type_name) or _DECIMAL.fullmatch(type_name)
-        ):
+        elif type_name not in (*TYPES, *TIME_FORMATS) and not _MORE_TYPES.fullmatch(type_name):
             known = ", ".join((*TYPES, DECIMAL, *NESTED, *TIME_FORMATS))
             raise InvalidColumnError(name, f"must be one of the types {known}, not {type_name!r}")
         if other := seen.get(fold_case(name)):

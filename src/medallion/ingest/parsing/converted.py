@@ -29,7 +29,7 @@ def converted_columns(schema: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def converted_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
+def as_strings(schema: Mapping[str, str]) -> dict[str, str]:
     """Return a schema with strings for converted types, to validate the original strings."""
     return {**schema, **dict.fromkeys(converted_columns(schema), "string")}
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.converted import (
     CONVERTED,
-    converted_as_strings,
+    as_strings,
     converted_columns,
     converted_value,
     is_decimal,
@@ -125,7 +125,7 @@ def fast_path(
         if unknown
         else "cast(null as string)",
     }
-    fields = {**converted_as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
+    fields = {**as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
     values = (
         F.expr(converted_value(parsed_field(name), dtype, digits)).alias(CONVERTED + name)
         for name, dtype in converted.items()

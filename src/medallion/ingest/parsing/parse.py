@@ -10,11 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from medallion.ingest.parsing.converted import (
-    converted_as_strings,
-    converted_column,
-    converted_columns,
-)
+from medallion.ingest.parsing.converted import as_strings, converted_column, converted_columns
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
 from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
 from medallion.ingest.parsing.names import rename_fields
@@ -73,7 +69,7 @@ def parse_lines(
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # the layout's unknown fields must not change the result
-        steps = {"_parsed": parsed_struct(converted_as_strings(fields))}
+        steps = {"_parsed": parsed_struct(as_strings(fields))}
         other = with_variables(steps, other, path_type(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     columns = _column_values(schema, fields)

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.converted import (
-    converted_as_strings,
+    as_strings,
     converted_column,
     converted_columns,
     converted_value,
@@ -185,7 +185,7 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
     respelled = f"to_variant_object(map_from_arrays({names}, map_values(_members)))"
     is_respelled = has_other_spelling("_keys", schema)
     is_infinite = "(_is_precise and contains(to_json(_variant), 'Infinity'))"
-    respelled_struct = parsed_struct(converted_as_strings(schema))
+    respelled_struct = parsed_struct(as_strings(schema))
     # A string may hold JSON, whose text VARIANT would change: it comes from the original line.
     again = {
         name: f"coalesce({parsed_field(name)}, {parsed_field(name, '_again')})"
@@ -229,7 +229,7 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
         typed[name] = converted_value(string, dtype)
         if name in times:
             typed[name] = f"coalesce({converted_column(name)}, {parsed_field(name, '_times')})"
-    read_again = parsed_struct(converted_as_strings(schema))
+    read_again = parsed_struct(as_strings(schema))
     first = {
         "_raw": "value",
         "_quoted": f"case when {_HAS_TOKEN} and json_object_keys(value) is null"
