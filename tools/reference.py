@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from medallion.config import gold, loader, model, operations, sources, tables
 from medallion.config.document import Node, declared_keys
-from medallion.config.values import DURATION, TYPES
+from medallion.config.values import DECIMAL, DURATION, NESTED, TYPES
 from medallion.storage.paths import Layout
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/configuration-reference.md"
@@ -69,7 +69,7 @@ names it. Examples are in [configuration.md](configuration.md).
 | --- | --- |
 | duration | {DURATION.removeprefix("a duration ")} |
 | size | `16 KiB`, `128 MiB` or `1 GiB` |
-| type | {", ".join(f"`{name}`" for name in TYPES)}, `struct<...>`, `array<...>` |
+| type | {", ".join(f"`{name}`" for name in (*TYPES, DECIMAL, *NESTED))} |
 | name of a table, source or column | lower-case letters, digits and `_`; a letter first |
 
 Keys that change how files are read, such as `options`, apply to files that are not ingested yet;

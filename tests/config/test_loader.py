@@ -120,6 +120,18 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
         (("sources", "event", "schema"), {"id": 7}, ["sources.event.schema.id", "string, not 7"]),
         (("sources", "event", "silver"), ..., ["sources.event.silver is missing"]),
         (("sources", "event", "hints"), {"id": "string"}, ["hints", "inferred"]),
+        (("sources", "event", "hints"), {"n": "decimal"}, ["hints.n", "decimal(p,s)"]),
+        (
+            ("sources", "event"),
+            {
+                "schema": "infer",
+                "hints": {"at": "struct<n:long>", "at.n": "string"},
+                "silver": {"at": "at"},
+                "event_time": "at",
+                "keys": ["at"],
+            },
+            ["hints.at.n", "is within at"],
+        ),
         (("sources", "event", "schema_evolution"), "grow", ["schema_evolution", "addNewColumns"]),
         (("sources", "event", "clean_source"), True, ["clean_source", "archive, delete, off"]),
         (("sources", "event", "clean_source"), False, ["clean_source", "archive, delete, off"]),

@@ -20,6 +20,10 @@ from tests.support.lakehouse import Lakehouse
 
 CASES = PROJECT / "tests/data/cases"
 KEYWORD_COLUMNS = "select * exclude (_source_file, _sequence, _ingested_at) from silver.kw31"
+BRONZE_COLUMNS = (
+    "select * exclude (_rescued_data, _corrupt_record, _source_file, _source_modified_at, "
+    "_source_position, _ingested_at, t)"
+)
 
 # The folder of the case, and the rows of queries after its nightly runs.
 Tables = dict[str, list[Any]]
@@ -83,6 +87,21 @@ EXPECTED: list[tuple[str, Tables]] = [
                 (4, "free", "2026-05-02", None),
             ],
         },
+    ),
+    (
+        "18-dynamic-keys",
+        {
+            f"select id, sku, price from silver.{table}": [
+                ("p1", "sku-1", 1.5),
+                ("p1", "sku-7", 2.0),
+                ("p2", "sku-9", 3.25),
+                ("p5", "sku-100", 4.0),
+                ("p5", "sku-101", 5.0),
+            ]
+            for table in ("dk18_prices", "dk18b_prices")
+        }
+        # No column for each key.
+        | {f"{BRONZE_COLUMNS} from bronze.dk18 where id = 'p4'": [(None, "p4")]},
     ),
     (
         "24-rules",

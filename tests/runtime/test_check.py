@@ -200,10 +200,11 @@ def test_directories_and_unused_files(project: Project) -> None:
 
 def test_hints_for_a_field_of_a_column(project: Project) -> None:
     project.add_schema_version(time="timestamp", shop="string", user="struct<age:string>")
-    project.document["sources"]["sales"]["hints"] = {"user.age": "long", "some.thing": "long"}
+    hints = {"user.age": "long", "user.at": "timestamp_millis", "some.at": "timestamp_millis"}
+    project.document["sources"]["sales"]["hints"] = hints
     (attention,) = project.check().attention
-    assert "hints.user.age is not a column" in attention
-    assert "user: struct<age:string>. Or cast user.age in silver" in attention
+    assert "hints.user.at is not a column" in attention
+    assert "Set hints for user.at to string or long, and convert it in silver" in attention
 
 
 def test_files_that_need_a_header(project: Project) -> None:

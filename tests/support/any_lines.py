@@ -7,7 +7,8 @@ import json
 from hypothesis import strategies as st
 
 NAMES = st.one_of(
-    st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags", "ID", "At"]), st.text()
+    st.sampled_from(["id", "n", "x", "ts", "yes", "at", "lat", "tags", "ID", "At"]),
+    *(st.sampled_from(["amount", "prices"]), st.text()),
 )
 ZONES = st.sampled_from(["", "Z", "+01:00", "-11:30", "+0100"])
 FRACTIONS = st.sampled_from(["", ".5", ".123456", ".1234560", ".1234567"])
@@ -37,6 +38,8 @@ RAW_VALUES = st.sampled_from(
         "-0",
         "1.50",
         "1e-400",
+        "1.105",
+        "12345678.90",
         '{"a":1,"a":2}',
     ]
 )

@@ -96,9 +96,11 @@ class SourceConfig:
     Attributes:
         name: The name of the entry, of `landing/<name>/` and of the tables.
         schema: The columns with their types (`string`, `timestamp`, `long`, `double`, `boolean`,
-            `date`, `struct<...>`, `array<...>`; Parquet, ORC and Avro have more), or `infer`: the
-            types of Parquet, ORC and Avro files, else from the first 10,000 rows or 8 MiB.
-        hints: Types of some columns of an inferred schema; in `schema` and `hints` also time
+            `date`, `decimal(p,s)`, `struct<...>`, `array<...>`, `map<string,...>`; Parquet, ORC
+            and Avro have more), or `infer`: the types of Parquet, ORC and Avro files, else from the
+            first 10,000 rows or 8 MiB.
+        hints: Types of some columns of an inferred schema, or of fields within structs and arrays
+            (`items.price: decimal(10,2)`); in `schema` and `hints` also time
             formats, which give a `timestamp`: `timestamp_seconds`, `timestamp_millis`,
             `timestamp_micros` and `timestamp_nanos` for numbers since 1970, and
             `timestamp 'dd.MM.yyyy HH:mm'` for strings of a pattern of Spark (UTC if it has no

@@ -133,6 +133,9 @@ def _refuse_contradictions(source: SourceConfig, node: Node) -> None:
         node.fail("hints", "is only for an inferred schema: give the types in schema")
     if source.options.header is False and source.schema is None:
         node.fail("options.header", "is false: give the columns of the files in schema, in order")
+    for outer, hint in permutations(source.hints, 2):
+        if "<" in source.hints[outer] and hint.startswith(f"{outer}."):
+            node.fail(f"hints.{hint}", f"is within {outer}, whose type has its fields")
     for key in ("multi_line", "record_path"):
         if getattr(source, key) and source.format != "json":
             node.fail(key, f"is for the format json, not {source.format}")

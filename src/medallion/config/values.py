@@ -13,7 +13,8 @@ from zoneinfo import available_timezones
 T = TypeVar("T")
 
 TYPES = ("string", "timestamp", "long", "double", "boolean", "date")
-NESTED = ("struct<...>", "array<...>")
+NESTED = ("struct<...>", "array<...>", "map<string,...>")
+DECIMAL = "decimal(p,s)"
 # Numbers since 1970, and strings of a pattern, which bronze has as timestamps.
 TIME_UNITS = {"seconds": 0, "millis": 3, "micros": 6, "nanos": 9}  # digits of a second's fraction
 TIME_FORMATS = (*(f"timestamp_{unit}" for unit in TIME_UNITS), "timestamp '<pattern>'")
@@ -52,7 +53,9 @@ _LONGEST = 100 * 366 * _DAY  # below the range of Spark's arithmetic
 BYTES = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 # Control characters, which no file name should have, and surrogates, which UTF-8 cannot encode.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-_NESTED = re.compile(r"(struct|array)<.+>", re.DOTALL)  # Spark parses the rest
+_DECIMAL = re.compile(r"decimal\(([1-9]|[12][0-9]|3[0-8]), *[0-9]{1,2}\)")
+# Spark parses the rest.
+_MORE_TYPES = re.compile(rf"(struct|array|map)<.+>|{_DECIMAL.pattern}", re.DOTALL)
 
 
 @dataclass(frozen=True, order=True)
@@ -215,25 +218,26 @@ def named_columns(value: Any) -> Mapping[str, str]:
 
 
 def typed_columns(value: Any) -> Mapping[str, str]:
-    """Return a mapping of snake_case columns to simple types."""
+    """Return a mapping of snake_case columns to simple types and decimals."""
     columns = named_columns(value)
     for name, type_name in columns.items():
-        if type_name not in TYPES:
-            problem = f"must be one of the types {', '.join(TYPES)}, not {type_name!r}"
+        if type_name not in TYPES and not _DECIMAL.fullmatch(type_name):
+            known = ", ".join((*TYPES, DECIMAL))
+            problem = f"must be one of the types {known}, not {type_name!r}"
             raise InvalidColumnError(name, problem)
     return columns
 
 
 def schema_of(value: Any) -> Mapping[str, str]:
-    """Return a mapping of columns to types: simple, nested, or a time format."""
+    """Return a mapping of columns to types: simple, decimal, nested, or a time format."""
     columns = columns_of(value)
     seen: dict[str, str] = {}
     for name, type_name in columns.items():
         if pattern := _TIME_PATTERN.fullmatch(type_name):
             if problem := _time_pattern_problem(pattern[1]):
                 raise InvalidColumnError(name, problem)
-        elif type_name not in (*TYPES, *TIME_FORMATS) and not _NESTED.fullmatch(type_name):
-            known = ", ".join((*TYPES, *NESTED, *TIME_FORMATS))
+        elif type_name not in (*TYPES, *TIME_FORMATS) and not _MORE_TYPES.fullmatch(type_name):
+            known = ", ".join((*TYPES, DECIMAL, *NESTED, *TIME_FORMATS))
             raise InvalidColumnError(name, f"must be one of the types {known}, not {type_name!r}")
         if other := seen.get(fold_case(name)):
             raise InvalidColumnError(name, f"is the same column as {other}: case is ignored")

@@ -200,7 +200,7 @@ def source_entry(source: NewSource) -> list[str]:
 def _silver_line(column: Column, source: NewSource) -> str:
     time_format = next((time_format for each, time_format in source.times if each is column), None)
     sql = column.sql
-    if time_format and time_format.hint and column.is_nested:  # hints are for whole columns
+    if time_format and time_format.hint and column.is_nested:  # formats are for columns
         pattern = time_format.hint.removeprefix("timestamp ")
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)

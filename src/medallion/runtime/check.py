@@ -29,6 +29,7 @@ from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.files.source_type import backlog_of
 from medallion.ingest.formats import SOURCE_TYPES
+from medallion.ingest.parsing.times import is_time_format
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
@@ -215,11 +216,12 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     if columns is None or source.is_debezium:  # it names columns of the row in the envelope
         return
     for hint in source.hints:
-        column, dot, field_name = hint.partition(".")
-        if dot and column in columns and column not in source.hints:
+        column, dot, _ = hint.partition(".")
+        is_format = is_time_format(source.hints[hint])
+        if is_format and dot and column in columns and column not in source.hints:
             result.attention.append(
-                f"sources.{source.name}.hints.{hint} is not a column: hints are for whole columns, "
-                f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
+                f"sources.{source.name}.hints.{hint} is not a column: time formats are for whole "
+                f"columns. Set hints for {hint} to string or long, and convert it in silver."
             )
     is_declared = source.schema is not None
     _check_names(config, result, entry, expressions, table, columns, is_declared)

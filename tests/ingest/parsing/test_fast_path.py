@@ -8,16 +8,20 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.converted import CONVERTED
 from medallion.ingest.parsing.fast_path import LineLayout, fast_path
 from medallion.ingest.parsing.slow_paths import exact_path, plain_path
-from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, PLAIN_TIME
+from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS
 
 FLAT = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "day": "date"}
 FLAT["yes"] = "boolean"
 # Where the fast path stores a column's value.
 VALUE = {name: f"_parsed.`{name}`" for name in (*FLAT, "tags", "at")}
-VALUE |= {name: f"{PLAIN_TIME}{name}" for name in ("ts", "day")}
+VALUE |= {name: f"{CONVERTED}{name}" for name in ("ts", "day")}
 NESTED = FLAT | {"tags": "array<string>", "at": "struct<lat:double,since:timestamp>"}
+# The fields have the names of those in NESTED, so that the lines of VALUES are theirs, too.
+DECLARED = {"id": "string", "x": "decimal(10,2)", "tags": "array<struct<x:decimal(38,2)>>"}
+DECLARED |= {"at": "map<string,double>", "n": "map<string,struct<m:map<string,decimal(10,2)>>>"}
 
 VALUES = [
     *("null", "true", "0", "-0", "7", "-7", "1.5", "1e3", "1e400", "-1e400", "1E-400", "007"),
@@ -33,6 +37,10 @@ VALUES = [
     *('"2018-03-02T"', '"2018-03-02x"', '"now"', '"epoch"', '"2018-W09-5"', "NaN", "Infinity"),
     *("[]", "[1]", '["a"]', '["a",null]', '["a",{"b":1}]', "{}", '{"lat":1}', '{"lat":"x"}'),
     *('{"lat":"Infinity"}', '{"lat":"NaN"}', '{"lat":1e400}', '["Infinity"]', "[1e400]"),
+    *("1.10", "1.105", '"1.10"', '"1.105"', "12345678.90", "12345678901234567.89", "0.1e1", '" 1"'),
+    *('[{"x":1.10}]', '[{"x":1.105}]', '[{"x":"1,000"}]', '[{"x":12345678901234567.89}]'),
+    *('{"a":1.5,"b c":2.0}', '{"a": 1, "b": null}', '{"a":1.5,"a":1.5}', '{"a":"1.5"}'),
+    *('{"k":{"m":{"p":1.10}}}', '{"k":{"m":{"p":1.105}}}', '{"k":{"m":{"p":1.10,"p":1.10}}}'),
     *('{"lat":1,"lat":2}', '{"lon":1}', '{"since":"10:02"}', '{"since":"2018-03-02"}', '[["a"]]'),
 ]
 SHAPES = [
@@ -90,8 +98,8 @@ def parse_on_all_paths(
 
 @pytest.mark.parametrize(
     ("schema", "digits"),
-    [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), ({}, MICROSECONDS)],
-    ids=["flat", "nested", "no columns"],
+    [(FLAT, NANOSECONDS), (NESTED, MICROSECONDS), (DECLARED, MICROSECONDS), ({}, MICROSECONDS)],
+    ids=["flat", "nested", "declared", "no columns"],
 )
 def test_fast_and_plain_path_equal_the_exact_path(
     spark: SparkSession, schema: Schema, digits: int
@@ -99,18 +107,29 @@ def test_fast_and_plain_path_equal_the_exact_path(
     lines = [s.format(name, value) for s in SHAPES for name in NESTED for value in VALUES]
     lines += ["", "null", "[]", "]", "],[", "{", "}", '"']
     rows = parse_on_all_paths(spark, lines, schema, digits=digits).cache()
-    is_equal = " and ".join(["true", *(f"exact.`{name}` <=> {VALUE[name]}" for name in schema)])
+    decimals = {"x": f"{CONVERTED}x"} if schema is DECLARED else {}
+    values = {**VALUE, **decimals}
+    # Spark compares no maps.
+    is_equal = " and ".join(
+        f"to_json(struct(exact.`{name}` as v)) <=> to_json(struct({values[name]} as v))"
+        for name in schema
+    )
     is_valid = "exact._corrupt_record is null and exact._rescued_data is null"
-    is_different = f"_is_same and not ({is_equal} and {is_valid})"
-    different = rows.where(f"{is_different} or plain is not null and not plain <=> exact")
+    is_different = f"_is_same and not ({is_equal or 'true'} and {is_valid})"
+    is_other = "plain is not null and not to_json(plain) <=> to_json(exact)"
+    different = rows.where(f"{is_different} or {is_other}")
     assert [row.value for row in different.select("value").collect()] == []
     rows.unpersist()
 
 
 @pytest.mark.parametrize(
     ("schema", "lines"),
-    [(NESTED, PLAIN), (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}'])],
-    ids=["nested", "flat"],
+    [
+        (NESTED, PLAIN),
+        (FLAT, ['{"id": "a", "nanoseconds": 1424686733176178965, "x": 1}']),
+        (DECLARED, ['{"x":1.10,"id":"a"}', '{"at": {"a": 1}}', '{"tags":[{"x":1.5}]}']),
+    ],
+    ids=["nested", "flat", "declared"],
 )
 @pytest.mark.usefixtures("interpreted")
 def test_regular_lines_avoid_the_exact_path(
@@ -330,3 +349,11 @@ def test_layout_keeps_a_hundred_unknown_fields() -> None:
     assert list(LineLayout.from_lines([line], {"id": "string"}).quotes) == [
         f"a{n}" for n in range(100)
     ]
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_fast_path_of_decimals_and_maps(spark: SparkSession) -> None:
+    lines = ['{"id":"a","x":1.25,"at":{"a b":1.5}}', '{"id": "a", "x": "1.10"}', '{"at":{}}']
+    schema = {name: DECLARED[name] for name in ("id", "x", "at")}
+    rows = parse_on_all_paths(spark, lines, schema)
+    assert [row.value for row in rows.where("not _is_same").select("value").collect()] == []

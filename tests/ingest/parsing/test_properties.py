@@ -6,6 +6,8 @@ import json
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from itertools import zip_longest
 from typing import Any
 
 from hypothesis import given, settings
@@ -18,7 +20,8 @@ from tests.support.any_lines import ANY_LINES
 EXAMPLES, LINES = 5 * settings().max_examples, 80
 
 SCHEMA = {"id": "string", "n": "long", "x": "double", "ts": "timestamp", "yes": "boolean"}
-SCHEMA["at"] = "struct<lat:double,n:long,tags:array<string>>"
+SCHEMA["at"] = "struct<lat:double,n:long,tags:array<string>,amount:decimal(38,4)>"
+SCHEMA |= {"amount": "decimal(10,2)", "prices": "map<string,double>"}
 
 
 def pairs_of(line: bytes) -> list[tuple[str, Any]] | None:
@@ -76,7 +79,19 @@ def has_value(row: Row, name: str, value: Any) -> bool:
         return is_equal(json.loads(typed, object_pairs_hook=Pairs), value)
     if dtype == "timestamp":
         return bool(typed == instant(value))
-    return is_equal(_as_json(typed), _without_nulls(value))
+    if dtype.startswith("decimal"):
+        return bool(typed == exact_decimal(value))
+    if dtype.startswith("map"):
+        return is_equal(Pairs(typed.items()), value)
+    return is_equal(_as_json(typed, value), _without_nulls(value))
+
+
+def exact_decimal(value: Any) -> Decimal | None:
+    """Return the number by Python's parser; the text of a float in the lines is its repr."""
+    try:
+        return Decimal(value.strip(" ") if isinstance(value, str) else repr(value))
+    except InvalidOperation:
+        return None
 
 
 def instant(value: Any) -> int | None:
@@ -95,12 +110,19 @@ def instant(value: Any) -> int | None:
     return micros if -62_135_596_800_000_000 <= micros < 253_402_300_800_000_000 else None
 
 
-def _as_json(typed: Any) -> Any:
+def _as_json(typed: Any, value: Any) -> Any:
+    """Return a nested value as JSON; a string has the text of a value that is no string."""
     if isinstance(typed, Row):
+        values = dict(value) if isinstance(value, Pairs) else {}
         items = typed.asDict().items()
-        return Pairs((name, _as_json(value)) for name, value in items if value is not None)
+        return Pairs((n, _as_json(item, values.get(n))) for n, item in items if item is not None)
+    if isinstance(typed, str) and not isinstance(value, str | None):
+        return json.loads(typed, object_pairs_hook=Pairs)
+    if isinstance(typed, Decimal):
+        return int(typed) if typed == int(typed) else float(typed)
     if isinstance(typed, list):
-        return [_as_json(value) for value in typed]
+        items_ = value if isinstance(value, list) else []
+        return [_as_json(one, other) for one, other in zip_longest(typed, items_)]
     return typed
 
 

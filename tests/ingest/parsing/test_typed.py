@@ -177,7 +177,7 @@ def test_unknown_columns_and_types_of_several_files(spark: SparkSession) -> None
             number += 1
         parts.append(values.select(*typed))
     rows = parts[0].unionByName(parts[1], True).unionByName(parts[2], True)
-    types = file_types(rows)
+    types = file_types(rows, {})
     assert types == {
         "amount": "double",
         "price": "decimal(14,4)",  # integer digits of an int, and four decimal places

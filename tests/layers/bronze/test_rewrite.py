@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
@@ -142,6 +144,28 @@ def test_rewrite_rows_of_csv_reads_strings_as_numbers(spark: SparkSession) -> No
     odd = (None, '{"amount":"n/a"}')
     assert amounts(is_text=True) == [(10.0, None), (12.5, None), odd, (None, None)]
     assert amounts(is_text=False)[0] == (None, '{"amount":"10"}')
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_rewrite_rows_of_decimals(spark: SparkSession, is_text: bool) -> None:
+    """No digit is lost on the way to a decimal, or from one to a string."""
+    large = "12345678901234567.90"
+    strings = [("1.10", "1.10"), ("1.105", None), (large, large), ("n/a", None)]
+    frame = spark.createDataFrame([(text, text) for text, _ in strings], "v string, n string")
+    columns = ("null as _corrupt_record", "n as _source_file", "now() as _ingested_at")
+    frame = frame.selectExpr("v", "cast(null as string) as _rescued_data", *columns)
+    as_decimal = rewrite_rows(frame, {"v": "decimal(20,2)"}, ORIGIN, is_text=is_text)
+    rows = {row._source_file: (row.v, row._rescued_data) for row in as_decimal.collect()}
+    assert rows == {
+        text: (Decimal(number), None) if number else (None, f'{{"v":"{text}"}}')
+        for text, number in strings
+    }
+    as_string = rewrite_rows(as_decimal, {"v": "string"}, ORIGIN, is_text=is_text)
+    assert {row._source_file: row.v for row in as_string.collect()} == dict(
+        zip(rows, rows, strict=True)
+    )
+    as_double = rewrite_rows(as_decimal, {"v": "double"}, ORIGIN, is_text=is_text)
+    assert [row.v for row in as_double.where("_source_file = '1.10'").collect()] == [1.1]
 
 
 def test_rewrite_rows_of_typed_columns_moves_only_exact_doubles(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -341,6 +342,16 @@ def test_lookup_csv_file(spark: SparkSession, tmp_path: Path) -> None:
     reopened = open_lookup_table(spark, file, "devices.csv", TYPES)
     assert reopened.version != table.version
     assert reopened.rows().collect() == []
+
+
+def test_lookup_csv_file_with_decimals(spark: SparkSession, tmp_path: Path) -> None:
+    file, types = StoragePath(tmp_path / "tax.csv"), {"number": "long", "price": "decimal(4,2)"}
+    file.local.write_text("number,price\n1,1.10\n2,\n")
+    rows = open_lookup_table(spark, file, "tax.csv", types).rows().collect()
+    assert sorted(map(tuple, rows)) == [(1, Decimal("1.10")), (2, None)]
+    file.local.write_text("number,price\n1,1.105\n")
+    with pytest.raises(MedallionError, match=r"price '1.105' is not a decimal\(4,2\)"):
+        open_lookup_table(spark, file, "tax.csv", types).rows()
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,11 @@ from medallion.ingest.files.lines import BOM, INVALID, Lines
 from medallion.ingest.files.record_path import DECODER, RecordPaths, last_level
 from medallion.storage.text import error_reason
 
-_STRING_TYPES = ("string", "timestamp", "date")  # a number would be seconds, or a year
+# A number would be seconds, a year, or rounded.
+STRING_TYPES = ("string", "timestamp", "date", "decimal")
 _ROWS, _CHARACTERS = 2_000, 1 << 20  # the limits of one batch
 _MAX_FIELDS = 2_000  # the most columns of a table
-_NESTED_TYPES = ("struct<", "array<")
+_NESTED_TYPES = ("struct<", "array<", "map<")
 _BLANK = " \t\r\n\v\f"
 # JSON writes these without quotes.
 PLAIN = re.compile(r" *(?:-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false) *")
@@ -295,7 +296,7 @@ def _field_writer(name: str, columns: Mapping[str, str]) -> FieldWriter:
     """
     start = f"{encode_basestring(name)}:"
     type_name = columns.get(name, "string")
-    if type_name.startswith(_STRING_TYPES):
+    if type_name.startswith(STRING_TYPES):
         return partial(_string_members, start)
     if type_name.startswith(_NESTED_TYPES):
         return partial(_json_members, start, _is_nested)

@@ -12,19 +12,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
-from medallion.ingest.parsing.nested import is_nested_type
-from medallion.ingest.parsing.times import (
-    MICROSECONDS,
-    PLAIN_TIME,
-    TIME_TYPES,
-    is_time_format,
-    line_fields,
-    plain_time,
-    time_columns,
-    times_as_strings,
+from medallion.ingest.parsing.converted import (
+    CONVERTED,
+    as_strings,
+    converted_columns,
+    converted_value,
+    is_decimal,
     values_fit,
 )
+from medallion.ingest.parsing.json_text import IS_VALID_TEXT, parsed_field, parsed_struct
+from medallion.ingest.parsing.nested import has_unique_keys, is_nested_type
+from medallion.ingest.parsing.times import MICROSECONDS, TIME_TYPES, line_fields
 from medallion.storage.table_specs import string_literal
 
 # Columns of the result: see `fast_path`.
@@ -109,12 +107,12 @@ def fast_path(
         digits: the maximum digits of fractional seconds.
 
     Returns:
-        The columns of `lines`; `_parsed`, a struct of the columns, times as strings, and of the
-        layout's unknown fields; `_plain_time_<column>` for times; `_is_same`, whether the line is
-        one object with exactly these fields and values, each once; and `_more`, the unknown fields
-        of such a line as JSON, or null.
+        The columns of `lines`; `_parsed`, a struct of the columns, converted types as strings, and
+        of the layout's unknown fields; `_converted_<column>` for converted types; `_is_same`,
+        whether the line is one object with exactly these fields and values, each once; and `_more`,
+        the unknown fields of such a line as JSON, or null.
     """
-    times = time_columns(schema)
+    converted = converted_columns(schema)
     unknown = [f"concat('\"{n}\":{q}', _parsed.`{n}`, '{q}')" for n, q in layout.quotes.items()]
     has_nested = any(map(is_nested_type, schema.values()))
     steps = {
@@ -122,17 +120,17 @@ def fast_path(
         "_is_spaced": "contains(value, '\": ')",
         # Strings within nested values are compared as they are written.
         "_has_escapes": "false" if has_nested else r"contains(value, r'\')",
-        IS_SAME: f"coalesce({values_fit(times)} and {_equals_line(schema, layout)}, false)",
+        IS_SAME: f"coalesce({values_fit(converted)} and {_equals_line(schema, layout)}, false)",
         MORE: f"case when {IS_SAME} then nullif({_json_object(unknown, tight='true')}, '{{}}') end"
         if unknown
         else "cast(null as string)",
     }
-    fields = {**times_as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
-    plain_times = (
-        F.expr(plain_time(parsed_field(name), dtype, digits)).alias(PLAIN_TIME + name)
-        for name, dtype in times.items()
+    fields = {**as_strings(schema), **dict.fromkeys(layout.quotes, "string")}
+    values = (
+        F.expr(converted_value(parsed_field(name), dtype, digits)).alias(CONVERTED + name)
+        for name, dtype in converted.items()
     )
-    rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select("*", *plain_times)
+    rows = lines.withColumn("_parsed", F.expr(parsed_struct(fields))).select("*", *values)
     for name, step in steps.items():
         rows = rows.withColumn(name, F.expr(step))
     return rows.drop("_is_spaced", "_has_escapes")
@@ -145,12 +143,17 @@ def _equals_line(schema: Mapping[str, str], layout: LineLayout) -> str:
     escapes it omits strings: the parser does not show how a character was written.
     """
     # A nested time may be in a year that other readers of the table cannot show.
-    nested = [dtype for dtype in schema.values() if is_nested_type(dtype)]
-    if any(time in dtype for dtype in nested for time in TIME_TYPES):
+    nested = {name: dtype for name, dtype in schema.items() if is_nested_type(dtype)}
+    if any(time in dtype for dtype in nested.values() for time in TIME_TYPES):
         return "false"
+    if any("map<" in dtype[1:] for dtype in nested.values()):
+        return "false"  # it may have repeated keys, as may a column that is a map
+    maps = [parsed_field(name) for name, dtype in nested.items() if dtype.startswith("map<")]
+    are_unique = (f"({m} is null or {has_unique_keys(m)}) and " for m in maps)
     written = _json_object([_as_json(n, schema, layout) for n in layout.order], "not _is_spaced")
     line = f"if(_has_escapes, regexp_replace(value, {_STRING}, '$1\"\"'), value)"
-    return f"{_strings_are_exact(schema, layout)} and {line} = {written}"
+    are_exact = _strings_are_exact(schema, layout)
+    return f"{''.join(are_unique)}{are_exact} and {line} = {written}"
 
 
 def _strings_are_exact(schema: Mapping[str, str], layout: LineLayout) -> str:
@@ -178,9 +181,9 @@ def _as_json(name: str, schema: Mapping[str, str], layout: LineLayout) -> str:
     colon = f"{json.dumps(name, ensure_ascii=False)}:"
     tight, spaced = string_literal(f"{colon}{quote}"), string_literal(f"{colon} {quote}")
     key = f"if(_is_spaced, {spaced}, {tight})"
-    if dtype.startswith("timestamp"):  # a string or a number
+    if dtype.startswith("timestamp") or is_decimal(dtype):  # a string or a number
         is_string = f"instr({value}, '-') = 5"
-        if is_time_format(dtype):
+        if dtype != "timestamp":
             is_string = f"contains(value, concat('\"', {value}, '\"'))"
         quote = f"if({is_string}, '\"', '')"
         value = f"if(_has_escapes and {quote} = '\"', left({value}, 0), {value})"

@@ -32,7 +32,7 @@ def field_types(columns: Mapping[str, str], names: Mapping[str, str]) -> dict[st
     return fields
 
 
-def _with_fields(
+def with_fields(
     dtype: T.DataType, path: str, changed: Callable[[str, T.StructField], T.StructField]
 ) -> T.DataType:
     """Return a type whose fields, at every depth, are changed.
@@ -47,13 +47,13 @@ def _with_fields(
             fields = []
             for each in dtype:
                 inner = f"{path}.{each.name}" if path else each.name
-                inner_type = _with_fields(each.dataType, inner, changed)
+                inner_type = with_fields(each.dataType, inner, changed)
                 fields.append(changed(inner, T.StructField(each.name, inner_type)))
             return T.StructType(fields)
         case T.ArrayType():
-            return T.ArrayType(_with_fields(dtype.elementType, path, changed))
+            return T.ArrayType(with_fields(dtype.elementType, path, changed))
         case T.MapType():
-            return T.MapType(dtype.keyType, _with_fields(dtype.valueType, path, changed))
+            return T.MapType(dtype.keyType, with_fields(dtype.valueType, path, changed))
     return dtype
 
 
@@ -65,7 +65,7 @@ def with_field_names(dtype: T.DataType, names: Mapping[str, str], path: str) -> 
         names: the original names by path.
         path: the path of the type.
     """
-    return _with_fields(
+    return with_fields(
         dtype, path, lambda at, each: T.StructField(names.get(at, each.name), each.dataType)
     )
 
@@ -77,7 +77,7 @@ def with_comments(table: T.DataType, names: Mapping[str, str]) -> T.DataType:
         comment = {"comment": names[path]} if path in names else {}
         return T.StructField(each.name, each.dataType, metadata=comment)
 
-    return _with_fields(table, "", with_comment)
+    return with_fields(table, "", with_comment)
 
 
 def field_path(path: Sequence[str], names: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from pyspark.sql import types as T
 
+from medallion.ingest.parsing.converted import decimal_from_string
 from medallion.ingest.parsing.json_text import json_field, string_array
 from medallion.ingest.parsing.times import is_not_date, is_not_timestamp
 from medallion.storage.table_specs import quote_identifier, string_literal
@@ -9,7 +10,7 @@ from medallion.storage.table_specs import quote_identifier, string_literal
 
 def is_nested_type(dtype: str) -> bool:
     """Return whether a Spark type has fields or items."""
-    return dtype.startswith(("struct<", "array<"))
+    return dtype.startswith(("struct<", "array<", "map<"))
 
 
 def loses_value(json: str, typed: str, dtype: T.DataType, depth: int = 0) -> str:
@@ -43,6 +44,18 @@ def loses_value(json: str, typed: str, dtype: T.DataType, depth: int = 0) -> str
             f"not (size({items}) <=> size({typed}))",
             _any(items, f"i{depth}", typed, f"t{depth}", item),
         ]
+    elif isinstance(dtype, T.MapType):
+        keys, values = f"json_object_keys({json})", f"from_json({json}, 'map<string,string>')"
+        value = loses_value(f"i{depth}", f"t{depth}", dtype.valueType, depth + 1)
+        lost = [
+            f"{keys} is null",
+            f"size(array_distinct({keys})) < size({keys})",
+            f"not (size({keys}) <=> size({typed}))",
+            _any_value(values, f"i{depth}", typed, f"t{depth}", value),
+        ]
+    elif isinstance(dtype, T.DecimalType):  # see `is_nested_changed` for numbers of many digits
+        decimal = decimal_from_string(json, dtype.simpleString())
+        lost.append(f"not (_is_precise or {decimal} <=> {typed})")
     elif test := is_changed(json, typed, dtype.simpleString()):
         lost.append(test)
     return f"({json} is not null and ({' or '.join(lost)}))"
@@ -70,8 +83,16 @@ def is_nested_changed(exact: str, typed: str, dtype: T.DataType, depth: int = 0)
         item, value = f"e{depth}", f"t{depth}"
         test = is_nested_changed(item, value, dtype.elementType, depth + 1)
         return test and _any(f"try_cast({exact} as array<variant>)", item, typed, value, test)
+    if isinstance(dtype, T.MapType):
+        item, value = f"e{depth}", f"t{depth}"
+        test = is_nested_changed(item, value, dtype.valueType, depth + 1)
+        values = f"try_cast({exact} as map<string, variant>)"
+        return test and _any_value(values, item, typed, value, test)
     if isinstance(dtype, T.StringType):
         test = is_rounded(exact, typed)
+    elif isinstance(dtype, T.DecimalType):
+        decimal = decimal_from_string(exact_text(exact), dtype.simpleString())
+        test = f"not {decimal} <=> {typed}"
     else:
         test = is_changed(f"try_cast({exact} as string)", typed, dtype.simpleString())
     return test and f"({typed} is not null and {test})"
@@ -83,6 +104,23 @@ def _any(items: str, item: str, others: str, other: str, test: str) -> str:
     Each array is computed once; access by index would parse it again for each item.
     """
     return f"exists(zip_with({items}, {others}, ({item}, {other}) -> {test}), is_so -> is_so)"
+
+
+def _any_value(values: str, value: str, others: str, other: str, test: str) -> str:
+    """Return SQL as `_any` does, for the values of two maps with equal keys."""
+    tests = f"map_zip_with({values}, {others}, (key, {value}, {other}) -> {test})"
+    return f"exists(map_values({tests}), is_so -> is_so)"
+
+
+def has_unique_keys(value: str) -> str:
+    """Return SQL that tests whether a map has each key once: the parser keeps repeated ones."""
+    return f"size(array_distinct(map_keys({value}))) = size({value})"
+
+
+def exact_text(exact: str) -> str:
+    """Return SQL for the text of a value as VARIANT; null if it is a number that may be rounded."""
+    is_rounded_number = f"_is_precise and schema_of_variant({exact}) = 'DOUBLE'"
+    return f"case when not ({is_rounded_number}) then try_cast({exact} as string) end"
 
 
 def is_changed(json: str, typed: str, dtype: str) -> str | None:

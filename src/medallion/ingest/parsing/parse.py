@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.converted import as_strings, converted_column, converted_columns
 from medallion.ingest.parsing.fast_path import IS_SAME, MORE, LineLayout, fast_path
 from medallion.ingest.parsing.json_text import parsed_field, parsed_struct, with_variables
 from medallion.ingest.parsing.names import rename_fields
@@ -19,9 +20,6 @@ from medallion.ingest.parsing.times import (
     full_times_json,
     line_fields,
     max_fraction_digits,
-    plain_column,
-    time_columns,
-    times_as_strings,
 )
 from medallion.ingest.parsing.typed import has_typed_columns, parse_typed_rows
 from medallion.storage.table_specs import CORRUPT, FULL_TIMES, INGESTED_AT, RESCUED
@@ -71,7 +69,7 @@ def parse_lines(
     rows = rows.withColumn("value", F.expr(f"case when not {IS_SAME} then value end"))
     other = f"coalesce({plain_path(fields)}, {exact_path(fields, digits)})"
     if layout.quotes:  # the layout's unknown fields must not change the result
-        steps = {"_parsed": parsed_struct(times_as_strings(fields))}
+        steps = {"_parsed": parsed_struct(as_strings(fields))}
         other = with_variables(steps, other, path_type(fields))
     rows = rows.withColumn("_other", F.expr(f"case when not {IS_SAME} then {other} end"))
     columns = _column_values(schema, fields)
@@ -94,9 +92,9 @@ def _column_values(schema: Mapping[str, str], fields: Mapping[str, str]) -> dict
         schema: columns with Spark types.
         fields: their fields in the same order, with the types that the paths parse.
     """
-    columns, full_times = {}, {}
+    columns, full_times, converted = {}, {}, converted_columns(fields)
     for (name, dtype), column in zip(fields.items(), line_fields(schema), strict=True):
-        value = plain_column(name) if time_columns({name: dtype}) else parsed_field(name)
+        value = converted_column(name) if name in converted else parsed_field(name)
         value = f"case when {IS_SAME} then {value} else {parsed_field(name, '_other')} end"
         columns[column] = rename_fields(value, dtype, schema[column])
         if dtype in ("timestamp", "timestamp_nanos"):  # rescued times have no value

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from medallion.ingest.parsing.converted import value_of_type
 from medallion.ingest.parsing.rescued import merged_objects
-from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier
+from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier, string_literal
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONG = re.compile(r"-?[0-9]{1,18}")
@@ -70,8 +71,8 @@ def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFra
     if not types:
         return rows
     values = {name: _path_column(name) for name in types}
-    typed = {name: value.try_cast(types[name]) for name, value in values.items()}
-    misfits = (F.when(typed[n].isNull(), value).alias(n) for n, value in values.items())
+    typed = {n: F.expr(value_of_type(value, types[n])) for n, value in values.items()}
+    misfits = (F.when(typed[n].isNull(), F.expr(v)).alias(n) for n, v in values.items())
     misfits_json = F.nullif(F.to_json(F.struct(*misfits)), F.lit("{}"))
     all_rescued = merged_objects(misfits_json, F.col(RESCUED))
     return rows.select(
@@ -84,10 +85,10 @@ def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFra
     )
 
 
-def _path_column(column: str) -> Column:
-    """Return the value in the path of a row's file, as a string or null."""
-    encoded = F.regexp_extract(SOURCE_FILE, "(?s)" + _pattern(column), 1)
+def _path_column(column: str) -> str:
+    """Return SQL for the value in the path of a row's file, as a string or null."""
+    pattern = string_literal("(?s)" + _pattern(column))
+    encoded = f"regexp_extract({SOURCE_FILE}, {pattern}, 1)"
     # Only %XX is decoded: a + is a plus.
-    decoded = F.try_url_decode(F.replace(encoded, F.lit("+"), F.lit("%2B")))
-    value = F.coalesce(decoded, encoded)
-    return F.when(~value.isin("", _NULL), value)
+    decoded = f"coalesce(try_url_decode(replace({encoded}, '+', '%2B')), {encoded})"
+    return f"case when {decoded} not in ('', '{_NULL}') then {decoded} end"

@@ -10,6 +10,14 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
+from medallion.ingest.parsing.converted import (
+    as_strings,
+    converted_column,
+    converted_columns,
+    converted_value,
+    is_decimal,
+    values_fit,
+)
 from medallion.ingest.parsing.json_text import (
     IS_FLAT,
     IS_VALID_TEXT,
@@ -24,6 +32,7 @@ from medallion.ingest.parsing.json_text import (
 from medallion.ingest.parsing.nested import (
     NUMBERS,
     PRECISE,
+    exact_text,
     is_changed,
     is_nested_changed,
     is_nested_type,
@@ -35,12 +44,6 @@ from medallion.ingest.parsing.times import (
     TIME_TYPES,
     column_type,
     is_not_timestamp,
-    is_time_format,
-    plain_column,
-    time_columns,
-    times_as_strings,
-    timestamp_from_format,
-    values_fit,
 )
 from medallion.storage.table_specs import (
     CORRUPT,
@@ -72,11 +75,12 @@ def plain_path(schema: Mapping[str, str]) -> str:
         An expression as from `exact_path`.
     """
     columns = {name: parsed_field(name) for name in schema}
-    columns |= {name: plain_column(name) for name in time_columns(schema)}
+    columns |= {name: converted_column(name) for name in converted_columns(schema)}
     steps = {
+        "_is_precise": "false",  # `_is_exactly_parsed` declines other lines
         "_keys": "json_object_keys(value)",
         "_strings": f"concat_ws('\n', {', '.join(_string_values(schema)) or 'null'})",
-        "_sound": f"{values_fit(time_columns(schema))} and {_is_exactly_parsed(schema)}",
+        "_sound": f"{values_fit(converted_columns(schema))} and {_is_exactly_parsed(schema)}",
         "_known": _has_known_fields(schema),
         "_more": f"case when _sound and not _known and {_IS_CLEAR}"
         f" and not {has_other_spelling('_keys', schema)} then {_unknown_fields(schema)} end",
@@ -116,14 +120,16 @@ _IS_PLAIN = (
 
 
 def _string_values(schema: Mapping[str, str]) -> list[str]:
-    return [parsed_field(name) for name, dtype in schema.items() if dtype == "string"]
+    """Return SQL for the strings of a line that may be a rounded number."""
+    strings = (name for name, dtype in schema.items() if dtype == "string" or is_decimal(dtype))
+    return [parsed_field(name) for name in strings]
 
 
 def _is_exactly_parsed(schema: Mapping[str, str]) -> str:
     """Return SQL that tests whether the columns hold exactly the values of their fields."""
     nested = {name: dtype for name, dtype in schema.items() if is_nested_type(dtype)}
     strings = _string_values(schema)
-    has_inner_strings = any("string" in dtype for dtype in nested.values())
+    has_inner_strings = any("string" in d or "decimal(" in d for d in nested.values())
     # A string may be a rounded number (`nested.is_rounded` tests exactly). One test covers all
     # columns: compiled code for each adds up, and Java runs long methods slowly.
     numbers = "true" if has_inner_strings else rf"_strings rlike r'(?m){NUMBERS}'"
@@ -179,7 +185,7 @@ def _respelling_steps(schema: Mapping[str, str]) -> dict[str, str]:
     respelled = f"to_variant_object(map_from_arrays({names}, map_values(_members)))"
     is_respelled = has_other_spelling("_keys", schema)
     is_infinite = "(_is_precise and contains(to_json(_variant), 'Infinity'))"
-    respelled_struct = parsed_struct(times_as_strings(schema))
+    respelled_struct = parsed_struct(as_strings(schema))
     # A string may hold JSON, whose text VARIANT would change: it comes from the original line.
     again = {
         name: f"coalesce({parsed_field(name)}, {parsed_field(name, '_again')})"
@@ -208,19 +214,22 @@ def exact_path(schema: Mapping[str, str], digits: int = MICROSECONDS) -> str:
 
     Returns:
         An expression over `value`, the line, and the results of the fast path, `_parsed` and
-        `_plain_time_<column>`. It is a struct of the columns, `_corrupt_record` and
+        `_converted_<column>`. It is a struct of the columns, `_corrupt_record` and
         `_rescued_data`.
     """
-    formats = {name: dtype for name, dtype in schema.items() if is_time_format(dtype)}
-    times = {n: dtype for n, dtype in time_columns(schema).items() if n not in formats}
-    unread = [f"({parsed_field(n)} is not null and {plain_column(n)} is null)" for n in times]
+    converted = converted_columns(schema)
+    times = {n: dtype for n, dtype in converted.items() if dtype in TIME_TYPES}
+    unread = [f"({parsed_field(n)} is not null and {converted_column(n)} is null)" for n in times]
     # If a field is repeated, Spark's parser may read one value here and the other as the string.
     has_unread = f"({' or '.join(unread) or 'false'}) and {_HAS_UNIQUE_KEYS}"
-    typed = {name: parsed_field(name) for name in schema} | {
-        name: f"coalesce({plain_column(name)}, {parsed_field(name, '_times')})" for name in times
-    }
-    typed |= {n: timestamp_from_format(parsed_field(n), dtype) for n, dtype in formats.items()}
-    read_again = parsed_struct(times_as_strings(schema))
+    typed = {name: parsed_field(name) for name in schema}
+    for name, dtype in converted.items():
+        string, exact = parsed_field(name), exact_text(f"_members[{string_literal(name)}]")
+        string = f"if(_is_precise, {exact}, {string})" if is_decimal(dtype) else string
+        typed[name] = converted_value(string, dtype)
+        if name in times:
+            typed[name] = f"coalesce({converted_column(name)}, {parsed_field(name, '_times')})"
+    read_again = parsed_struct(as_strings(schema))
     first = {
         "_raw": "value",
         "_quoted": f"case when {_HAS_TOKEN} and json_object_keys(value) is null"
@@ -317,7 +326,10 @@ def _changed_columns(typed: Mapping[str, str], schema: Mapping[str, str], digits
         else:
             test = is_changed(parsed_field(name), typed[name], dtype)
         if test and dtype in TIME_TYPES:
-            test = f"{plain_column(name)} is null and {test}"
+            test = f"{converted_column(name)} is null and {test}"
+        if is_nested_type(dtype) and ("decimal(" in dtype or "map<" in dtype):
+            # The parser rounds, and keeps repeated keys, also in lines that VARIANT refuses.
+            test = f"(_variant is null or {test or 'false'})"
         if test:
             names.append(f"case when {test} then {string_literal(name)} end")
     return f"array_compact(array({', '.join(names)}))"

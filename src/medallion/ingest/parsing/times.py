@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from medallion.config.values import TIME_UNITS
-from medallion.ingest.parsing.json_text import json_field, parsed_field
-from medallion.storage.table_specs import FULL_TIMES, RESCUED, quote_identifier, string_literal
+from medallion.ingest.parsing.json_text import json_field
+from medallion.storage.table_specs import FULL_TIMES, RESCUED, string_literal
 from medallion.storage.text import json_object
 
 TIME_TYPES = ("timestamp", "date")
@@ -28,8 +28,6 @@ EXACT_FORMATS = {"timestampFormat": f"{_LOCAL_TIME}XXX", "timestampNTZFormat": _
 _SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
 # Digits of fractional seconds in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
-# Prefix of columns with the value of a time, null if its string is not of the most common form.
-PLAIN_TIME = "_plain_time_"
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
 # Zone names are excluded as ambiguous: Java reads BST as the time in Dhaka.
@@ -59,16 +57,6 @@ def line_fields(schema: Mapping[str, str]) -> dict[str, str]:
 def max_fraction_digits(schema: Mapping[str, str]) -> int:
     """Return the maximum digits of fractional seconds in rows of this schema."""
     return NANOSECONDS if FULL_TIMES in schema else MICROSECONDS
-
-
-def time_columns(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of a schema that are times or dates."""
-    return {n: dtype for n, dtype in schema.items() if dtype in TIME_TYPES or is_time_format(dtype)}
-
-
-def times_as_strings(schema: Mapping[str, str]) -> dict[str, str]:
-    """Return a schema with strings for times, to validate the original strings."""
-    return {**schema, **dict.fromkeys(time_columns(schema), "string")}
 
 
 def is_time_format(dtype: str) -> bool:
@@ -119,11 +107,6 @@ def full_time(string: str, dtype: str) -> str:
     return f"concat({seconds}, '.', {nanos}, 'Z')"
 
 
-def plain_column(name: str) -> str:
-    """Return SQL for the `_plain_time_` column of a field."""
-    return quote_identifier(PLAIN_TIME + name)
-
-
 def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
     """Return SQL for a time from its string, null if it is not of the most common form.
 
@@ -152,12 +135,6 @@ def plain_time(string: str, dtype: str, digits: int = MICROSECONDS) -> str:
         f"case when {is_within} and {has_date} and {has_end} then try_cast({string} as timestamp)"
         f" when {is_seconds} then timestamp_seconds(try_cast({string} as bigint)) end"
     )
-
-
-def values_fit(times: Mapping[str, str]) -> str:
-    """Return SQL that tests whether all fields of `_parsed` fit; times need the common form."""
-    fit = (f"({parsed_field(name)} is null or {plain_column(name)} is not null)" for name in times)
-    return " and ".join(["_parsed._conflict is null", *fit])
 
 
 def is_not_timestamp(json: str, typed: str, digits: int = MICROSECONDS) -> str:

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing import times
+from medallion.ingest.parsing.converted import decimal_from_string
 from medallion.ingest.parsing.names import rename_fields
 from medallion.spark.plans import contains_type, inner_types, type_ddl
 from medallion.storage.table_specs import (
@@ -205,6 +206,8 @@ def _fit_leaf(value: str, own: T.DataType, wanted: T.DataType, depth: int) -> tu
             return _as_string(value, own), _is_invalid(value, own, depth)
         case T.StringType(), T.TimestampType() | T.DateType():
             fitting = times.time_from_string(value, type_ddl(wanted))
+        case T.StringType(), T.DecimalType():
+            fitting = decimal_from_string(value, type_ddl(wanted))
         case T.DateType(), T.TimestampType():
             is_within = times.is_in_time_range(value, "date")
             fitting = f"case when {is_within} then cast({value} as timestamp) end"

@@ -13,7 +13,7 @@ from medallion.errors import ConfigError
 from medallion.ingest.parsing.names import ColumnNamer
 from medallion.ingest.parsing.times import column_type, is_time_format
 from medallion.ingest.parsing.typed import has_typed_columns, typed_columns
-from medallion.ingest.schema.growth import grow_type
+from medallion.ingest.schema.growth import Hints, grow_type, with_hints
 from medallion.ingest.schema.registry import DeclaredColumns
 from medallion.spark.errors import one_line
 from medallion.spark.plans import inner_types, type_ddl
@@ -32,8 +32,9 @@ MAX_COLUMNS = 2_000
 MAX_LEVELS = 5
 # Spark casts text to other types with silent rounding or truncation.
 _DECLARABLE: tuple[str, ...] = ("string", "boolean", "int", "bigint", "double", "timestamp", "date")
+_DECLARABLE += ("decimal", "map")
 # Typed files are not parsed from text.
-_DECLARABLE_TYPED = (*_DECLARABLE, "tinyint", "smallint", "float", "decimal", "binary", "map")
+_DECLARABLE_TYPED = (*_DECLARABLE, "tinyint", "smallint", "float", "binary")
 _STORED_AS_IS = (T.BooleanType, T.NumericType, T.BinaryType, T.DateType, T.TimestampType)
 _RESERVED = {
     *TECHNICAL_COLUMNS,
@@ -87,11 +88,17 @@ def select_columns(
 def declared_columns(source: SourceConfig) -> DeclaredColumns:
     """Return the columns of a source's `schema`, or of its `hints` if the schema is inferred.
 
+    A dotted hint is no column yet, unless rows have no nested fields: a field of this name may
+    come, or one within another column. A time format is always for a column.
+
     Raises:
         ConfigError: a declared type or name is not possible in a table.
     """
     key, fields = ("hints", source.hints) if source.schema is None else ("schema", source.schema)
     types = {n: _declared_type(source, key, n, column_type(ddl)) for n, ddl in fields.items()}
+    nested = () if source.format == "csv" else source.hints
+    hints = {n: types[n] for n in nested if not is_time_format(fields[n])}
+    types = {n: dtype for n, dtype in types.items() if "." not in n or n not in hints}
     namer = ColumnNamer()
     columns = namer.columns(types, {})
     for name, column in namer.collisions.items():
@@ -99,11 +106,11 @@ def declared_columns(source: SourceConfig) -> DeclaredColumns:
             f"sources.{source.name}.{key}: {name} has the same column as another field, {column}. "
             f"Leave one of them out: it is kept in {RESCUED}."
         )
-    declared = zip(columns, fields.values(), strict=True)
-    formats = {column: ddl for column, ddl in declared if is_time_format(ddl)}
+    declared = {column: fields[name] for column, name in zip(columns, types, strict=True)}
+    formats = {column: ddl for column, ddl in declared.items() if is_time_format(ddl)}
     if "timestamp_nanos" in formats.values():  # for the digits beyond the microsecond
         columns[FULL_TIMES] = "string"
-    return DeclaredColumns(key, columns, namer.names, formats)
+    return DeclaredColumns(key, columns, namer.names, formats, hints)
 
 
 def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
@@ -115,6 +122,8 @@ def _declared_type(source: SourceConfig, key: str, name: str, ddl: str) -> str:
     allowed, more = _DECLARABLE, f" (sources of {', '.join(TYPED_FORMATS)} can have more)"
     if source.format in TYPED_FORMATS:
         allowed, more = _DECLARABLE_TYPED, ""
+    elif re.search(r"map<(?!string,)", type_ddl(dtype)):
+        raise ConfigError(f"{setting}.{name}: keys of JSON are strings. Use map<string,...>.")
     lossy = [leaf for leaf in _leaf_names(dtype) if re.split("[(<]", leaf)[0] not in allowed]
     if lossy:
         raise ConfigError(
@@ -139,7 +148,7 @@ def _leaf_names(dtype: T.DataType) -> list[str]:
     return [dtype.simpleString(), *within]
 
 
-def file_types(rows: DataFrame) -> dict[str, str]:
+def file_types(rows: DataFrame, hints: Hints) -> dict[str, str]:
     """Return the columns of typed files, with Spark types that hold the values of all files.
 
     Columns whose fields no table can have (`invalid_type_reason`) are left out. Types that no table
@@ -147,6 +156,7 @@ def file_types(rows: DataFrame) -> dict[str, str]:
 
     Args:
         rows: rows as from `SourceBatch.read`; lines of text have no typed columns.
+        hints: the declared types of fields.
     """
     if not has_typed_columns(rows):
         return {}
@@ -156,6 +166,7 @@ def file_types(rows: DataFrame) -> dict[str, str]:
         if dtype := storage_type(column.own):
             name = spelled.setdefault(fold_case(column.name), column.name)
             types[name] = grow_type(types[name], dtype, can_widen=True) if name in types else dtype
+    types = {name: with_hints(dtype, name, hints) for name, dtype in types.items()}
     return {n: type_ddl(dtype) for n, dtype in types.items() if not invalid_type_reason(dtype)}
 
 

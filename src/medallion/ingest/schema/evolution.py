@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import accumulate
 
@@ -34,6 +34,7 @@ from medallion.ingest.schema.growth import (
     maps_to_columns_sql,
     new_fields_sql,
     with_field,
+    with_hints,
 )
 from medallion.ingest.schema.inference import InferredSchema, infer_schema, inference_notes
 from medallion.spark.plans import type_ddl
@@ -44,6 +45,7 @@ from medallion.storage.table_specs import (
     RESCUED,
     Columns,
     bronze_columns,
+    column_name,
     quote_identifier,
 )
 from medallion.storage.text import counted
@@ -114,14 +116,30 @@ class Schema:
         self._refused = set[str]()  # fields that cannot become columns
         self._declared = declared_columns(source)
         self._hints = self._declared.columns if source.schema is None else {}
+        hints = self._declared.hints.items()
+        self._types = {fold_case(name): T.DataType.fromDDL(ddl) for name, ddl in hints}
         self._add_table_columns()
         # Hints may be newer than the inferred schema.
-        if source.schema is not None or registry.newest_version(self._directory).version:
-            registry.declare_columns(self._directory, source.name, self._declared, can_rewrite)
         last = registry.newest_version(self._directory)
+        if source.schema is not None or last.version:
+            declared = self._with_known_fields(last)
+            last = registry.declare_columns(self._directory, source.name, declared, can_rewrite)
         self.is_known = last.version > 0
         basis = last if self.is_known else self._declared
         self.columns, self.names = basis.columns, basis.names
+
+    def _with_known_fields(self, last: registry.SchemaVersion) -> registry.DeclaredColumns:
+        """Return the declared columns, and those with a field whose hint is of another type."""
+        fields = dict[str, str]()
+        for name, before in field_types(last.columns, last.names).items():
+            if any(f"{hint}.".startswith(f"{fold_case(name)}.") for hint in self._types):
+                dtype = type_ddl(with_hints(T.DataType.fromDDL(before), name, self._types))
+                fields |= {name: dtype} if dtype != before else {}
+        namer = ColumnNamer(dict(last.names))
+        columns = {**self._declared.columns, **namer.columns(fields, last.columns)}
+        return replace(
+            self._declared, columns=columns, names={**self._declared.names, **namer.names}
+        )
 
     def _add_table_columns(self) -> None:
         """Add the columns of bronze's table that no version has, after a user restored versions.
@@ -165,7 +183,9 @@ class Schema:
             Notes for the user on values that do not fit, and fields that cannot become columns.
         """
         lines = [] if self._is_typed else collect_sample(rows, "value")
-        inferred = InferredSchema(file_types(rows)) if self._is_typed else infer_schema(lines)
+        inferred = infer_schema(lines, self._types)
+        if self._is_typed:
+            inferred = InferredSchema(file_types(rows, self._types))
         namer = ColumnNamer(dict(self.names), self._hints)
         fields = namer.columns(inferred.columns, self._hints)
         columns = {**self._hints, **self._select_columns(fields, self._hints)}
@@ -221,7 +241,7 @@ class Schema:
         return change
 
     def add_configured_fields(self) -> list[str]:
-        """Add fields that the configuration reads but no row has had yet, as strings.
+        """Add fields that the configuration reads but no row has had yet: strings without hints.
 
         Silver can then run before any row has an optional field. Nothing is added to a declared
         `schema`: a name that it lacks is a mistake.
@@ -234,6 +254,9 @@ class Schema:
         columns, added = dict(self.columns), list[str]()
         known = {fold_case(name): name for name in columns}
         reserved = reserved_names(self._source.origin_columns)
+        # By the names of columns, as long as the original ones are not known.
+        nested = {".".join(map(column_name, n.split("."))): t for n, t in self._types.items()}
+        flat = {column_name(name): dtype for name, dtype in self._types.items()}
         # The longest first: a field within a column says more than the column's name.
         for path in sorted(self._named(self.columns), key=lambda path: (-len(path), path)):
             names = [part for part in path if part != ITEM]
@@ -242,7 +265,9 @@ class Schema:
             name = known.setdefault(fold_case(path[0]), path[0])
             before = columns.get(name)
             type_ = T.DataType.fromDDL(before) if before else None
-            after = type_ddl(with_field(type_, path[1:]))
+            hints = nested if before else {**flat, **nested}
+            wanted = with_hints(with_field(type_, path[1:]), path[0], hints)
+            after = type_ddl(grow_type(type_ or wanted, wanted, can_widen=False))
             if after != before:
                 columns[name] = after
                 added.append(".".join(path).replace(f".{ITEM}", ITEM))
@@ -288,7 +313,7 @@ class Schema:
         if full_times := full_times_column(rescued, self.fields):
             self._add(full_times, f"times with more than six digits in batch {batch}")
             return Growth(added=[FULL_TIMES])
-        inferred = infer_schema(rescued)
+        inferred = infer_schema(rescued, self._types)
         if named := self._name_columns(rows, inferred.columns):
             self._add({}, f"names of fields in batch {batch}", named)
             return Growth(added=[f"{column} ({name})" for column, name in named.items()])
@@ -321,7 +346,7 @@ class Schema:
         """
         if self._source.schema_evolution not in _GROWING:
             return Growth()
-        return self._grow(file_types(rows), batch)
+        return self._grow(file_types(rows, self._types), batch)
 
     def _unnamed_columns(self) -> list[str]:
         """Return the columns that may belong to a field with another name.

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.json_text import json_field, string_array
+from medallion.ingest.parsing.names import with_fields
 from medallion.ingest.parsing.nested import is_nested_type
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED, SQL_REPLACED
@@ -21,6 +22,8 @@ _DIGITS: Mapping[type[T.DataType], int] = {
     T.LongType: 19,
 }
 _MAX_DIGITS = 38
+Hints = Mapping[str, T.DataType]
+"""Declared types by the dotted path of a field in folded case, without the items of arrays."""
 FieldPath = tuple[str, ...]
 """The names of a field and of those that it is in; ITEM stands for the elements of an array."""
 ITEM = "[]"
@@ -136,6 +139,25 @@ def grow_type(known: T.DataType, new: T.DataType, can_widen: bool) -> T.DataType
         isinstance(known, times) and not isinstance(new, times)
     )
     return wider_type(known, new) if can_widen and not is_kept else known
+
+
+def with_hints(dtype: T.DataType, path: str, hints: Hints) -> T.DataType:
+    """Return a type whose fields have the declared types; structs keep their other fields.
+
+    Args:
+        dtype: the type of a field.
+        path: the path of the field.
+        hints: the declared types.
+    """
+
+    def hinted(at: str, inferred: T.DataType) -> T.DataType:
+        hint = hints.get(fold_case(at))
+        return grow_type(hint, inferred, can_widen=False) if hint else inferred
+
+    def with_hint(at: str, each: T.StructField) -> T.StructField:
+        return T.StructField(each.name, hinted(at, each.dataType))
+
+    return hinted(path, with_fields(dtype, path, with_hint)) if hints else dtype
 
 
 def with_field(known: T.DataType | None, path: FieldPath) -> T.DataType:

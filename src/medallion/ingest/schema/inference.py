@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from medallion.config.values import fold_case
 from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timestamp_string
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
+from medallion.ingest.schema.growth import Hints, with_hints
 from medallion.spark.plans import type_ddl
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import json_object, printable
@@ -64,7 +65,7 @@ class InferredSchema:
     invalid: dict[str, str] = field(default_factory=dict)
 
 
-def infer_schema(lines: Iterable[str]) -> InferredSchema:
+def infer_schema(lines: Iterable[str], hints: Hints | None = None) -> InferredSchema:
     """Infer columns from lines of JSON; lines that are not objects are skipped.
 
     Whole numbers become long, or double if the field also has fractions, or string if that would
@@ -74,6 +75,10 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
 
     Fields that are always null or empty are left out, as are nested ones that no table can have.
     Names that differ only in case are one column, in the most frequent spelling.
+
+    Args:
+        lines: the lines.
+        hints: the declared types of fields, which are not inferred.
     """
     fields = _Fields()
     for number, line in enumerate(lines, 1):
@@ -85,12 +90,20 @@ def infer_schema(lines: Iterable[str]) -> InferredSchema:
         dtype = values.type_of(name, odd)
         if dtype is None:
             continue
+        if hints:
+            dtype = with_hints(dtype, name, hints)
+            odd = [each for each in odd if not _is_hinted(each, hints)]
         if reason := invalid_type_reason(dtype):
             inferred.invalid[name] = reason
         else:
             inferred.columns[name] = type_ddl(dtype)
             inferred.odd_values[name] = odd
     return inferred
+
+
+def _is_hinted(odd: OddValues, hints: Hints) -> bool:
+    path = fold_case(odd.field.replace("[]", ""))
+    return any(f"{path}.".startswith(f"{hint}.") for hint in hints)
 
 
 def _is_few(rows: int, total: int) -> bool:

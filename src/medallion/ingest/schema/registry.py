@@ -48,12 +48,14 @@ class DeclaredColumns:
         columns: names with Spark types.
         names: the original names of their fields, by path.
         formats: time formats (`parsing.times.is_time_format`) by column.
+        hints: types of `hints` by field; a dotted name may be of one within a column.
     """
 
     key: str
     columns: Mapping[str, str]
     names: Mapping[str, str]
     formats: Mapping[str, str]
+    hints: Mapping[str, str] = field(default_factory=dict)
 
 
 _NO_VERSION = SchemaVersion(0, "", "", {})

@@ -7,7 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from medallion.config.values import EXACT_DOUBLE
-from medallion.ingest.files.decode import PLAIN
+from medallion.ingest.files.decode import PLAIN, STRING_TYPES
+from medallion.ingest.parsing.converted import decimal_from_string, is_decimal
 from medallion.ingest.parsing.json_text import json_field
 from medallion.ingest.parsing.names import with_field_names
 from medallion.ingest.parsing.parse import parse_lines
@@ -65,8 +66,7 @@ def rewrite_rows(
     times = [n for n in changed if before[n] == "timestamp"] if FULL_TIMES in before else []
     values = {name: _with_names(_before(name), before[name], name, names) for name in changed}
     values |= {name: _time(name) for name in times}
-    strings = [name for name in values if is_text and before[name] == "string"]
-    values |= {name: _from_csv(values[name], schema[name]) for name in strings}
+    values = {n: _for_json(v, before[n], schema[n], is_text) for n, v in values.items()}
     old = old.withColumn("value", _as_json({names.get(n, n): v for n, v in values.items()}))
     parsed = parse_lines(old, schema, None, fields).drop(INGESTED_AT)
     columns = {
@@ -89,9 +89,14 @@ def rewrite_rows(
     )
 
 
-def _from_csv(value: Column, dtype: str) -> Column:
-    """Return the string of a CSV field as its decoder writes it for a column of this type."""
-    if dtype.startswith(("string", "timestamp", "date")):
+def _for_json(value: Column, before: str, dtype: str, is_text: bool) -> Column:
+    """Return a value as it is written for a column of another type.
+
+    A CSV field is written as by its decoder. A number in a string column would lose digits.
+    """
+    if is_decimal(before) and dtype == "string":
+        return value.cast("string")
+    if not is_text or before != "string" or dtype.startswith(STRING_TYPES):
         return value
     number = F.when(value.rlike(rf"\A(?:{PLAIN.pattern})\z"), F.try_parse_json(value))
     return F.coalesce(number, value.cast("variant"))
@@ -200,9 +205,7 @@ def _cast_exactly(sql: str, type_: str) -> Column:
             is_short = json.rlike(rf"\A{EXACT_DOUBLE}\z")
             return F.when(is_short | (value.cast("string") == json), value)
         case T.DecimalType():
-            scale = wanted.scale
-            is_exact = json.rlike(rf"\A-?(0|[1-9][0-9]*)([.][0-9]{{0,{scale}}}0*)?\z")
-            return F.when(is_exact, value)
+            return F.expr(decimal_from_string(sql, type_))
         case T.IntegralType():
             return F.when(json.rlike(r"\A-?(0|[1-9][0-9]*)\z"), value)
         case T.BooleanType():

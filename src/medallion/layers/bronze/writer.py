@@ -67,7 +67,7 @@ class BronzeWriter:
         for name in self.schema.add_configured_fields():
             self._say(
                 f"  {self._name}: no row has had a field {name} yet{suggestion(name, known)} It "
-                "is added as a string column of nulls; for another type set hints"
+                "is added as a column of nulls: a string, unless hints give it another type"
             )
 
     def repair_ledger(self, last: int) -> None:

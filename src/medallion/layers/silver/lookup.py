@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from medallion.errors import ConfigError, MedallionError
 from medallion.ingest.files.content import READ_ERRORS, open_unpacked
+from medallion.ingest.parsing.converted import value_of_type
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
@@ -270,10 +271,11 @@ def _typed_rows(rows: DataFrame, name: str, types: Mapping[str, str]) -> DataFra
         MedallionError: a value is not of its column's type, or two rows have the same key.
     """
     key = next(iter(types))
-    typed = rows.select(*(F.col(f"`{c}`").try_cast(type_).alias(c) for c, type_ in types.items()))
+    values = {c: F.expr(value_of_type(f"`{c}`", type_)) for c, type_ in types.items()}
+    typed = rows.select(*(value.alias(column) for column, value in values.items()))
     for column, type_ in types.items():
         value = F.col(f"`{column}`")
-        invalid = rows.where(value.isNotNull() & value.try_cast(type_).isNull())
+        invalid = rows.where(value.isNotNull() & values[column].isNull())
         if row := invalid.select(value.cast("string")).first():
             raise MedallionError(f"{name}: {column} {row[0]!r} is not a {type_}.")
     keyed = typed.where(F.col(key).isNotNull())
