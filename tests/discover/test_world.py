@@ -58,15 +58,6 @@ EXPECTED: dict[str, tuple[dict[str, Any], dict[str, str], str, list[str]]] = {
         "ISO 8601",
         ["order_id", "created_at"],
     ),
-    "debezium-customers.json": (
-        {},
-        {
-            "payload_op": "payload.op",
-            "payload_ts_ms": "timestamp_millis(try_cast(payload.ts_ms as bigint))",
-        },
-        "epoch millis",
-        ["payload_source_lsn", "payload_ts_ms"],
-    ),
 }
 
 

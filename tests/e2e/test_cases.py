@@ -89,6 +89,18 @@ EXPECTED: list[tuple[str, Tables]] = [
         },
     ),
     (
+        "13-two-digit-years",
+        {
+            "select emp, born::text from silver.yy13": [
+                ("E1", "1967-03-12"),
+                ("E2", "1949-11-30"),
+                ("E3", "2001-01-05"),
+                ("E4", "1971-08-17"),
+                ("E5", "1958-12-24"),
+            ]
+        },
+    ),
+    (
         "18-dynamic-keys",
         {
             f"select id, sku, price from silver.{table}": [

@@ -2,9 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +18,11 @@ _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
 _NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
 _ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)? ?(Z|UTC|[+-]\d\d(:?\d\d)?)?")
 _TIME_NAME = re.compile(
-    r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis)([^a-z]|$)|time$"
+    r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis|born)([^a-z]|$)|time$"
     r"|[a-z]ed(_utc|_on)?$"  # created, received_utc
 )
-_KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
-_CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth")
+KEY_NAME = re.compile(r"(^|[^a-z])(id|uid|uuid|guid|key|no|nr|number|lsn|offset|oid)$")
+_CHANGE_NAME = re.compile(r"updat|modif|delet|expir|end|due|birth|born")
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}([.,]\d{3})+")  # 1.500 may be 1500
 # Notations of numbers and booleans that bronze keeps as strings, with SQL that converts them.
 _NOTATIONS = {
@@ -49,6 +50,7 @@ _PARTS = {
 _PART = re.compile("|".join(_PARTS))
 _EPOCHS = {unit: 10**digits for unit, digits in TIME_UNITS.items()}
 _RANGE = (946_684_800, 4_102_444_800)  # epoch seconds of 2000 and 2100
+_EARLIEST = datetime(1990, 1, 1)  # event times before it are mostly mistakes, such as 0
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,14 @@ class TimeFormat:
         reason: why it fits, for the user.
         times: the values in UTC.
         other: another hint that fits as well.
+        mistake: what is wrong with some values, and what to do.
     """
 
     hint: str
     reason: str
     times: list[datetime]
     other: str = ""
+    mistake: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,24 +80,33 @@ class Column:
         path: the names of the field and of the structs around it.
         name: the column's name in silver.
         type: its approximate type in bronze.
-        values: its values in the sample that are not null.
+        cells: its value in each row of the sample, or None.
+        template: SQL of a field of a changed row: `{0}` is its dotted name, `{1}` its path. Empty
+            if the first name of the path is a column of bronze.
     """
 
     path: tuple[str, ...]
     name: str
     type: str
-    values: list[Any]
+    cells: list[Any]
+    template: str = ""
+
+    @property
+    def values(self) -> list[Any]:
+        """Its values in the sample that are not null."""
+        return [value for value in self.cells if value is not None]
 
     @property
     def is_nested(self) -> bool:
-        """Whether it is a field of a struct."""
-        return len(self.path) > 1
+        """Whether it is a field within a column of bronze, for which there are no hints."""
+        return bool(self.template) or len(self.path) > 1
 
     @property
     def sql(self) -> str:
         """SQL of the field over bronze's columns."""
         names = map(column_name, self.path)
-        return ".".join(n if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", n) else f"`{n}`" for n in names)
+        quoted = (n if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", n) else f"`{n}`" for n in names)
+        return (self.template or "{}").format(".".join(quoted), ".".join(self.path))
 
     @property
     def words(self) -> str:
@@ -109,17 +122,21 @@ def silver_name(path: Sequence[str]) -> str:
     return (name if name[:1].isalpha() else f"c_{name}")[:90]
 
 
-def infer_columns(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], list[str]]:
+def infer_columns(
+    rows: Sequence[Row], has_types: bool, taken: Iterable[str] = ()
+) -> tuple[list[Column], list[str]]:
     """Return the columns, and the fields that are null in all rows.
 
     Args:
         rows: the rows.
         has_types: False if strings may be values of other types, as in CSV.
+        taken: names that silver's columns must not have.
     """
     columns, empty = list[Column](), list[str]()
     # Columns of gold, and those that an entry may add.
-    names = {"window_start", "window_end", "ingested_at", "row_digest", "no_key"}
-    for path, values in _leaves(rows, ()):
+    names = {"window_start", "window_end", "ingested_at", "row_digest", "no_key", *taken}
+    for path, cells in _leaves(rows, ()):
+        values = [value for value in cells if value is not None]
         if not values:
             empty.append(".".join(path))
             continue
@@ -127,23 +144,23 @@ def infer_columns(rows: Sequence[Row], has_types: bool) -> tuple[list[Column], l
         while name in names:
             name, number = f"{silver_name(path)}_{number}", number + 1
         names.add(name)
-        columns.append(Column(path, name, _infer_type(values, has_types), values))
+        columns.append(Column(path, name, _infer_type(values, has_types), cells))
     return columns, empty
 
 
 def _leaves(
     rows: Sequence[Row], path: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
-    """Yield each field with its values; a small struct is replaced by its fields."""
-    fields: dict[str, list[Any]] = {}
-    for row in rows:
-        for name, value in row.items():
-            fields.setdefault(name, []).extend([] if value in (None, [], {}) else [value])
-    for name, values in fields.items():
-        leaves = []
-        if values and len(path) < _MAX_LEVELS and all(isinstance(v, dict) for v in values):
-            leaves = list(_leaves(values, (*path, name)))
-        yield from leaves if 0 < len(leaves) <= _MAX_LEAVES else [((*path, name), values)]
+    """Yield each field with its value in each row; a small struct is replaced by its fields."""
+    for name in dict.fromkeys(name for row in rows for name in row):
+        cells = [None if (v := row.get(name)) in (None, [], {}) else v for row in rows]
+        values, leaves = [value for value in cells if value is not None], []
+        are_structs = bool(values) and all(isinstance(value, dict) for value in values)
+        # Keys that are data may be many.
+        is_small = are_structs and len({key for value in values for key in value}) <= _MAX_LEAVES
+        if is_small and len(path) < _MAX_LEVELS:
+            leaves = list(_leaves([cell or {} for cell in cells], (*path, name)))
+        yield from leaves if 0 < len(leaves) <= _MAX_LEAVES else [((*path, name), cells)]
 
 
 def is_value(text: str) -> bool:
@@ -201,14 +218,61 @@ def detect_time_format(column: Column) -> TimeFormat | None:
     if not _TIME_NAME.search(column.words):  # 1.5.26 may be a version
         time_format = None if texts[0].isdigit() else _match_date_pattern(texts)
         return time_format if time_format and "yyyy" in time_format.hint else None
-    if all(map(_NUMBER.fullmatch, texts)):
-        numbers = [float(text.replace(",", ".")) for text in texts]
-        for unit, factor in _EPOCHS.items():
-            if all(_RANGE[0] <= number / factor < _RANGE[1] for number in numbers):
-                utc = (datetime.fromtimestamp(number / factor, UTC) for number in numbers)
-                times = [time.replace(tzinfo=None) for time in utc]
-                return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times)
-    return _match_date_pattern(texts) if isinstance(values[0], str) else None
+    if all(map(_NUMBER.fullmatch, texts)) and (time_format := _match_epoch(texts, column.sql)):
+        return time_format
+    time_format = _match_date_pattern(texts) if isinstance(values[0], str) else None
+    if not time_format or "yyyy" in time_format.hint:
+        return time_format
+    # Python takes 69 for 1969, but Java, and so Spark, for 2069.
+    times = [t.replace(year=t.year + 100 * (t.year < 2000)) for t in time_format.times]
+    future, sql = sum(time > _tomorrow() for time in times), column.sql
+    past = f"if({sql} > _ingested_at, {sql} - interval 100 years, {sql}) reads them as past"
+    mistake = f"yy is 2000 to 2099, so {future} of {len(times)} values are in the future; {past}"
+    return replace(time_format, times=times, mistake=mistake if future else "")
+
+
+def _tomorrow() -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1)
+
+
+def unlikely_event_time(times: Sequence[datetime]) -> tuple[str, int]:
+    """Return what is unlikely about event times, and the years for `max_past`, or "" and 0.
+
+    A sample of which most times are old, such as an archive, is not unlikely.
+    """
+    old = [time for time in times if time < _EARLIEST]
+    if old and 2 * len(old) < len(times):
+        first = min(time for time in times if time >= _EARLIEST)
+        years = max(20, _tomorrow().year - first.year + 2)
+        mistake = f"{len(old)} of {len(times)} values are before 1990, such as {min(old)}"
+        return f"{mistake}; max_past quarantines such rows", years
+    if times and max(times) > _tomorrow():
+        return f"{max(times)} is in the future; max_future quarantines such rows", 0
+    return "", 0
+
+
+def _match_epoch(texts: Sequence[str], sql: str) -> TimeFormat | None:
+    """Return the unit of most numbers, if the others are 0 or times since 2000 in another unit."""
+    numbers = [float(text.replace(",", ".")) for text in texts]
+    fitting = (
+        (unit for unit, factor in _EPOCHS.items() if _RANGE[0] <= number / factor < _RANGE[1])
+        for number in numbers
+    )
+    units = [next(each, None if n else "") for n, each in zip(numbers, fitting, strict=True)]
+    unit, count = Counter(units).most_common(1)[0]
+    if not unit or None in units or 2 * count <= len(units):
+        return None
+    known, mistake = {*map(str, units)} - {""}, ""
+    if len(known) > 1:
+        ends = f"from {min(filter(None, numbers)):.0f} to {max(numbers):.0f}"
+        mistake = f"most values are in {unit}, but others in {', '.join(known - {unit})}: {ends}"
+    if known == {"seconds", "millis"}:
+        both = f"timestamp_millis(if({sql} < 100000000000, {sql} * 1000, {sql}))"
+        mistake += f"; {both}, without this hint or with the hint long, reads both"
+    seconds = (number / _EPOCHS[unit] for number in numbers)
+    utc = (datetime.fromtimestamp(second, UTC) for second in seconds if second < _RANGE[1])
+    times = [time.replace(tzinfo=None) for time in utc]
+    return TimeFormat(f"timestamp_{unit}", f"epoch {unit}", times, mistake=mistake)
 
 
 def _parse_iso(value: str) -> datetime | None:
@@ -281,5 +345,5 @@ def key_candidates(columns: Sequence[Column], rows: int) -> list[Column]:
     """
     possible = (column for column in columns if column.type in ("string", "long"))
     unique = (column for column in possible if len({*map(str, column.values)}) == rows)
-    named = (column for column in unique if _KEY_NAME.search(column.words))
+    named = (column for column in unique if KEY_NAME.search(column.words))
     return sorted(named, key=lambda column: len(column.path))

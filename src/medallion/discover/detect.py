@@ -263,11 +263,13 @@ def _describe_csv_rows(
         name and data and all(row[number] and is_value(row[number]) for row in data)
         for number, name in enumerate(rows[0])
     )
+    is_dms = all(row[0] in ("I", "U", "D") for row in rows)  # AWS DMS, whose `Op` is first
     if len(log_fields) == len(names):
         data, names = rows, header_names(log_fields)
         reasons.append("the names are those of #Fields")
-    elif not are_names or any(map(is_value, rows[0])):
+    elif is_dms or not are_names or any(map(is_value, rows[0])):
         data, names = rows, [f"column_{number}" for number in range(1, len(names) + 1)]
+        names[0] = "Op" if is_dms else names[0]
         reasons.append("no header: the first row looks like data")
         choices.append("the names of the columns in schema: the files have no header")
     if data is rows:

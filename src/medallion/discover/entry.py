@@ -15,6 +15,7 @@ from medallion.config.gold import parse_gold_table
 from medallion.config.model import Config
 from medallion.config.sources import parse_source, refuse_shared_files
 from medallion.config.values import TABLE_NAME
+from medallion.discover import changes
 from medallion.discover import columns as _columns
 from medallion.discover.columns import Column, TimeFormat
 from medallion.discover.detect import describe_file, has_other_fields
@@ -29,12 +30,8 @@ _MAX_INSPECTED = 20  # files
 _TAKEN = {*TECHNICAL_COLUMNS, *FILE_ORIGIN_COLUMNS, FULL_TIMES}
 _PLAIN_SCALAR = re.compile(r"[A-Za-z_](?:[\w.(), ']*[\w.)'])?")
 _YAML_WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
-_TIME_SQL = {
-    "timestamp_seconds": "timestamp_seconds(try_cast({} as double))",
-    "timestamp_millis": "timestamp_millis(try_cast({} as bigint))",
-    "timestamp_micros": "timestamp_micros(try_cast({} as bigint))",
-    "timestamp_nanos": "timestamp_micros(try_cast({} as bigint) div 1000)",
-}
+_TIME_SQL = {f"timestamp_{u}": f"timestamp_{u}({{}})" for u in ("seconds", "millis", "micros")}
+_TIME_SQL["timestamp_nanos"] = "timestamp_micros({} div 1000)"
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ class NewSource:
         columns: the columns of silver.
         empty: fields that are null in all rows.
         times: candidates for the event time, the best first.
-        keys: candidates for keys, the best first.
+        keys: candidates for keys, the best first; of change records all keys.
     """
 
     name: str
@@ -60,6 +57,11 @@ class NewSource:
     keys: list[Column]
 
     @property
+    def has_changes(self) -> bool:
+        """Whether its rows are change records."""
+        return "cdc" in self.description.settings
+
+    @property
     def event_time(self) -> str:
         """The silver column of the event time."""
         return self.times[0][0].name if self.times else "ingested_at"
@@ -67,6 +69,8 @@ class NewSource:
     @property
     def key_names(self) -> list[str]:
         """The silver columns of the keys."""
+        if self.has_changes:
+            return [column.name for column in self.keys]
         key = self.keys[0].name if self.keys else self.own_key[0]
         return list(dict.fromkeys([key, self.event_time]))
 
@@ -100,7 +104,7 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
             one, other = _format_summary(first), _format_summary(each)
             paths = f"{descriptions[0][0].path} is {one}, and {file.path} is {other}"
             raise UsageError(f"{paths}: add them as two sources.")
-        rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS - len(rows)]]
+        rows += [{**row, **file.partitions} for row in each.rows[: MAX_ROWS // len(descriptions)]]
     settings = dict(first.settings)
     if files[0].partitions:
         settings["partition_columns"] = list(files[0].partitions)
@@ -109,21 +113,47 @@ def inspect_files(name: str, files: Sequence[InputFile]) -> NewSource:
         rows = [{name: row[name] for name in row if name not in taken} for row in rows]
         names = ", ".join(sorted(taken))
         reasons.append(f"only in _rescued_data, as medallion has columns of these names: {names}")
-    columns, empty = _columns.infer_columns(rows, first.format != "csv")
-    times = _columns.time_candidates(columns, len(rows))
-    settings |= _type_settings(first.format, settings, columns, times)
-    choices = list(first.choices)
-    ambiguous = ((column, time) for column, time in times if time.other)
-    choices += [f"the format of {c.name}: {time.hint} or {time.other}" for c, time in ambiguous]
+    choices = [*first.choices, *filter(None, [_different_fields(descriptions)])]
+    first = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)
+    return _with_columns(NewSource(name, files, first, [], [], [], []))
+
+
+def _with_columns(source: NewSource) -> NewSource:
+    """Return a source with the columns, times, keys and changes of its sampled rows."""
+    description = source.description
+    records = changes.recognize(description.rows)
+    has_types = description.format != "csv" or bool(records.template)
+    columns, empty = _columns.infer_columns(records.rows, has_types, records.taken)
+    columns = [records.place(column) for column in columns]
+    times = [] if records.types else _columns.time_candidates(columns, len(records.rows))
+    settings = {**description.settings, **_type_settings(description, columns, times)}
+    columns = [column for column in columns if column.path[0] not in records.technical]
+    keys, with_times = _columns.key_candidates(columns, len(records.rows)), [c for c, _ in times]
+    if not records.order and not keys:
+        records = changes.with_repeated_key(records, columns, with_times)
+    reasons = [*description.reasons, *filter(None, [records.reason])]
+    choices = list(description.choices)
+    if records.order:
+        keys, key_choices = changes.key_columns(records, columns)
+        order, reason = changes.order_sql(records, keys, with_times)
+        reasons.append(f"sequence_by: {reason}")
+        choices += key_choices
+        deletes = {"apply_as_deletes": records.deletes} if records.deletes else {}
+        settings["cdc"] = {"sequence_by": order, **deletes}
+    elif times:
+        unlikely, years = _columns.unlikely_event_time(times[0][1].times)
+        choices += [f"{times[0][0].name}: {unlikely}"] if unlikely else []
+        settings |= {"max_past": f"{years} years"} if years else {}
+    file_format = records.format or description.format
+    choices += [f"the format of {c.name}: {t.hint} or {t.other}" for c, t in times if t.other]
+    choices += [f"{column.name}: {time.mistake}" for column, time in times if time.mistake]
     choices += [
         f"whether {value} of {column.name} is a thousand times more than with a decimal point"
         for column in columns
         if (value := _columns.ambiguous_number(column))
     ]
-    choices += filter(None, [_different_fields(descriptions)])
-    keys = _columns.key_candidates(columns, len(rows))
-    description = replace(first, rows=rows, settings=settings, reasons=reasons, choices=choices)
-    return NewSource(name, files, description, columns, empty, times, keys)
+    description = Description(file_format, description.rows, settings, reasons, choices)
+    return NewSource(source.name, source.files, description, columns, empty, times, keys)
 
 
 def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> str | None:
@@ -137,24 +167,18 @@ def _different_fields(descriptions: Sequence[tuple[InputFile, Description]]) -> 
 
 
 def _type_settings(
-    file_format: str,
-    settings: Mapping[str, Any],
-    columns: Sequence[Column],
-    times: Sequence[tuple[Column, TimeFormat]],
+    description: Description, columns: Sequence[Column], times: Sequence[tuple[Column, TimeFormat]]
 ) -> dict[str, dict[str, str]]:
     """Return the setting for types that bronze does not infer.
 
-    They are the times of other forms than ISO 8601 and, in CSV, whatever is not a string.
-
-    Args:
-        file_format: the source's format.
-        settings: the source's settings; `schema` if the files have no header.
-        columns: all columns.
-        times: the columns with times.
+    They are the times of other forms than ISO 8601 and, in CSV, whatever is not a string. Files
+    without a header have a `schema`.
     """
+    settings = description.settings
     key = "schema" if "schema" in settings else "hints"
-    fields = [c for c in columns if c.path[0] not in settings.get("partition_columns", ())]
-    types: tuple[str, ...] = ("long", "double", "boolean") if file_format == "csv" else ()
+    partitions = settings.get("partition_columns", ())
+    fields = [c for c in columns if c.path[0] not in partitions and not c.template]
+    types: tuple[str, ...] = ("long", "double", "boolean") if description.format == "csv" else ()
     types += ("timestamp",) if key == "schema" else ()  # else it is inferred
     hints = {c.path[0]: c.type for c in fields if c.type in types}
     hints |= {c.path[0]: each.hint for c, each in times if each.hint and not c.is_nested}
@@ -169,32 +193,42 @@ def _format_summary(description: Description) -> str:
 
 def source_entry(source: NewSource) -> list[str]:
     """Return the lines of the source's entry below `sources`."""
-    description, rows = source.description, len(source.description.rows)
+    description = source.description
     names = ", ".join(file.path.name for file in source.files[:3])
     comments = [f"medallion add, from {counted(len(source.files), 'file')}: {names}"]
     comments += [*description.reasons, *(f"choose: {choice}" for choice in description.choices)]
     silver = [_silver_line(column, source) for column in source.columns]
+    if source.empty:
+        silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
+    added, identity = list[str](), [f"keys: [{', '.join(source.key_names)}]"]
+    if not source.has_changes:
+        added, identity = _event_lines(source)
+    lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {description.format}"]
+    lines += [*_yaml_lines(description.settings), "silver:"]
+    lines += [*(f"  {line}" for line in (*silver, *added)), *identity]
+    return [f"{source.name}:", *(f"  {line}" for line in lines)]
+
+
+def _event_lines(source: NewSource) -> tuple[list[str], list[str]]:
+    """Return further lines of `silver`, and those after it, of events."""
+    added, rows = list[str](), len(source.description.rows)
     key_name, key_sql, key_reason = source.own_key
     if not source.keys:
-        silver.append(f"{key_name}: {_yaml_scalar(key_sql)}")
+        added.append(f"{key_name}: {_yaml_scalar(key_sql)}")
     if source.times:
         (_, time_format), *others = source.times
         time_reason = f"{time_format.reason}, {min(time_format.times)} to {max(time_format.times)}"
         if others:
             time_reason += f"; or {', '.join(column.name for column, _ in others[:5])}"
     else:
-        silver.append("ingested_at: _ingested_at")
+        added.append("ingested_at: _ingested_at")
         time_reason = "no event time found: the time of ingestion"
-    if source.empty:
-        silver.append(f"# null in the sample: {printable(', '.join(source.empty))}")
     if source.keys:
         first, *more = (column.name for column in source.keys[:4])
         key_reason = f"{first}: unique in {counted(rows, 'row')}{'; or '.join(['', *more])}"
-    lines = [*(f"# {printable(comment)}" for comment in comments), f"format: {description.format}"]
-    lines += [*_yaml_lines(description.settings), "silver:", *(f"  {line}" for line in silver)]
-    lines += [f"event_time: {source.event_time} # {time_reason}"]
+    lines = [f"event_time: {source.event_time} # {time_reason}"]
     lines += [f"keys: [{', '.join(source.key_names)}] # {key_reason}", "watermark: 1 hour"]
-    return [f"{source.name}:", *(f"  {line}" for line in lines)]
+    return added, lines
 
 
 def _silver_line(column: Column, source: NewSource) -> str:
@@ -203,6 +237,9 @@ def _silver_line(column: Column, source: NewSource) -> str:
     if time_format and time_format.hint and column.is_nested:  # formats are for columns
         pattern = time_format.hint.removeprefix("timestamp ")
         default = f"try_to_timestamp(cast({{}} as string), {pattern})"
+        if time_format.hint in _TIME_SQL and column.type != "long":
+            number = "double" if time_format.hint == "timestamp_seconds" else "bigint"
+            sql = f"try_cast({sql} as {number})"
         sql = _TIME_SQL.get(time_format.hint, default).format(sql)
     type_name = "timestamp" if time_format else column.type
     if type_name == "string" and (converted := _columns.conversion_sql(column)):
@@ -224,13 +261,14 @@ def new_entries(source: NewSource, config: Config) -> dict[str, list[str]]:
 
 def gold_entry(source: NewSource, tables: Collection[str]) -> list[str]:
     """Return the lines of a table of row counts below `gold`; its name is not in `tables`."""
-    times = source.times[0][1].times if source.times else []
-    is_long = bool(times) and max(times) - min(times) > timedelta(days=14)
-    unit = "day" if is_long else "hour"
-    name = f"{source.name}_by_{unit}"
+    settings, name = [f"source: silver.{source.name}"], f"{source.name}_total"
+    if not source.has_changes:
+        times = source.times[0][1].times if source.times else []
+        is_long = bool(times) and max(times) - min(times) > timedelta(days=14)
+        unit = "day" if is_long else "hour"
+        settings, name = [*settings, f"window: 1 {unit}"], f"{source.name}_by_{unit}"
     while name in tables:
         name += "_2"
-    settings = [f"source: silver.{source.name}", f"window: 1 {unit}"]
     settings += ["measure: { row_count: count(*) }", "output_mode: complete"]
     return [f"{name}:", *(f"  {line}" for line in settings)]
 
@@ -330,7 +368,7 @@ def to_json(source: NewSource, entries: Mapping[str, Sequence[str]]) -> dict[str
             for c in source.columns
         ],
         "event_times": [{"column": c.name, "format": time.reason} for c, time in source.times],
-        "keys": [[column.name] for column in source.keys],
+        "keys": [source.key_names] if source.has_changes else [[c.name] for c in source.keys],
         "choices": description.choices,
         "entries": {key: "\n".join(lines) for key, lines in entries.items()},
     }

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from medallion.discover.changes import recognize
 from medallion.discover.columns import Row, infer_columns, key_candidates, time_candidates
 from medallion.errors import UsageError
 
@@ -94,6 +95,7 @@ def _describe_document(document: Row, is_line: bool) -> Description:
         is_line: whether it is in one line.
     """
     arrays = sorted(_object_arrays(document), key=lambda each: -len(each[1]))
+    arrays = [] if recognize([document]).reason else arrays
     columns, _ = infer_columns([document], True)
     has_identity = key_candidates(columns, 1) and time_candidates(columns, 1)
     if not arrays or (has_identity and len(arrays[0][1]) <= _MOST_ITEMS):

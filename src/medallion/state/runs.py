@@ -207,19 +207,6 @@ class RunState:
         return self.sums.get(query, QueryTotals())
 
 
-@dataclass(frozen=True)
-class RecordedRun:
-    """All that one command recorded for a query; times in microseconds since 1970."""
-
-    query: str
-    state: str
-    started_at: int
-    ended_at: int
-    rows_in: int | None
-    rows_out: int | None
-    quarantined_rows: int | None
-
-
 class RunRecords:
     """The run record, read when it is first needed and again after a write.
 
@@ -277,16 +264,6 @@ class RunRecords:
     def run_id(self) -> str:
         """The id of the rows that this command writes."""
         return self._by["run_id"]
-
-    def recorded_runs(self) -> list[RecordedRun]:
-        """Return what this command recorded, by query."""
-        started = table_specs.record_column_sql(RUNS, "started_at")
-        ended = f"max({started} + cast(coalesce(seconds, 0) * 1e6 as bigint))"
-        sums = (f"sum({name})" for name in ("rows_in", "rows_out", "quarantined_rows"))
-        state = "last_value(state order by number)"
-        where = f"where kind = 'query' and run_id = '{self.run_id}' group by query order by query"
-        what = f"query, {state}, min({started}), {ended}, {', '.join(sums)}"
-        return [RecordedRun(*row) for row in delta_tables.select_rows(self._table, what, where)]
 
     def forget_values(self, queries: Iterable[str]) -> None:
         """Remove what may quote rows of these queries: errors, and examples of values."""

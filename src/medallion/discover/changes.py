@@ -1,0 +1,235 @@
+"""Change records in sampled rows: the writer, and what orders and identifies the changes.
+
+The layouts are those of the writers' documentation: Debezium, Maxwell, Airbyte (metadata fields,
+CDC), Fivetran (system columns) and AWS DMS (Amazon S3 as a target).
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from medallion.config.tables import DEBEZIUM_CDC
+from medallion.discover import debezium
+from medallion.discover.columns import KEY_NAME, Column, Row
+from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
+from medallion.storage.text import json_object
+
+_OPERATIONS = {*"ciurd", "create", "insert", "update", "upsert", "read", "delete"}
+_OPERATION_NAMES = ("op", "_op", "__op", "cdc_operation", "change_type")
+_UPDATE_NAME = re.compile("updat|modif|chang")
+_PART_NAME = re.compile("(line|item|pos|row)_?(no|nr|number)$")  # part of a key, with another
+_ORDER_NAME = re.compile("updat|modif|chang|(^|_)(ts|timestamp|commit|dms|cdc)(_|$)")
+_MAXWELL_ORDER = ("ts", "xid", "commit", "xoffset")
+_AIRBYTE_TIMES = ("_airbyte_extracted_at", "_airbyte_emitted_at")
+_AIRBYTE_ORDERS = (  # the first of these that there are
+    *(["_ab_cdc_cursor"], ["_ab_cdc_lsn", "_ab_cdc_event_serial_no"]),
+    *(["_ab_cdc_log_file", "_ab_cdc_log_pos"], ["_ab_cdc_updated_at"]),
+)
+_FIVETRAN = tuple(f"_fivetran_{name}" for name in ("synced", "deleted", "active", "start", "end"))
+Columns = Sequence[Column]
+
+
+@dataclass(frozen=True)
+class ChangeRecords:
+    """Changes of the rows of a table, in the layout of their writer.
+
+    Attributes:
+        reason: the writer, and how it is recognized; or why the rows are none.
+        rows: the changed rows.
+        order: SQL of `sequence_by`; empty if rows are events.
+        order_reason: why; if empty, a column of the row that orders the changes is better.
+        deletes: SQL of `apply_as_deletes`; empty if no change deletes.
+        template: that of `Column` for the fields of the row.
+        technical: fields of the row that are no columns of silver.
+        format: that of the source, if it is not that of its files.
+        types: SQL, as a template, and type of the columns that are decoded, by name.
+        tables: the names of the tables that change, if known.
+    """
+
+    reason: str
+    rows: Sequence[Row]
+    order: str = ""
+    order_reason: str = ""
+    deletes: str = ""
+    template: str = ""
+    technical: Collection[str] = ()
+    format: str = ""
+    types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    tables: Collection[str] = ()
+
+    @property
+    def taken(self) -> list[str]:
+        """Names in its SQL, which silver's columns of fields around the row must not have."""
+        sql = f"{self.order} {self.deletes}" if self.template else ""
+        return re.findall(r"(?<![\w.'])[a-z]\w*", sql)
+
+    def place(self, column: Column) -> Column:
+        """Return a column of the changed row with its SQL and type."""
+        template, type_ = self.types.get(column.path[0], (self.template, ""))
+        type_ = type_ or column.type
+        if "{1}" in template and type_ in ("long", "double", "boolean", "timestamp"):
+            template = f"cast({template} as {type_})"  # a field of a string of JSON
+        return replace(column, type=type_, template=template)
+
+
+def recognize(rows: Sequence[Row]) -> ChangeRecords:
+    """Return the change records that rows are by their fields, or events."""
+    recognizers = (_debezium, _maxwell, _airbyte, _fivetran, _with_operations)
+    found = (records for each in recognizers if (records := each(rows)))
+    return next(found, ChangeRecords("", rows))
+
+
+def _filled(rows: Iterable[Row]) -> dict[str, int]:
+    """Return how many rows have a value, for each field that has any."""
+    return Counter(n for row in rows for n, v in row.items() if v not in (None, ""))
+
+
+def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
+    prefixes, envelopes = debezium.envelopes(rows)
+    changed = [row for each in envelopes if (row := debezium.changed_row(each))]
+    if not changed or 2 * len(envelopes) < len(rows):
+        return None
+    types, reason = debezium.decoded_columns(rows), "Debezium: op, before and after"
+    if not types:
+        reason += "; no schema beside them, so decimals, days and times stay as written"
+    origins = [origin for each in envelopes if isinstance(origin := each.get("source"), dict)]
+    order, deletes = debezium.change_order(prefixes, origins), DEBEZIUM_CDC["apply_as_deletes"]
+    tables = {str(origin["table"]) for origin in origins if origin.get("table")}
+    return ChangeRecords(reason, changed, *order, deletes, "{}", (), "debezium", types, tables)
+
+
+def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
+    fields = {"database", "table", "type", "ts", "data"}
+    messages = [row for row in rows if fields <= row.keys() and isinstance(row["data"], dict)]
+    if not messages or 2 * len(messages) < len(rows):
+        return None
+    filled, tables = _filled(messages), {str(row["table"]) for row in messages}
+    order = f"struct({', '.join(name for name in _MAXWELL_ORDER if name in filled)})"
+    reason, why = "Maxwell: type and data", "the last of a transaction has commit, not xoffset"
+    changed, deletes = [row["data"] for row in messages], "type = 'delete'"
+    return ChangeRecords(reason, changed, order, why, deletes, "data.{}", tables=tables)
+
+
+def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:
+    outer, template, inner = _filled(rows), "", list(rows)
+    if "_airbyte_data" in outer:
+        inner, template = [row.get("_airbyte_data") or {} for row in rows], "_airbyte_data.{}"
+        if any(isinstance(value, str) for value in inner):
+            inner = [json_object(str(value)) or {} for value in inner]
+            template = "get_json_object(_airbyte_data, '$.{1}')"
+    names, has_log = _filled(inner), any("_ab_cdc_updated_at" in row for row in inner)
+    log = next(
+        ([n for n in each if n in names] for each in _AIRBYTE_ORDERS if each[0] in names), []
+    )
+    time = next((name for name in _AIRBYTE_TIMES if name in outer), "")
+    if not log and not time:
+        return None
+    fields = [_order_sql(inner, name, template) for name in log] or [time]
+    is_known = len(fields) == 1 and (not log or names[log[0]] == len(rows))
+    order = fields[0] if is_known else f"struct({', '.join(fields)})"
+    reason, why = "Airbyte: _airbyte_... and _ab_cdc_...", "the place in the database's log"
+    is_deleted = f"{template or '{}'} is not null".format(*["_ab_cdc_deleted_at"] * 2)
+    technical = {n for row in inner for n in row if n.startswith(("_airbyte_", "_ab_cdc_"))}
+    why, deletes = why if log else "the time of extraction", is_deleted if has_log else ""
+    return ChangeRecords(reason, inner, order, why, deletes, template, technical)
+
+
+def _order_sql(rows: Sequence[Row], name: str, template: str) -> str:
+    """Return SQL of a field that orders rows; digits in a string are a number."""
+    are_digits = all(str(row[name]).isdigit() for row in rows if row.get(name) is not None)
+    is_string = "{1}" in template or any(isinstance(row.get(name), str) for row in rows)
+    sql = (template or "{}").format(name, name)
+    return f"cast({sql} as long)" if is_string and are_digits else sql
+
+
+def _fivetran(rows: Sequence[Row]) -> ChangeRecords | None:
+    names = _filled(rows)
+    if "_fivetran_synced" not in names:
+        return None
+    reason, order, deletes = "Fivetran: _fivetran_synced", "_fivetran_synced", "_fivetran_deleted"
+    if "_fivetran_start" in names:  # history mode has a row for each version
+        order, deletes = "struct(_fivetran_start, _fivetran_synced)", "not _fivetran_active"
+    why = "the time of the sync"
+    return ChangeRecords(reason, rows, order, why, deletes, technical=_FIVETRAN)
+
+
+def _with_operations(rows: Sequence[Row]) -> ChangeRecords | None:
+    """Return rows with a column of operations, such as `Op` of AWS DMS."""
+    name = next((name for name in _filled(rows) if name.lower() in _OPERATION_NAMES), "")
+    values = {str(row[name]) for row in rows if row.get(name)}
+    if not values or not {*map(str.lower, values)} <= _OPERATIONS:
+        return None
+    if name.lower() != "op" or not values <= {"I", "U", "D"}:
+        deletes = f"lower({name}) in ('d', 'delete')"
+        return ChangeRecords(
+            f"{name} is {sorted(values)}", rows, SOURCE_MODIFIED_AT, "", deletes, "", (name,)
+        )
+    file = f"regexp_extract({SOURCE_FILE}, '[^/]+$', 0)"  # its name is a time, or LOAD...
+    order, reason = f"if({file} like 'LOAD%', '', {file})", f"AWS DMS: {name} is I, U or D"
+    return ChangeRecords(reason, rows, order, "", f"{name} = 'D'", "", (name,))
+
+
+def with_repeated_key(events: ChangeRecords, columns: Columns, times: Columns) -> ChangeRecords:
+    """Return events as change records if a key repeats with other values and times of updates.
+
+    Other times may be those of a sensor's events: then there is only a reason.
+    """
+    keys = _named_keys(columns)[:1]
+    if not keys or not (others := _varying(keys, columns)):
+        return events
+    reason = f"{keys[0].name} repeats with other values of {', '.join(c.name for c in others[:3])}"
+    if any(_UPDATE_NAME.search(column.words) for column in times):
+        return replace(events, reason=f"{reason}: change records", order=SOURCE_MODIFIED_AT)
+    return replace(events, reason=f"{reason}, but no time is one of updates: events, without cdc")
+
+
+def key_columns(records: ChangeRecords, columns: Columns) -> tuple[list[Column], list[str]]:
+    """Return the columns that identify the rows of the table, and open choices."""
+    named, choices = _named_keys(columns), list[str]()
+    if len(records.tables) > 1:
+        tables = ", ".join(sorted(records.tables))
+        choices.append(f"one source, or one for each of the tables that change: {tables}")
+    if not named:
+        named = [next((column for column in columns if None not in column.cells), columns[0])]
+        choices.append(f"keys: [{named[0].name}] is a guess, as no column is named like a key")
+    others = _varying(named[:1], named)
+    keys = named[:1] + [column for column in others if _PART_NAME.search(column.words)][:1]
+    names = ", ".join(column.name for column in keys)
+    choices += [f"keys: [{names}], or [{names}, {c.name}]" for c in others if c not in keys]
+    return keys, choices
+
+
+def order_sql(records: ChangeRecords, keys: Columns, times: Columns) -> tuple[str, str]:
+    """Return SQL of `sequence_by`, and its reason."""
+    if records.order_reason:
+        return records.order, records.order_reason
+    filled = [column for column in times if None not in column.cells and column not in keys]
+    columns = [column for column in filled if _ORDER_NAME.search(column.words)]
+    if len(_distinct(keys)) < len(records.rows):
+        # A doubtful time is not better than the names of files.
+        doubtful = filled if records.order == SOURCE_MODIFIED_AT else []
+        columns = _varying(keys, dict.fromkeys([*columns, *doubtful]))
+    if not columns:
+        return records.order, "the file, because no column has times that differ in a row's changes"
+    names = [column.name for column in columns[:4]]
+    return names[0], "; or ".join(["differs in a row's changes", *names[1:]])
+
+
+def _named_keys(columns: Columns) -> list[Column]:
+    """Return the columns named like keys that are never null, the one with most values first."""
+    named = [c for c in columns if c.type in ("string", "long") and KEY_NAME.search(c.words)]
+    named = [column for column in named if None not in column.cells]
+    parts = [column for column in named if _PART_NAME.search(column.words)]
+    return sorted(named, key=lambda c: (c in parts, -len(_distinct([c])), c.words != "id"))
+
+
+def _varying(keys: Columns, columns: Iterable[Column]) -> list[Column]:
+    """Return the columns that have several values in rows of one key."""
+    count = len(_distinct(keys))
+    others = (column for column in columns if column not in keys)
+    return [column for column in others if len(_distinct([*keys, column])) > count]
+
+
+def _distinct(columns: Iterable[Column]) -> set[tuple[str, ...]]:
+    return {*zip(*(map(str, column.cells) for column in columns), strict=True)}

@@ -1,0 +1,94 @@
+"""Debezium's envelopes in sampled rows: the changed rows, their types and their order.
+
+Source: Debezium's documentation of its connectors' data types and `source`, and of Kafka Connect.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from medallion.config.tables import DEBEZIUM_CDC
+from medallion.discover.columns import Row
+
+# By the end of the name of a type: SQL of a value, as a template, and its type in silver.
+_TYPES = {
+    "Date": ("date_from_unix_date(cast({} as int))", "date"),
+    "Timestamp": ("timestamp_millis({})", "timestamp"),
+    "MicroTimestamp": ("timestamp_micros({})", "timestamp"),
+    "NanoTimestamp": ("timestamp_micros({} div 1000)", "timestamp"),
+    "ZonedTimestamp": ("cast({} as timestamp)", "timestamp"),
+}
+# Numbers since midnight, and structs of bytes, which no type of a column holds.
+_CODED = ("Time", "MicroTime", "NanoTime", "VariableScaleDecimal")
+# A decimal is a number in two's complement, as Base64: `conv` reads 8 bytes, and fails at more.
+_DIGITS = "concat(repeat(if(h >= '8', 'F', '0'), {} - length(h)), h)"
+_SHORT = f"conv({_DIGITS.format(16)}, 16, -10)"
+_HIGH = "cast(conv(left(n, length(n) - 16), 16, -10) as decimal(20, 0)) * 18446744073709551616"
+_LOW = "cast(conv(right(n, 16), 16, 10) as decimal(20, 0))"
+_LONG = f"transform(array({_DIGITS.format(32)}), n -> cast({_HIGH} + {_LOW} as string))[0]"
+# The fields of `source` with the position in a database's log.
+_POSITIONS = (("file", "pos", "row"), ("commit_lsn", "change_lsn", "event_serial_no"), ("scn",))
+
+
+def envelopes(rows: Sequence[Row]) -> tuple[list[str], list[Row]]:
+    """Return the envelopes, and SQL of the columns around them, with a dot; see `change_order`.
+
+    Other rows, such as heartbeats, are left out.
+    """
+    payloads = (
+        ("payload.", p) if isinstance(p := r.get("payload"), dict) else ("", r) for r in rows
+    )
+    found = [(at, p) for at, p in payloads if {"after", "before"} & {*p} and p.get("op")]
+    return sorted({at for at, _ in found}), [p for _, p in found if str(p["op"]) in "crudtm"]
+
+
+def changed_row(envelope: Row) -> Row:
+    """Return the row after a change, or before a delete; empty if it has none."""
+    row = envelope.get("before" if envelope["op"] == "d" else "after")
+    return row if isinstance(row, dict) else {}
+
+
+def decoded_columns(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
+    """Return SQL, as a template, and type of each column of the schema beside the payload.
+
+    The type is empty if the values are of one of JSON.
+    """
+    schemas = (schema for row in rows if isinstance(schema := row.get("schema"), dict))
+    sides = [side for side in next(schemas, {}).get("fields", ()) if side.get("fields")]
+    columns = next((s["fields"] for s in sides if s["field"] in ("after", "before")), ())
+    return {column["field"]: _decode(column) for column in columns}
+
+
+def _decode(column: Mapping[str, Any]) -> tuple[str, str]:
+    """Return SQL and type of a column. A decimal is exact, or fails if it has above 38 digits."""
+    name = (column.get("name") or "").rpartition(".")[2]
+    if name != "Decimal":
+        is_coded = column.get("type") == "bytes" or name in _CODED
+        return _TYPES.get(name, ("{}", f"{name or 'bytes'}, as written" if is_coded else ""))
+    parameters = {"scale": 0, "connect.decimal.precision": 38, **(column.get("parameters") or {})}
+    scale, precision = (int(parameters[key]) for key in ("scale", "connect.decimal.precision"))
+    if not 0 <= scale <= precision <= 38:
+        return "{}", f"decimal({precision}, {scale}), as written, because Spark has no such type"
+    number = _SHORT if precision <= 18 else _LONG
+    digits = f"transform(array(hex(unbase64({{}}))), h -> {number})[0]"
+    type_ = f"decimal({precision}, {scale})"
+    return f"cast(concat({digits}, 'E-{scale}') as {type_})", type_
+
+
+def change_order(prefixes: Sequence[str], origins: Sequence[Row]) -> tuple[str, str]:
+    """Return SQL of `sequence_by`, with its reason, by the fields `source` of envelopes.
+
+    Args:
+        prefixes: `payload.`, if envelopes are beside their schema, or "", or both.
+        origins: the fields `source`.
+    """
+    filled = [{name for name, value in row.items() if value is not None} for row in origins]
+    names = set[str]().union(*filled)
+    if "lsn" in names and not all("lsn" in each for each in filled):
+        return "struct(_ts_ms, _lsn)", "some changes have no lsn"
+    for fields in _POSITIONS:
+        if fields[0] in names:
+            known = [[f"{at}source.{name}" for at in prefixes] for name in fields if name in names]
+            sql = ", ".join(f"coalesce({', '.join(p)})" if len(p) > 1 else p[0] for p in known)
+            sql = f"cast({sql} as decimal(38, 0)), _ts_ms" if fields == ("scn",) else sql
+            return f"struct({sql})", "the position in the database's log"
+    return DEBEZIUM_CDC["sequence_by"], "the default"
