@@ -49,6 +49,8 @@ COMMANDS = {
     "audit": ["--deep"],
     "replay": ["table", "--where", "--rescued"],
     "backfill": ["source", "path"],
+    "apply": ["TABLE", "--yes"],
+    "drop": ["table", "--yes"],
     "refresh": ["table"],
     "report": ["--output", "--serve"],
     "erase": ["table", "--where", "--cascade", "--dry-run", "--purge", "--archive"],
@@ -57,7 +59,7 @@ COMMANDS = {
     "files": ["pattern", "--source", "--state"],
     "schema": ["source"],
 }
-WITHOUT_JSON = {"init", "setup", "run", "stream", "thrift", "refresh"}
+WITHOUT_JSON = {"init", "setup", "run", "stream", "thrift", "refresh", "apply", "drop"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -247,10 +247,9 @@ def test_changed_keys_are_a_note_until_a_refresh(events: Config) -> None:
     audit = run_audit(replace(events, sources={"event": source}), everything=True)
     assert audit.findings == ()
     note = next(note for note in audit.notes if note.startswith("silver.event: "))
-    assert note.startswith("silver.event: not verified: its definition has changed")
-    assert note.endswith(
-        "first run (keys was ['event_at', 'device', 'action']). Restore it, or rebuild the table "
-        "with medallion refresh silver.event."
+    assert note == (
+        "silver.event: not verified: its definition has changed (keys: "
+        '["event_at", "device", "action"] -> ["device"]): run medallion apply.'
     )
 
 
@@ -377,10 +376,9 @@ def test_changed_gold_definition_hides_no_other_finding(with_gold: Config) -> No
     unknown, differing = audit.findings
     assert differing == ALL_DIFFERS
     (note,) = (note for note in audit.notes if "not verified" in note)
-    assert note.startswith("gold.device_totals: not verified: its definition has changed: ")
-    assert note.endswith(
-        "first run (measure was {'total_recordings': 'count(*)'}). Restore it, or rebuild the "
-        "table with medallion refresh gold.device_totals."
+    assert note == (
+        'gold.device_totals: not verified: its definition has changed (measure: {"total_recordings"'
+        ': "count(*)"} -> {"total_recordings": "count(x)"}): run medallion apply.'
     )
     assert unknown.startswith("gold.lacking: it cannot be verified: lacking.sql: ")
     assert "`lacking`" in unknown

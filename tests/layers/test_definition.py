@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -15,6 +16,8 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.errors import ConfigError
 from medallion.layers.definition import (
+    Change,
+    changes_between,
     failing_part_reason,
     invalid_sql_error,
     refuse_changed,
@@ -125,30 +128,40 @@ def test_position_of_a_missing_key_is_that_of_the_mapping(file: Path) -> None:
     assert position(file.with_name("none.yaml"), "sources") is None
 
 
-def test_refuse_changed_names_each_change(file: Path) -> None:
-    config = configured(file)
+@pytest.mark.parametrize(
+    ("now", "changes"),
+    [
+        ({"window": "600 seconds"}, []),
+        ({"keys": ["at", "id"]}, ['keys: ["id", "at"] -> ["at", "id"]']),
+        ({"more as": "id"}, ["more as: none -> id"]),
+        ({"window": "5 minutes"}, ["window: 10 minutes -> 5 minutes"]),
+        ({"id as": None}, ["id as: id -> none"]),
+        ({"id as": "x" * 61}, [f"id as: id -> {'x' * 57}..."]),
+        # The other parts follow from it.
+        ({"cdc.stored_as_scd_type": 2, "event_time": None}, ["cdc: none -> SCD 2"]),
+    ],
+)
+def test_changes_between_definitions(now: dict[str, Any], changes: list[str]) -> None:
     then = {"event_time": "at", "keys": ["id", "at"], "id as": "id", "window": "10 minutes"}
-    refuse_changed(config, "silver.t", then, {**then, "window": "600 seconds"})
-    for now, change in (
-        ({**then, "keys": ["at", "id"]}, r"keys was \['id', 'at'\]"),
-        ({**then, "more as": "id"}, "more as is new"),
-        ({**then, "id as": "upper(id)"}, "id as was 'id'"),
-        ({**then, "window": "5 minutes"}, "window was '10 minutes'"),
-        ({name: then[name] for name in ("event_time", "keys", "window")}, "'id' and is gone"),
-    ):
-        expected = rf"{file}: the definition of silver\.t has changed .*{change}.*refresh silver.t"
-        with pytest.raises(ConfigError, match=expected):
-            refuse_changed(config, "silver.t", then, now)
+    edited = {key: value for key, value in {**then, **now}.items() if value is not None}
+    assert list(map(str, changes_between(then, edited))) == changes
 
 
-def test_refuse_changed_order(file: Path) -> None:
+def test_changes_between_ordered_parts() -> None:
     """Spark's state identifies measures by position."""
-    config = configured(file)
     measures = {"one": "count(*)", "two": "count_if(device = 'p')"}
     definitions = {"measure": measures}, {"measure": dict(reversed(measures.items()))}
-    refuse_changed(config, "gold.t", *definitions)
-    with pytest.raises(ConfigError, match="measure was"):
-        refuse_changed(config, "gold.t", *definitions, in_order=["measure"])
+    assert changes_between(*definitions) == []
+    (change,) = changes_between(*definitions, in_order=["measure"])
+    assert change.key == "measure"
+
+
+def test_refuse_changed_names_the_remedy(file: Path) -> None:
+    config = configured(file)
+    refuse_changed(config, "silver.t", [])
+    expected = rf"{file}: .* silver\.t has changed \(keys: a -> none\)\. medallion apply rebuilds"
+    with pytest.raises(ConfigError, match=expected):
+        refuse_changed(config, "silver.t", [Change("keys", "a", None)])
 
 
 @pytest.mark.parametrize(

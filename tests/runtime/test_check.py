@@ -12,6 +12,7 @@ import yaml
 from medallion.config.loader import load_with_errors
 from medallion.errors import InvalidProjectError
 from medallion.ingest.schema import registry
+from medallion.inspect.edits import EditAction
 from medallion.quality.suites import suite_path
 from medallion.runtime.check import (
     CheckResult,
@@ -261,26 +262,29 @@ def test_root_without_write_permission_is_refused(closable_home: Home) -> None:
         refuse_invalid_project(config)
 
 
-def test_changed_definitions_need_a_rebuild(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_definitions_need_a_rebuild(project: Project) -> None:
     """The key `_time_digits` comes from the data, and is no change."""
-    monkeypatch.setattr("medallion.storage.delta_tables.row_count", lambda _: 1)
+    root = project.folder / "data/lakehouse"
+    write(root, "silver.sales", "SELECT * FROM range(3)")
     definition = {"event_time": "at", "keys": ["at", "shop", "_time_digits"]}
     expressions = {"at as": "time", "shop as": "shop", "_time_digits as": "x"}
-    checkpoint = project.folder / "data/lakehouse/_checkpoints/silver.sales"
-    checkpoints.write_document(StoragePath(checkpoint), "definition", definition | expressions)
-    assert project.check().rebuilds == {}
+    checkpoint = StoragePath(root / "_checkpoints/silver.sales")
+    checkpoints.write_document(checkpoint, "definition", definition | expressions)
+
+    def rebuilds() -> list[tuple[str, list[str], int]]:
+        result = project.check()
+        due = (edit for edit in result.edits if edit.action == EditAction.REBUILD)
+        assert result.exit_status == any(edit.changes for edit in result.edits)
+        return [(edit.table, list(map(str, edit.changes)), edit.rows) for edit in due]
+
+    assert rebuilds() == []
     sales = project.document["sources"]["sales"]
-    for silver, problem in (
-        ({"at": "time", "shop": "lower(shop)"}, "has changed"),
-        ({"at": "time", "shop": "shop", "day": "date(time)"}, "day as is new"),
+    for silver, change in (
+        ({"at": "time", "shop": "lower(shop)"}, "shop as: shop -> lower(shop)"),
+        ({"at": "time", "shop": "shop", "day": "date(time)"}, "day as: none -> date(time)"),
     ):
         sales["silver"] = silver
-        result = project.check()
-        assert (list(result.rebuilds), result.exit_status) == (["silver.sales"], 2)
-        assert problem in result.rebuilds["silver.sales"]
-        assert "medallion refresh silver.sales" in result.rebuilds["silver.sales"]
+        assert rebuilds()[0] == ("silver.sales", [change], 0)
 
 
 def test_check_views(project: Project) -> None:

@@ -136,8 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_setup(add("setup", "fetch the jars and Java that Spark needs, once", has_json=False))
     _add_add(add("add", "add a source to pipeline.yaml from a sample of its files"))
     add("check", "report everything that is wrong, and what the next nightly run would do")
-    _add_apply(add("apply", "rebuild the tables that an edit of pipeline.yaml concerns"))
-    drop = add("drop", "delete a table that nothing in pipeline.yaml writes any more", False)
+    edited = "rebuild the tables whose definition was edited in pipeline.yaml"
+    _add_apply(add("apply", edited, has_json=False))
+    drop = add("drop", "delete a table that nothing in pipeline.yaml writes", has_json=False)
     drop.add_argument("table", help="such as gold.daily")
     _flag(drop, "--yes", "do not ask")
     _add_land(add("land", "generate test data and land it"))

@@ -7,16 +7,17 @@ runs leave them and their readers as they are. It imports PySpark only if settin
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from medallion.config.model import CHANGES, Config
 from medallion.config.queries import Query, queries
-from medallion.errors import UsageError
+from medallion.errors import ITEM_ERRORS, UsageError
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
-from medallion.state.runs import RunRecords, RunState
+from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 
@@ -63,20 +64,20 @@ class Edit:
 def find_edits(config: Config) -> list[Edit]:
     """Return the edits, in the order in which tables are rebuilt; left-over tables come last.
 
-    Raises:
-        MedallionError: a table or a checkpoint cannot be read.
+    A table that cannot be read has none: its query reports it.
     """
-    edits, run_state = list[Edit](), RunRecords(config.layout).run_state
-    rebuilt = dict[str, None]()
+    edits, rebuilt = list[Edit](), dict[str, None]()
     has_changed = _queries_with_changed_settings(config)
     for query in queries(config, ("silver", "gold")):
         reads = tuple(table for table in query.upstream if table in rebuilt)
-        changes = _changes(config, query) if query.name in has_changed else []
-        if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
-            rebuilt |= dict.fromkeys((query.name, *query.targets))
-            edits.append(_rebuild(config, query, changes, reads, run_state))
-        elif checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0:
-            edits.append(Edit(query.name, EditAction.NEW))
+        with suppress(*ITEM_ERRORS):
+            changes = tuple(_changes(config, query)) if query.name in has_changed else ()
+            if changes or (reads and delta_tables.table_exists(config.layout.table(query.name))):
+                rebuilt |= dict.fromkeys((query.name, *query.targets))
+                cost = _cost(config, query)
+                edits.append(Edit(query.name, EditAction.REBUILD, changes, reads, *cost))
+            elif checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0:
+                edits.append(Edit(query.name, EditAction.NEW))
     return edits + [Edit(table, EditAction.LEFT_OVER) for table in leftover_tables(config)]
 
 
@@ -109,7 +110,9 @@ def waiting_tables(config: Config) -> dict[str, str]:
     """
     if not _queries_with_changed_settings(config):
         return {}
-    rebuilds = journal.rebuilds(config)
+    rebuilds: Collection[str] = ()
+    with suppress(*ITEM_ERRORS):  # whoever needs the journal reports it
+        rebuilds = journal.rebuilds(config)
     return {
         edit.table: edit.reason
         for edit in find_edits(config)
@@ -141,9 +144,12 @@ def leftover_notes(config: Config) -> list[str]:
 
 
 def _queries_with_changed_settings(config: Config) -> set[str]:
-    digests = pending_work.settings_digests(config)
-    changed = pending_work.has_changed_settings
-    return {name for name, digest in digests.items() if changed(config, name, digest)}
+    changed = set[str]()
+    for name, digest in pending_work.settings_digests(config).items():
+        with suppress(*ITEM_ERRORS):  # the query reports its checkpoint
+            if pending_work.has_changed_settings(config, name, digest):
+                changed.add(name)
+    return changed
 
 
 def _changes(config: Config, query: Query) -> Sequence[Change]:
@@ -160,22 +166,12 @@ def _changes(config: Config, query: Query) -> Sequence[Change]:
         is_new = checkpoints.last_planned(config.layout.checkpoint(query.name)) < 0
         if is_new and checkpoints.last_planned(of_events) >= 0:
             return [Change("cdc", None, f"SCD {source.cdc.stored_as_scd_type}")]
-    has_rows = any(
-        delta_tables.table_exists(table(name)) and delta_tables.row_count(table(name))
-        for name in query.targets
-    )
-    return changed_settings(config, query) if has_rows else []
+    changes = changed_settings(config, query)
+    return changes if any(map(delta_tables.row_count, map(table, query.targets))) else []
 
 
-def _rebuild(
-    config: Config,
-    query: Query,
-    changes: Sequence[Change],
-    reads: tuple[str, ...],
-    run_state: RunState,
-) -> Edit:
-    tables = filter(delta_tables.table_exists, map(config.layout.table, query.upstream))
-    rows = sum(map(delta_tables.row_count, tables))
-    last = run_state.last_busy.get(query.name)
-    seconds = last.seconds * max(rows / last.rows_in, 1) if last and last.rows_in else None
-    return Edit(query.name, EditAction.REBUILD, tuple(changes), reads, rows, seconds)
+def _cost(config: Config, query: Query) -> tuple[int, float | None]:
+    """Return the rows that a rebuild processes, and how long the last run suggests it takes."""
+    rows = sum(map(delta_tables.row_count, map(config.layout.table, query.upstream)))
+    last = RunRecords(config.layout).run_state.last_busy.get(query.name)
+    return rows, last.seconds * max(rows / last.rows_in, 1) if last and last.rows_in else None
