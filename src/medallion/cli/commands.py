@@ -317,7 +317,8 @@ def apply(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.refresh import apply_edits
 
-    refuse_invalid_project(_with_existing_root(config, options), options.config_errors)
+    config.layout.require_root()
+    refuse_invalid_project(config, options.config_errors)
     plan = edits.select_edits(edits.find_edits(config), options.tables)
     print_result("\n".join(plan_lines(plan)))
     tables = [edit.table for edit in plan if edit.action == edits.EditAction.REBUILD]
@@ -336,7 +337,7 @@ def drop(config: Config, options: argparse.Namespace) -> int:
     from medallion.inspect.edits import leftover_tables
     from medallion.runtime.rename import drop_table
 
-    _with_existing_root(config, options)
+    config.layout.require_root()
     if options.table not in (known := leftover_tables(config)):
         others = f"these can: {', '.join(known)}" if known else "no table is left over"
         raise UsageError(f"{options.table} cannot be dropped; {others}.")

@@ -234,6 +234,8 @@ def version_read(checkpoint: StoragePath, batch: int, table: StoragePath) -> int
 
 def unread_rows_in(read: DeltaOffset, table: StoragePath) -> int:
     """Return the number of unread rows of a table, even if its first commits are gone."""
+    if not delta_tables.table_exists(table):
+        return 0
     if read.version == 0 and read.is_between_versions:
         return delta_tables.row_count(table)
     return delta_tables.rows_written(table, after=read.version - 1)
