@@ -161,17 +161,16 @@ def _tables(config: Config, table: str) -> list[str]:
 
 def _refuse_unread(config: Config, table: str) -> None:
     """Raise UsageError if rows of the source are not in all tables yet."""
-    layout, source = config.layout, table.partition(".")[2]
-    first = "Run medallion nightly first"
     journal.refuse_unfinished(config, Rebuild)
-    runs, settings = RunRecords(layout), pending_work.settings_digests(config)
+    source = table.partition(".")[2]
+    runs, settings = RunRecords(config.layout), pending_work.settings_digests(config)
     for query in queries(config):
         if source in query.sources:
             reasons = {*planner.plan_query(config, runs, query, settings).reasons}
             if waiting := sorted(reasons - {WorkReason.NOT_CREATED}):
                 raise UsageError(
                     f"No rows can be erased from {table} yet, because {query.name} has work to do "
-                    f"({', '.join(waiting)}). {first}, so that all rows are found."
+                    f"({', '.join(waiting)}). Run medallion nightly first."
                 )
             pending_work.refuse_if_blocked(config, runs.run_state, query.name)
 
