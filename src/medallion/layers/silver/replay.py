@@ -15,8 +15,7 @@ from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
-from medallion.layers.silver.keys import key_range
-from medallion.layers.silver.writer import SilverTables, append_rows, note_replayed, row_order
+from medallion.layers.silver.writer import SilverTables, append_rows, mark_duplicates, note_replayed
 from medallion.spark import checkpoints
 from medallion.state import replay_plan
 from medallion.state.runs import RunRecords
@@ -55,15 +54,13 @@ def stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Rep
         The counts, and the last event time of the rows that move, in milliseconds since 1970; 0
         for change records, which are not compared with silver.
     """
-    source, silver = flow.source, flow.rows()
+    source = flow.source
     validated = validated.persist(StorageLevel.DISK_ONLY)
     try:
         if source.cdc:  # each change is kept
             rows = validated.withColumn(transform.DUPLICATE, F.lit(False))
         else:
-            taken = silver.where(key_range(validated.where(transform.is_good()), source.keys))
-            order = row_order(validated, source)
-            rows = transform.mark_duplicates(validated, taken, source.keys, order)
+            rows = mark_duplicates(validated, flow.rows(), source)
         new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
         left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
         is_deduplicated = source.event_time and not source.cdc
