@@ -169,23 +169,20 @@ class SilverWriter:
         is_good = transform.is_good()
         is_unmatched = F.col(transform.UNMATCHED) if self._lookup else F.lit(False)
         conditions = {"good": is_good, "broken": ~is_good, "unmatched": is_unmatched}
-        columns = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
+        metrics = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
+        columns = self.source.silver_columns
         new = rows.where(~F.col(transform.DUPLICATE))
         written = delta_log.committed_version(tables.silver, application, batch_id, self._query)
         if counts and written is None:
             # In the same job: a separate one would run the batch through the state a second time.
             observation = Observation()
-            good = transform.silver_rows(
-                new.observe(observation, *columns), self.source.silver_columns
-            )
+            good = transform.silver_rows(new.observe(observation, *metrics), columns)
             append_rows(good, tables.silver, once_only | {"userMetadata": json.dumps(counts)})
             numbers = observation.get
         else:  # a batch that is written is computed nevertheless, for its state
-            numbers = new.agg(*columns).collect()[0].asDict()
+            numbers = new.agg(*metrics).collect()[0].asDict()
             if numbers["good"] and written is None:
-                append_rows(
-                    transform.silver_rows(new, self.source.silver_columns), tables.silver, once_only
-                )
+                append_rows(transform.silver_rows(new, columns), tables.silver, once_only)
         if numbers["broken"]:
             if transform.BRONZE not in rows.columns:  # they are read from bronze again
                 new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
