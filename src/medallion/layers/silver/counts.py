@@ -50,14 +50,15 @@ def batch_counts(writer: SilverWriter, batches: range) -> dict[int, BatchCounts]
 
 def _older_metadata(writer: SilverWriter, batch: delta_log.Transaction) -> dict[str, int]:
     """Return the counts that the commit of an older version of medallion lacks."""
-    tables, late = writer.tables, 0
-    watermark = checkpoints.watermark(tables.checkpoint, batch.number)
+    tables, number = writer.tables, batch.number
+    counts = {ROWS_READ: tables.rows_read(writer.spark, number), LATE_ROWS: 0}
+    watermark = checkpoints.watermark(tables.checkpoint, number)
     if writer.source.compares_with_silver and watermark:
-        is_late = f"where {quote_identifier(writer.source.event_time)} <= "
-        is_late += f"to_timestamp_millis({watermark})"
+        time = quote_identifier(writer.source.event_time)
+        is_late = f"where {time} <= to_timestamp_millis({watermark})"
         rows = delta_tables.select_added_rows(tables.silver, batch.version, "count(*)", is_late)
-        late = sum(count for (count,) in rows)
-    return {ROWS_READ: tables.rows_read(writer.spark, batch.number), LATE_ROWS: late}
+        counts[LATE_ROWS] = sum(count for (count,) in rows)
+    return counts
 
 
 def complete_older_batches(writer: SilverWriter, batches: range) -> dict[int, BatchCounts]:
