@@ -14,10 +14,7 @@ def test_watermark_that_is_not_set_is_none() -> None:
 
 
 def test_batch_progress_of_a_record() -> None:
-    operators = [
-        {"customMetrics": {"numDroppedDuplicateRows": 3}, "numRowsDroppedByWatermark": 2},
-        {"customMetrics": {}, "numRowsDroppedByWatermark": 5},
-    ]
+    operators = [{"numRowsDroppedByWatermark": 2}, {"numRowsDroppedByWatermark": 5}]
     record = {
         "batchId": 4,
         "numInputRows": 20,
@@ -27,7 +24,7 @@ def test_batch_progress_of_a_record() -> None:
         "durationMs": {"triggerExecution": 1500},
     }
     batch = BatchProgress.from_record(record)
-    assert (batch.id, batch.rows, batch.duplicates, batch.late) == (4, 20, 3, 7)
+    assert (batch.id, batch.rows, batch.late) == (4, 20, 7)
     assert (batch.observed, batch.seconds) == ({"identified": {"rows": 9}}, 1.5)
     assert parse_timestamp(batch.watermark) == 1_519_984_800_000_000
 
@@ -35,4 +32,4 @@ def test_batch_progress_of_a_record() -> None:
 def test_batch_progress_without_state() -> None:
     record = {"batchId": 0, "numInputRows": 1, "durationMs": {}}
     batch = BatchProgress.from_record(record)
-    assert (batch.duplicates, batch.late, batch.watermark, batch.seconds) == (0, 0, None, 0)
+    assert (batch.late, batch.watermark, batch.seconds) == (0, None, 0)

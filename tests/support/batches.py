@@ -84,7 +84,7 @@ def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink)
             error = failure
             break
         _write_log(checkpoint / "commits" / str(number), {"nextBatchWatermarkMs": 0})
-        run.batches[number] = BatchProgress(number, len(rows), {}, 0, 0, None, 0)
+        run.batches[number] = BatchProgress(number, len(rows), {}, 0, None, 0)
         run.last_batch, run.has_done_batch = number, True
     return run
 

@@ -122,8 +122,8 @@ def refuse_lost_checkpoint(
 def _is_written_by_another(checkpoint: StoragePath, targets: Sequence[StoragePath]) -> bool:
     """Return whether a query with another checkpoint wrote the first table last."""
     writers = set(map(delta_log.newest_application, targets[:1])) - {None}
-    own = {checkpoints.query_id(checkpoint), checkpoints.replay_id(checkpoint)}
-    return bool(writers - own)
+    own = checkpoints.query_id, checkpoints.replay_id, checkpoints.late_id
+    return bool(writers - {application(checkpoint) for application in own})
 
 
 def drop_checkpoint(layout: Layout, query: str) -> None:

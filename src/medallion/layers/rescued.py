@@ -167,7 +167,7 @@ class RescuedValues:
 
 def _files_of(table: StoragePath, batches: range) -> list[StoragePath]:
     """Return the data files that batches added, as far as they still exist."""
-    numbers = delta_log.transactions_after(table, batches.start - 1)
-    versions = sorted(version for version, batch in numbers if batch in batches)
+    since = delta_log.transactions(table, batches.start)
+    versions = sorted(each.version for each in since if each.number in batches)
     readable = [version for version in versions if delta_log.are_readable(table, [version])]
     return [file for each in readable for file in delta_log.added_files(table, each, each)]

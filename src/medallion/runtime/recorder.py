@@ -155,11 +155,8 @@ class StreamRecorder:
         self.unrecorded: dict[str, str] = {}
 
     def record_if_due(self, flows: Sequence[Flow]) -> None:
-        """Record every half minute, or sooner after late rows or many batches."""
-        batches = [flow.run.batches for flow in flows if flow.run]
-        # Late rows should not wait, and Spark keeps the offsets of the last hundred batches only.
-        has_late_rows = any(batch.late for by_id in batches for batch in by_id.values())
-        is_urgent = has_late_rows or any(len(by_id) >= RECORD_BATCHES for by_id in batches)
+        """Record every half minute, or sooner after many batches."""
+        is_urgent = any(flow.run and len(flow.run.batches) >= RECORD_BATCHES for flow in flows)
         is_overdue = time.monotonic() - self._recorded_at > RECORD_SECONDS
         if is_overdue or (is_urgent and not self.unrecorded):
             self.record(flows)

@@ -18,9 +18,8 @@ from medallion.layers import recovery
 from medallion.layers.flow import Flow
 from medallion.layers.silver import transform
 from medallion.layers.silver.flow import Silver
-from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.rules import LATE_RULE
-from medallion.layers.silver.writer import row_order
+from medallion.layers.silver.writer import mark_duplicates
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.resume import QUARANTINE, SILVER, complete_replay, replay_staging
@@ -130,15 +129,13 @@ def _stage_rows(flow: Flow, validated: DataFrame, others: DataFrame) -> tuple[Re
         The counts, and the last event time of the rows that move, in milliseconds since 1970; 0
         for change records, which are not compared with silver.
     """
-    source, silver = flow.source, flow.rows()
+    source = flow.source
     validated = validated.persist(StorageLevel.DISK_ONLY)
     try:
         if source.cdc:  # each change is kept
             rows = validated.withColumn(transform.DUPLICATE, F.lit(False))
         else:
-            taken = silver.where(key_range(validated.where(transform.is_good()), source.keys))
-            order = row_order(validated, source)
-            rows = transform.mark_duplicates(validated, taken, source.keys, order)
+            rows = mark_duplicates(validated, flow.rows(), source)
         new = transform.silver_rows(rows.where(f"not {transform.DUPLICATE}"), source.silver_columns)
         left = transform.quarantine_rows(rows).unionByName(others, allowMissingColumns=True)
         is_deduplicated = source.event_time and not source.cdc

@@ -57,6 +57,11 @@ def replay_id(checkpoint: StoragePath) -> str:
     return f"{query_id(checkpoint)}-replay"
 
 
+def late_id(checkpoint: StoragePath) -> str:
+    """Return the application of the commits of late rows that the query's state dropped."""
+    return f"{query_id(checkpoint)}-late"
+
+
 def once_only(application: str, number: int) -> dict[str, str]:
     """Return options of Delta's writer with which a commit is made once, however often it is run.
 

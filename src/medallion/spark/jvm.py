@@ -4,6 +4,7 @@ After a stack overflow Spark continues as if the query's thread still ran: the q
 and waiting for it would never end. (Java ends the process if memory runs out; see `session`.)
 """
 
+import json
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -50,6 +51,19 @@ def stop_within(query: StreamingQuery, seconds: int) -> bool:
     except SPARK_ERRORS:
         return False
     return True
+
+
+def observed_metrics(query: StreamingQuery, name: str) -> dict[str, Any]:
+    """Return what a query has observed of its current batch so far; empty if nothing.
+
+    Its progress has this only after the batch.
+
+    Args:
+        query: a query that runs a batch.
+        name: the name that `DataFrame.observe` was given.
+    """
+    metrics = _execution(query).lastExecution().observedMetrics()
+    return dict(json.loads(metrics.apply(name).json())) if metrics.contains(name) else {}
 
 
 def _execution(query: StreamingQuery) -> Any:

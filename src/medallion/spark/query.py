@@ -71,7 +71,6 @@ class BatchProgress:
     id: int
     rows: int
     observed: dict[str, Any]
-    duplicates: int
     late: int
     watermark: str | None
     seconds: float
@@ -84,9 +83,6 @@ class BatchProgress:
             id=record["batchId"],
             rows=record["numInputRows"],
             observed=record.get("observedMetrics") or {},
-            duplicates=sum(
-                op.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for op in operators
-            ),
             late=sum(op.get("numRowsDroppedByWatermark", 0) for op in operators),
             watermark=watermark_of(record),
             seconds=record["durationMs"].get("triggerExecution", 0) / 1000,

@@ -8,7 +8,7 @@ a commit that they need, unless documented otherwise.
 import json
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from medallion.storage.paths import StoragePath
@@ -16,28 +16,48 @@ from medallion.storage.paths import StoragePath
 Actions = list[dict[str, Any]]
 
 
-def committed_version(table: StoragePath, application: str, transaction: int) -> int | None:
-    """Return the version that committed an application's transaction; None if there is none."""
-    for version, number, _ in _transactions(table, application):
-        if number <= transaction:
-            return version if number == transaction else None
+class Transaction(NamedTuple):
+    """A commit of an application.
+
+    Attributes:
+        version: the version of the table.
+        application: the application.
+        number: its number; several applications may count alike.
+        actions: the actions of the commit.
+    """
+
+    version: int
+    application: str
+    number: int
+    actions: Actions
+
+    @property
+    def rows(self) -> int:
+        """The number of added rows."""
+        return _row_count(self.actions)
+
+    @property
+    def user_metadata(self) -> dict[str, Any]:
+        """The JSON in `userMetadata`; empty if there is none."""
+        infos = _actions_named("commitInfo", self.actions)
+        return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
+
+
+def committed_version(
+    table: StoragePath, application: str, transaction: int, *others: str
+) -> int | None:
+    """Return the version that committed an application's transaction; None if there is none.
+
+    Args:
+        table: its directory.
+        application: the application.
+        transaction: the number of its transaction.
+        others: applications that count alike: an earlier transaction of theirs ends the search.
+    """
+    for each in transactions(table, transaction, application, *others):
+        if each[1:3] == (application, transaction):
+            return each.version
     return None
-
-
-def user_metadata(table: StoragePath, application: str, transaction: int) -> dict[str, Any]:
-    """Return the JSON in `userMetadata` of an application's transaction; empty if there is none."""
-    version = committed_version(table, application, transaction)
-    actions = [] if version is None else _read_actions(table, version)
-    infos = _actions_named("commitInfo", actions)
-    return dict(json.loads(infos[0].get("userMetadata", "{}"))) if infos else {}
-
-
-def transactions_after(table: StoragePath, transaction: int) -> Iterator[tuple[int, int]]:
-    """Yield version and number of each transaction above `transaction`, newest first."""
-    for version, number, _ in _transactions(table):
-        if number <= transaction:
-            return
-        yield version, number
 
 
 def rows_by_transaction(table: StoragePath, application: str | None, first: int) -> dict[int, int]:
@@ -49,23 +69,41 @@ def rows_by_transaction(table: StoragePath, application: str | None, first: int)
         first: the lowest transaction to return.
     """
     rows = dict[int, int]()
-    for _, number, actions in _transactions(table, application):
-        if number < first:
-            break
-        rows.setdefault(number, _row_count(actions))  # only the newest commit of a number counts
+    for each in transactions(table, first, *filter(None, [application])):
+        rows.setdefault(each.number, each.rows)  # only the newest commit of a number counts
     return rows
+
+
+def transactions(table: StoragePath, first: int = 0, *applications: str) -> Iterator[Transaction]:
+    """Yield transactions, newest first, as far as the log reaches.
+
+    Args:
+        table: its directory.
+        first: the lowest number: the first lower one ends the search.
+        applications: only transactions of these applications; by default of all.
+    """
+    for version in range(_newest_version(table), -1, -1):
+        try:
+            content = commit_file(table, version).read().decode()
+        except FileNotFoundError:
+            return
+        actions = _parse_actions(content) if '"txn"' in content else []
+        for txn in _actions_named("txn", actions):
+            if not applications or txn["appId"] in applications:
+                if int(txn["version"]) < first:
+                    return
+                yield Transaction(version, txn["appId"], int(txn["version"]), actions)
 
 
 def newest_transaction(table: StoragePath, application: str | None = None) -> int:
     """Return the last transaction, of one application or of any; -1 if there is none."""
-    return next((number for _, number, _ in _transactions(table, application)), -1)
+    newest = transactions(table, 0, *filter(None, [application]))
+    return next((each.number for each in newest), -1)
 
 
 def newest_application(table: StoragePath) -> str | None:
     """Return the application of the last transaction in the log; None if there is none."""
-    for _, _, actions in _transactions(table):
-        return str(_actions_named("txn", actions)[0]["appId"])
-    return None
+    return next((each.application for each in transactions(table)), None)
 
 
 def rows_added(table: StoragePath, first: int, last: int) -> int | None:
@@ -173,22 +211,6 @@ def _changed_files(actions: Actions) -> list[str]:
     feed = [change["path"] for change in _actions_named("cdc", actions)]
     data = (action.get("add") or action.get("remove") or {} for action in actions)
     return feed or [file["path"] for file in data if file.get("dataChange")]
-
-
-def _transactions(
-    table: StoragePath, application: str | None = None
-) -> Iterator[tuple[int, int, Actions]]:
-    """Yield version, number and actions of each transaction, newest first."""
-    for version in range(_newest_version(table), -1, -1):
-        try:
-            content = commit_file(table, version).read().decode()
-        except FileNotFoundError:
-            return
-        if '"txn"' in content:
-            actions = _parse_actions(content)
-            for txn in _actions_named("txn", actions):
-                if application in (None, txn["appId"]):
-                    yield version, int(txn["version"]), actions
 
 
 def _newest_version(table: StoragePath) -> int:

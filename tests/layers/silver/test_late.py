@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
-from medallion.layers.silver.writer import append_rows
+from medallion.layers.silver import writer
+from medallion.layers.silver.writer import SilverWriter, append_rows
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import record_flows
+from medallion.spark import jvm
 from medallion.spark.errors import StreamError
 from medallion.spark.watch import Watch
 from medallion.storage.paths import StoragePath
@@ -105,27 +106,133 @@ def test_late_rows(after_first: Lakehouse, late: str) -> None:
     assert run_audit(lakehouse.config).balances["event"] == balance
 
 
-def test_late_rows_are_inserted_beside_a_stream_batch(
+def die_at(
+    monkeypatch: pytest.MonkeyPatch, write: tuple[str, int], lakehouse: Lakehouse
+) -> list[tuple[str, int]]:
+    """Run silver, which dies before one of its writes: a layer, and how often it was written."""
+    writes = list[tuple[str, int]]()
+
+    def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
+        layer = table.parent.name
+        writes.append((layer, sum(layer == name for name, _ in writes)))
+        if writes[-1] == write:
+            raise OSError("interrupted")
+        append_rows(rows, table, options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "append_rows", append)
+        with suppress(StreamError):
+            lakehouse.fill("silver")
+    return writes
+
+
+@pytest.mark.parametrize("late", ["admit", "quarantine"])
+def test_batch_killed_at_each_write(
+    after_first: Lakehouse, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silver's rows, quarantine's, late rows, and the end of the batch: in this order."""
+    lakehouse = after_first
+    keep_only_events(lakehouse, late)
+    broken = event("17:00:00").replace("2018", "2999")
+    lakehouse.land("event", "2.json", *LATE, broken)
+    lakehouse.fill("bronze")
+    inserted = 4 if late == "admit" else 0
+    last = ("silver" if late == "admit" else "quarantine", 1)
+    expected = [("silver", 0), ("quarantine", 0), last]
+    # Each is repeated from the start; Delta skips the commits that are done.
+    assert die_at(monkeypatch, expected[0], lakehouse) == expected[:1]
+    assert len(lakehouse.rows("silver.event")) == 2
+    assert die_at(monkeypatch, expected[1], lakehouse) == expected[:2]
+    assert len(lakehouse.rows("silver.event")) == 2 + 2
+    assert lakehouse.rows("quarantine.event") == []
+    repeated = [("quarantine", 0), ("silver", 0) if late == "admit" else last]
+    assert die_at(monkeypatch, repeated[1], lakehouse) == repeated
+    assert len(lakehouse.rows("quarantine.event")) == 1
+    # This process writes all, and dies before the batch's end.
+    with monkeypatch.context() as patched:
+        patched.setattr(SilverWriter, "_may_have_late_rows", write_late_rows_and_die)
+        with pytest.raises(StreamError, match="interrupted"):
+            lakehouse.fill("silver")
+    assert len(lakehouse.rows("silver.event")) == 4 + inserted
+    lakehouse.fill("silver")
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["event"]) == (
+        (),
+        Balance(
+            landed_lines=11,
+            bronze_rows=11,
+            silver_rows=4 + inserted,
+            quarantined_rows=1 + 4 - inserted,
+            duplicate_rows=2,
+            late_rows=inserted,
+            waiting_rows=0,
+        ),
+    )
+
+
+def write_late_rows_and_die(silver: SilverWriter, batch: int, _: int) -> bool:
+    silver.write_late_rows(batch)
+    raise OSError("interrupted")
+
+
+def test_batch_without_late_rows_reads_bronze_once(
     after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit of the stream while late rows are appended is no Delta conflict."""
-    silver = str(after_first.config.layout.table("silver.event"))
+    """Its rows on time are compared with nothing, also if some are duplicates."""
+    lakehouse = after_first
+    monkeypatch.setattr(SilverWriter, "write_late_rows", None)
+    lakehouse.land("event", "2.json", *2 * [event("16:00:00")], event("15:00:00"))
+    lakehouse.fill("bronze", "silver")
+    balance = run_audit(lakehouse.config).balances["event"]
+    assert (balance.silver_rows, balance.duplicate_rows, balance.late_rows) == (3, 2, 0)
 
-    def commit_again(value: str) -> str:
-        existing = QueryBuilder().register("rows", DeltaTable(silver)).execute("select * from rows")
-        write_deltalake(silver, existing, mode="append")
-        return value
 
-    def append_during_commit(rows: DataFrame, table: Path, options: Mapping[str, str]) -> None:
-        committing = F.udf(commit_again, "string", useArrow=False)
-        append_rows(rows.withColumn("action", committing("action")), StoragePath(table), options)
+def test_late_rows_are_found_without_observed_metrics(
+    after_first: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark may not have observed all rows; then all are compared."""
+    lakehouse = after_first
+    monkeypatch.setattr(jvm, "observed_metrics", lambda *_: {})
+    lakehouse.land("event", "2.json", *LATE)
+    lakehouse.fill("bronze", "silver")
+    balance = run_audit(lakehouse.config).balances["event"]
+    assert (balance.silver_rows, balance.duplicate_rows, balance.late_rows) == (8, 2, 4)
 
-    monkeypatch.setattr("medallion.layers.silver.late.append_rows", append_during_commit)
-    after_first.land("event", "2.json", event("09:00:00"), event("16:00:00"))
-    after_first.fill("bronze", "silver")
-    times = [time[11:] for (time,) in after_first.rows("silver.event", "event_at")]
-    # The late row is inserted once; the concurrent commit repeats the other rows.
-    assert times == ["09:00:00", *sorted(2 * ["10:00:00", "15:00:00", "16:00:00"])]
+
+@pytest.mark.parametrize("has_inserted", [False, True])
+def test_batch_of_an_older_version_is_completed(
+    after_first: Lakehouse, has_inserted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It inserted late rows as it recorded a batch, in a commit without transaction and counts."""
+    lakehouse = after_first
+    lakehouse.land("event", "2.json", *LATE)
+    lakehouse.fill("bronze")
+
+    def append(rows: DataFrame, table: StoragePath, options: Mapping[str, str]) -> None:
+        is_late = options.get("txnAppId", "").endswith("-late")
+        names = () if is_late else ("txnAppId", "txnVersion", "mergeSchema")
+        if has_inserted or not is_late:
+            append_rows(rows, table, {name: options[name] for name in names if name in options})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "append_rows", append)
+        started = start_flows(lakehouse.pipeline(), "silver")
+        Watch(print).await_all(flow.started_run for flow in started)
+    assert len(lakehouse.rows("silver.event")) == 2 + 2 + 4 * has_inserted
+    lakehouse.fill("silver")
+    audit = run_audit(lakehouse.config, everything=True)
+    assert (audit.findings, audit.balances["event"]) == (
+        (),
+        Balance(
+            landed_lines=10,
+            bronze_rows=10,
+            silver_rows=2 + 2 + 4,
+            quarantined_rows=0,
+            duplicate_rows=2,
+            late_rows=4,
+            waiting_rows=0,
+        ),
+    )
 
 
 def test_rules_changed_during_a_query_do_not_apply(after_first: Lakehouse, tmp_path: Path) -> None:

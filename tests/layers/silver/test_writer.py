@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Event, Thread, Timer
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from pyspark.sql import SparkSession
 from medallion.errors import MedallionError
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import writer
-from medallion.layers.silver.writer import Backpressure
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse
 from tests.support.lines import event
@@ -67,22 +65,3 @@ def test_batch_interrupted_between_its_tables_is_completed(
     assert tables(lakehouse) == (TIMES, [*QUARANTINED, QUARANTINED[1]])
     audit = run_audit(lakehouse.config, everything=True)
     assert (audit.findings, audit.balances["event"].duplicate_rows) == ((), 3)
-
-
-def test_backpressure_waits_for_records() -> None:
-    backpressure = Backpressure(9, Event())
-    backpressure.wait(89)
-    waiting = Thread(target=backpressure.wait, args=(90,), daemon=True)
-    waiting.start()
-    waiting.join(0.5)
-    assert waiting.is_alive()
-    backpressure.mark_recorded(10)
-    waiting.join(60)
-    assert not waiting.is_alive()
-
-
-def test_backpressure_ends_if_the_query_is_stopped() -> None:
-    stopping = Event()
-    Timer(0.1, stopping.set).start()
-    with pytest.raises(MedallionError, match="stopped before this batch"):
-        Backpressure(0, stopping).wait(100)

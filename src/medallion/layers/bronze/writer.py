@@ -81,9 +81,9 @@ class BronzeWriter:
                 and maintenance removes only recorded ones.
         """
         # In order, because a source numbers them consecutively.
-        for version, number in sorted(delta_log.transactions_after(self._table, last)):
-            if delta_log.are_readable(self._table, [version]):
-                self.source.interrupted_batch(number).record_in_ledger(version)
+        for each in reversed([*delta_log.transactions(self._table, last + 1)]):
+            if delta_log.are_readable(self._table, [each.version]):
+                self.source.interrupted_batch(each.number).record_in_ledger(each.version)
         if self.source.rows_in_ledger < delta_tables.row_count(self._table):
             raise stale_ledger_error(self._name)
 

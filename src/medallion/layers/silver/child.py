@@ -151,9 +151,11 @@ class Child(Flow):
         """Return the batches' metrics, from the commits of the table."""
         if self.table.change_keys:
             return super().batch_metrics(batches)
-        application = checkpoints.query_id(self.checkpoint) if batches else ""
-        table = self.target_paths[0]
-        counts = [delta_log.user_metadata(table, application, number) for number in batches]
+        if not batches:
+            return {"rows_in": 0, "duplicate_rows": 0}
+        application = checkpoints.query_id(self.checkpoint)
+        written = delta_log.transactions(self.target_paths[0], batches.start, application)
+        counts = [each.user_metadata for each in written if each.number in batches]
         return {
             "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
             "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),

@@ -1,8 +1,6 @@
 """Silver: one query per source, from `bronze.<source>` to `silver.<source>` and quarantine."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from threading import Event
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -20,11 +18,10 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.silver import keys, late, rules, transform
+from medallion.layers.silver import counts, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
-from medallion.layers.silver.late import BatchRows, rows_observed
 from medallion.layers.silver.lookup import LookupJoin
-from medallion.layers.silver.writer import Backpressure, RowCounts, SilverTables, SilverWriter
+from medallion.layers.silver.writer import SilverTables, SilverWriter
 from medallion.spark import checkpoints
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
 from medallion.storage import delta_tables
@@ -40,11 +37,10 @@ class Silver(Flow):
         super().__init__(spark, config, query, say)
         # As the query started: suites and configuration may have changed since.
         self._rules: dict[str, Any] = {}
-        self._started_source = self.source
         self._lookup: LookupJoin | None = None
         self._last_batch: int | None = None  # with the rules of an interrupted run
-        self._backpressure: Backpressure | None = None  # for a query that runs continuously
-        self._counts: dict[int, RowCounts] = {}  # of the writer, by batch
+        self._writer: SilverWriter | None = None
+        self._older: dict[int, counts.BatchCounts] = {}
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
@@ -140,7 +136,6 @@ class Silver(Flow):
         names = newest_version(self.config.layout.schemas(source.name)).names
         now = rules.with_rescue_rules(self.spark, source, document, bronze.schema, names)
         started, self._last_batch = rules.effective_rules(self, now, recorded)
-        self._started_source = replace(source, late=started["late"])
         if source.lookup:
             own, about_lookup = rules.split_lookup_rules(started["silver"], source.lookup.columns)
             others = (*started["bronze"], *(rule.name for rule in own))
@@ -157,79 +152,48 @@ class Silver(Flow):
     def _start_writer(
         self, rows: DataFrame, trigger: Mapping[str, Any], recorded: int
     ) -> RunningQuery:
-        stopping = Event()
-        # A nightly run reads all its input in one batch, and is recorded afterwards.
-        self._backpressure = None if "availableNow" in trigger else Backpressure(recorded, stopping)
         if self._last_batch is not None:
             trigger = trigger_options(AVAILABLE_NOW)
-        write = SilverWriter(self, self._rules, self._lookup, self._backpressure)
-        self._counts = write.counts
+        self._writer = SilverWriter(self, self._rules, self._lookup)
+        unrecorded = range(recorded + 1, checkpoints.last_committed(self.checkpoint) + 1)
+        self._older = counts.complete_older_batches(self._writer, unrecorded)
         writer = rows.writeStream.outputMode("append")
-        return self.start_query(writer, trigger, Sink(write, stopping, self._last_batch))
+        return self.start_query(writer, trigger, Sink(self._writer, last=self._last_batch))
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
-        """Insert the late rows of the batches, and return the batches' metrics.
+        """Return the batches' metrics, from the logs of the tables.
 
         Raises:
-            MedallionError: rows of bronze are lost.
+            MedallionError: changes of bronze are lost.
         """
-        counts = BatchRows(self, batches)
-        dropped = {number: self._finish_batch(counts, number) for number in batches}
-        for number, rows in dropped.items():
-            if rows.unmatched:
-                message = self._unmatched_message(rows.unmatched)
-                self.say(f"  {self.name} batch {number}: late {message}")
-        late_unmatched = sum(rows.unmatched for rows in dropped.values())
+        rows = counts.batch_counts(self._started_writer, batches) | self._older
+        dropped = {number: rows[number].duplicates for number in batches}
+        for number in filter(dropped.get, batches if self.source.cdc else ()):
+            raise MedallionError(
+                f"{self.name} lacks {counted(dropped[number], 'change')} that batch {number} read: "
+                f"rebuild it with medallion refresh {self.name}."
+            )
         return {
-            "rows_in": sum(map(counts.rows_read, batches)),
-            "duplicate_rows": sum(rows.duplicates for rows in dropped.values()),
-            "late_rows": sum(rows.late for rows in dropped.values()),
-            "unmatched_rows": self._count_unmatched(batches, late_unmatched),
+            "rows_in": sum(rows[number].read for number in batches),
+            "duplicate_rows": sum(dropped.values()),
+            "late_rows": sum(rows[number].late for number in batches),
+            "unmatched_rows": self._count_unmatched(batches),
         }
 
-    def _finish_batch(self, counts: BatchRows, number: int) -> RowCounts:
-        """Insert the late rows of one batch, and count its duplicates.
+    @property
+    def _started_writer(self) -> SilverWriter:
+        assert self._writer, f"{self.name} was not started"
+        return self._writer
 
-        Bronze is read again, which takes seconds, only if the batch dropped rows, and some of them
-        are late or Spark's metrics of the batch are lost or differ from the logs.
-        """
-        dropped, own = counts.rows_dropped(number), self._counts.get(number, RowCounts())
-        if dropped and self.source.cdc:
-            raise MedallionError(
-                f"{self.name} lacks {counted(dropped, 'change')} that batch {number} read: rebuild "
-                f"it with medallion refresh {self.name}."
-            )
-        if self._started_source.compares_with_silver:  # the writer has inserted the late rows
-            if number in self._counts and own.duplicates == dropped:
-                return replace(own, unmatched=0)
-            return self._reread(number).count_rows()
-        if not dropped:
-            return RowCounts()
-        metrics = counts.confirmed(self.started_run.batches.get(number), own.duplicates)
-        if metrics and not metrics.late:
-            return RowCounts(duplicates=metrics.duplicates)
-        return self._reread(number).insert_late_rows(metrics)
-
-    def _reread(self, number: int) -> late.RereadBatch:
-        return late.RereadBatch(self, self._started_source, number, self._rules, self._lookup)
-
-    def release(self, batch: int) -> None:
-        """Let a waiting query continue: the batches up to this one are recorded."""
-        if self._backpressure:
-            self._backpressure.mark_recorded(batch)
-
-    def _count_unmatched(self, batches: range, late_unmatched: int) -> int | None:
+    def _count_unmatched(self, batches: range) -> int | None:
         """Count the unmatched rows; None if an interrupted process counted some of them."""
-        for number in list(self._counts):  # a batch may be adding to it
+        unmatched = self._started_writer.unmatched
+        for number in list(unmatched):  # a batch may be adding to it
             if number < batches.start:
-                del self._counts[number]  # it is recorded
-        if not self._lookup or not all(number in self._counts for number in batches):
+                del unmatched[number]  # it is recorded
+        if not self._lookup or not all(number in unmatched for number in batches):
             return None
-        return late_unmatched + sum(self._counts[number].unmatched for number in batches)
-
-    def _unmatched_message(self, unmatched: int) -> str:
-        assert self._lookup, f"{self.name} has no lookup table"
-        return f"{counted(unmatched, 'row')} unmatched in {self._lookup.name}"
+        return sum(unmatched[number] for number in batches)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return the new rows, with the older rows that have the key of a new row, if any.
@@ -249,10 +213,11 @@ class Silver(Flow):
 
     def describe_batch(self, batch: BatchProgress) -> str | None:
         """Return how many rows it read; Spark counts them once in each of the query's branches."""
-        rows = rows_observed(batch) or batch.rows
+        rows = sum(metric["rows"] for metric in batch.observed.values()) or batch.rows
         if not rows:
             return None
         message = counted(rows, "row")
-        if unmatched := self._counts.get(batch.id, RowCounts()).unmatched:
-            message += f", {self._unmatched_message(unmatched)}"
+        unmatched = self._started_writer.unmatched.get(batch.id)
+        if self._lookup and unmatched:
+            message += f", {counted(unmatched, 'row')} unmatched in {self._lookup.name}"
         return message

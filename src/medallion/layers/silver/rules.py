@@ -276,7 +276,7 @@ def effective_rules(
 ) -> tuple[dict[str, Any], int | None]:
     """Return the rules for the next batches: the old rules while an old batch is unrecorded.
 
-    Some rows of such a batch may be in quarantine already, and its late rows are not in silver
+    Some rows of such a batch may be in quarantine already, and its late rows may not be in silver
     yet: with other rules a row could go to both tables, or to neither. If it has written nothing,
     the new rules apply at once; they may be the correction that the batch needs.
 

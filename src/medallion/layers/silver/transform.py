@@ -20,6 +20,8 @@ FAILED = "_failed"
 UNMATCHED = "_unmatched"
 # True for a row to erase; null if its values do not decide that.
 MATCHES = "_matches"
+PARTS = "identified", "others"
+"""What a query observes: the rows that can be duplicates, and the others."""
 # True for a row whose key another row has, and for a row behind the watermark.
 DUPLICATE, LATE = "_is_duplicate", "_is_late"
 
@@ -160,7 +162,8 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
 
     A stream keeps keys as state until the watermark passes them. If the event time is not a key,
     that would miss rows that are sent again later: all rows are returned, for `mark_duplicates`.
-    The query counts the rows of both branches as `identified.rows` and `others.rows`.
+    The query counts the rows of both branches as `identified.rows` and `others.rows`, and observes
+    the least event time, in milliseconds since 1970, as `identified.earliest`.
 
     Args:
         rows: the rows of `apply_rules`. Drop `_bronze` first if it is not needed afterwards: with
@@ -169,14 +172,13 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
         event_time: the column of the event time.
         watermark: the delay, such as `10 minutes`.
     """
-    identified, others = (
-        part.observe(name, F.count(F.lit(1)).alias("rows"))
-        for name, part in zip(("identified", "others"), split_by_identity(rows, keys), strict=True)
-    )
+    (name, other), (identified, others) = PARTS, split_by_identity(rows, keys)
+    count, earliest = F.count(F.lit(1)).alias("rows"), F.unix_millis(F.min(event_time))
+    identified = identified.observe(name, count, earliest.alias("earliest"))
     first = identified.withWatermark(event_time, watermark)
     if event_time in keys:
         first = first.dropDuplicates(list(keys))
-    return first.unionByName(others)
+    return first.unionByName(others.observe(other, count))
 
 
 def mark_duplicates(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from threading import Event
+from functools import cached_property
 from typing import Any
 
 from pyspark import StorageLevel
@@ -18,47 +19,16 @@ from medallion.layers.silver import transform
 from medallion.layers.silver.keys import key_range
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.rules import LATE_RULE, bind_rules
-from medallion.spark import checkpoints, delta_reads
+from medallion.spark import checkpoints, delta_reads, jvm
 from medallion.spark.plans import is_comparable
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
 
-# Recording a batch reads its offsets, and Spark keeps those of the last 100 batches.
-MAX_UNRECORDED_BATCHES = 80
-_PAUSE = 0.2  # seconds
 MERGE_SCHEMA = {"mergeSchema": "true"}  # quarantine gets bronze's new columns
+ROWS_READ, LATE_ROWS = "rows_read", "late_rows"
+"""Counts of a batch, in the `userMetadata` of its commit of silver."""
 _REPLAYED = "replayed"  # name of a document beside the checkpoint
-
-
-class Backpressure:
-    """Makes the query of a stream wait while too many of its batches are not recorded.
-
-    Late rows are inserted when a batch is recorded, which may take longer than the batch did.
-    """
-
-    def __init__(self, recorded: int, stopping: Event) -> None:
-        """Start after a batch.
-
-        Args:
-            recorded: the last recorded batch.
-            stopping: is set when the query is to be stopped.
-        """
-        self._recorded, self._stopping = recorded, stopping
-
-    def mark_recorded(self, batch: int) -> None:
-        """Note that all batches up to this one are recorded."""
-        self._recorded = batch
-
-    def wait(self, batch: int) -> None:
-        """Wait until a batch may start.
-
-        Raises:
-            MedallionError: the query is stopped.
-        """
-        while batch - self._recorded > MAX_UNRECORDED_BATCHES:
-            if self._stopping.wait(_PAUSE):
-                raise MedallionError("the query was stopped before this batch")
 
 
 @dataclass(frozen=True)
@@ -101,6 +71,15 @@ class SilverTables:
             )
         return start.version, end.version - 1
 
+    def rows_read(self, spark: SparkSession, batch: int) -> int:
+        """Return the number of rows of bronze that a batch of silver read."""
+        first, last = self.versions_read(batch)
+        if batch == 0 <= last:  # a snapshot: bronze may have been rewritten before
+            return delta_tables.row_count(self.bronze, last)
+        rows = delta_log.rows_added(self.bronze, first, last)
+        # None: the log does not reach back that far.
+        return self.batch_rows(spark, batch).count() if rows is None else rows
+
     def batch_rows(self, spark: SparkSession, batch: int) -> DataFrame:
         """Return the rows of bronze that one batch of silver read.
 
@@ -124,155 +103,226 @@ class SilverTables:
         return delta_reads.rows_of(spark, self.bronze, files)
 
 
-@dataclass(frozen=True)
-class RowCounts:
-    """Counts of the rows of one batch.
-
-    Attributes:
-        late: late rows inserted into silver.
-        duplicates: rows with the keys of another row.
-        unmatched: rows without a row in the lookup table, except rows that an interrupted process
-            inserted.
-    """
-
-    late: int = 0
-    duplicates: int = 0
-    unmatched: int = 0
-
-
 class SilverWriter:
     """Writes the micro-batches of one source; a batch that runs twice is written once.
 
     Attributes:
-        counts: by batch, the counts of the rows that reached this writer, without the duplicates
-            and late rows that Spark's state dropped before.
+        unmatched: by batch, the number of rows without a row in the lookup table.
     """
 
-    def __init__(
-        self,
-        flow: Flow,
-        rules: dict[str, Any],
-        lookup: LookupJoin | None,
-        backpressure: Backpressure | None,
-    ) -> None:
+    def __init__(self, flow: Flow, rules: dict[str, Any], lookup: LookupJoin | None) -> None:
         """Open the tables of a source.
 
         Args:
             flow: the flow of the source.
             rules: the document of the rules that the query started with.
             lookup: the lookup join, if the source has one.
-            backpressure: for a query that runs continuously.
         """
-        self._tables = SilverTables.of_source(flow.config, flow.source.name)
-        self._source, self._apply_rules = flow.source, bind_rules(flow.source, rules)
-        self._lookup, self._backpressure = lookup, backpressure
-        self._quarantines_late = rules["late"] == "quarantine"
-        self._replayed_until = replayed_until(self._tables.checkpoint)
-        self.counts: dict[int, RowCounts] = {}
+        self.spark, self.source = flow.spark, flow.source
+        self.tables = SilverTables.of_source(flow.config, flow.source.name)
+        self._apply_rules, self._lookup = bind_rules(flow.source, rules), lookup
+        self.quarantines_late = rules["late"] == "quarantine"
+        self._replayed_until = replayed_until(self.tables.checkpoint)
+        self.unmatched: dict[int, int] = {}
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write silver, then quarantine; each commit has the query id and the batch number.
-
-        A new checkpoint has a new query id, so its batches are not mistaken for earlier ones. A
-        batch that only evicts state commits nothing.
-        """
-        if self._backpressure:
-            self._backpressure.wait(batch_id)
-        tables, query = self._tables, checkpoints.query_id(self._tables.checkpoint)
-        once_only = checkpoints.once_only(query, batch_id)
-        written = delta_log.committed_version(tables.silver, query, batch_id)
+        """Write the rows of a batch, then the late rows that the query's state dropped from it."""
         # A row that breaks a rule about lookup columns goes to quarantine, and keeps no key.
         joined = self._lookup.join_batch(batch, batch_id) if self._lookup else batch
-        rows = self._mark_dropped(joined, batch_id, written)
-        # If the batch lacks bronze's rows, those to quarantine are read from bronze again.
-        has_bronze = transform.BRONZE in batch.columns
-        if has_bronze:  # on disk, because state and sorting need the memory
+        rows = self._mark_dropped(joined, batch_id)
+        if transform.BRONZE in batch.columns:  # on disk: state and sorting need the memory
             rows.persist(StorageLevel.DISK_ONLY)
         try:
-            # None means that bronze's log no longer reaches back to the batch: treat it as input.
-            has_input = delta_log.rows_added(tables.bronze, *tables.versions_read(batch_id)) != 0
-            if written is not None or not has_input:
-                # The batch is computed nevertheless, for its state.
-                counts = rows.agg(*self._count_columns()).collect()[0].asDict()
-            else:
-                counts = self._write_silver(rows, once_only)
-            unmatched = counts.get("unmatched", 0)
-            self.counts[batch_id] = RowCounts(counts["late"], counts["duplicates"], unmatched)
-            if counts["broken"]:
-                checked = rows.where(~F.col(transform.DUPLICATE))
-                if not has_bronze:
-                    checked = self._apply_rules(tables.batch_rows(batch.sparkSession, batch_id))
-                quarantined = transform.quarantine_rows(checked)
-                append_rows(quarantined, tables.quarantine, once_only | MERGE_SCHEMA)
+            read = self.tables.rows_read(self.spark, batch_id)
+            counts = {ROWS_READ: read, LATE_ROWS: self._count_late(rows, batch_id, read)}
+            unmatched = self._write(rows, self._query, batch_id, counts if read else None)
         finally:
             rows.unpersist()
             joined.unpersist()
+        if read and self.drops_late_rows and self._may_have_late_rows(batch_id, read):
+            unmatched += self.write_late_rows(batch_id)
+        self.unmatched[batch_id] = unmatched
 
-    def _mark_dropped(self, batch: DataFrame, batch_id: int, written: int | None) -> DataFrame:
-        """Mark duplicates and late rows, if the query's state does not drop them.
+    @cached_property
+    def _query(self) -> str:
+        """The id of the query, which has started."""
+        return checkpoints.query_id(self.tables.checkpoint)
 
-        A batch that has written its rows is compared with silver as it was before.
+    def _write(
+        self, rows: DataFrame, application: str, batch_id: int, counts: dict[str, int] | None = None
+    ) -> int:
+        """Append the rows that are no duplicates, to silver first; each commit is made once.
+
+        A new checkpoint has a new query id, so its batches are not mistaken for earlier ones.
+
+        Args:
+            rows: the rows, with `_is_duplicate`.
+            application: the id of both commits.
+            batch_id: the number of both commits.
+            counts: for the `userMetadata` of a batch; None for late rows, and for a batch that only
+                evicts state.
+
+        Returns:
+            The number of unmatched rows.
         """
-        source, none = self._source, F.lit(False)
+        tables, once_only = self.tables, checkpoints.once_only(application, batch_id)
+        is_good = transform.is_good()
+        is_unmatched = F.col(transform.UNMATCHED) if self._lookup else F.lit(False)
+        conditions = {"good": is_good, "broken": ~is_good, "unmatched": is_unmatched}
+        metrics = [F.count_if(condition).alias(name) for name, condition in conditions.items()]
+        columns = self.source.silver_columns
+        new = rows.where(~F.col(transform.DUPLICATE))
+        written = delta_log.committed_version(tables.silver, application, batch_id, self._query)
+        if counts and written is None:
+            # In the same job: a separate one would run the batch through the state a second time.
+            observation = Observation()
+            good = transform.silver_rows(new.observe(observation, *metrics), columns)
+            append_rows(good, tables.silver, once_only | {"userMetadata": json.dumps(counts)})
+            numbers = observation.get
+        else:  # a batch that is written is computed nevertheless, for its state
+            numbers = new.agg(*metrics).collect()[0].asDict()
+            if numbers["good"] and written is None:
+                append_rows(transform.silver_rows(new, columns), tables.silver, once_only)
+        if numbers["broken"]:
+            if transform.BRONZE not in rows.columns:  # they are read from bronze again
+                new = self._apply_rules(tables.batch_rows(rows.sparkSession, batch_id))
+            broken = transform.quarantine_rows(new)
+            append_rows(broken, tables.quarantine, once_only | MERGE_SCHEMA)
+        return int(numbers["unmatched"])
+
+    def _mark_dropped(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        """Mark duplicates, and late rows, unless the query's state drops them."""
+        source = self.source
         if not self._must_compare(batch_id):
-            return batch.withColumns({transform.DUPLICATE: none, transform.LATE: none})
+            return batch.withColumn(transform.DUPLICATE, F.lit(False))
         batch.persist(StorageLevel.DISK_ONLY)
-        path = self._tables.silver
-        before = delta_tables.table_version(path) if written is None else written - 1
-        reader = batch.sparkSession.read.format("delta").option("versionAsOf", before)
-        has_keys = key_range(batch.where(transform.is_good()), source.keys)
-        silver = reader.load(str(path)).where(has_keys)
-        is_late, order = none, list[str | Column](row_order(batch, source))
-        # In other sources the query's state has dropped late rows.
-        if source.compares_with_silver and (
-            watermark := checkpoints.watermark(self._tables.checkpoint, batch_id)
-        ):
-            is_late = transform.is_late(source.event_time, watermark)
-            if self._quarantines_late:  # a row on time, which silver gets, is first
-                order.insert(0, is_late)
-        rows = transform.mark_duplicates(batch, silver, source.keys, order)
+        silver = self._before(batch.sparkSession, self.tables.silver, self._query, batch_id)
+        watermark = checkpoints.watermark(self.tables.checkpoint, batch_id)
+        if self.drops_late_rows or not watermark:
+            return mark_duplicates(batch, silver, source)
+        is_late = transform.is_late(source.event_time, watermark)
+        # With `late: quarantine`, a row on time, which silver gets, is first.
+        rows = mark_duplicates(batch, silver, source, *[is_late] * self.quarantines_late)
         is_new = transform.is_good() & transform.has_identity(source.keys)
-        rows = rows.withColumn(transform.LATE, is_new & is_late & ~F.col(transform.DUPLICATE))
-        if self._quarantines_late:
-            failed = F.when(F.col(transform.LATE), F.array(F.lit(LATE_RULE)))
-            rows = rows.withColumn(FAILED_RULES, failed.otherwise(F.col(FAILED_RULES)))
-        return rows
+        is_late_row = is_new & is_late & ~F.col(transform.DUPLICATE)
+        if not self.quarantines_late:
+            return rows.withColumn(transform.LATE, is_late_row)
+        failed = F.when(is_late_row, F.array(F.lit(LATE_RULE)))
+        return rows.withColumn(FAILED_RULES, failed.otherwise(F.col(FAILED_RULES)))
 
     def _must_compare(self, batch_id: int) -> bool:
         """Return whether silver may have keys on time that the query's state lacks."""
-        if self._source.compares_with_silver or not self._replayed_until:
-            return self._source.compares_with_silver
-        late_until = checkpoints.watermark(self._tables.checkpoint, batch_id - 1) or 0
+        if self.source.compares_with_silver or not self._replayed_until:
+            return self.source.compares_with_silver
+        late_until = checkpoints.watermark(self.tables.checkpoint, batch_id - 1) or 0
         return self._replayed_until > late_until
 
-    def _write_silver(self, rows: DataFrame, once_only: Mapping[str, str]) -> dict[str, Any]:
-        """Append the good rows, and count all rows in the same job.
+    def _before(
+        self, spark: SparkSession, table: StoragePath, application: str, batch_id: int
+    ) -> DataFrame:
+        """Return a table without a batch's commit, and without later ones if it has that."""
+        written = delta_log.committed_version(table, application, batch_id, self._query)
+        before = delta_tables.table_version(table) if written is None else written - 1
+        reader = spark.read.format("delta").option("versionAsOf", before)
+        return reader.load(str(table))
 
-        A separate job would run the batch through the state a second time.
+    def _count_late(self, rows: DataFrame, batch_id: int, rows_read: int) -> int:
+        """Count the late rows among those that silver gets."""
+        if transform.LATE not in rows.columns or not self._may_have_late_rows(batch_id, rows_read):
+            return 0
+        return rows.where(transform.LATE).count()
+
+    def _may_have_late_rows(self, batch_id: int, rows_read: int) -> bool:
+        """Return False if all rows of a batch, which has run, are after its watermark.
+
+        Args:
+            batch_id: the batch.
+            rows_read: the number of rows that it read.
         """
-        counts = Observation()
-        new = rows.observe(counts, *self._count_columns()).where(~F.col(transform.DUPLICATE))
-        good = transform.silver_rows(new, self._source.silver_columns)
-        append_rows(good, self._tables.silver, once_only)
-        return counts.get
+        checkpoint = self.tables.checkpoint
+        query = self.spark.streams.get(self._query)
+        assert query, "the query of a batch is active"
+        identified, others = (jvm.observed_metrics(query, part) for part in transform.PARTS)
+        if identified.get("rows", 0) + others.get("rows", 0) < rows_read:
+            return True  # Spark has not observed all rows
+        first = identified.get("earliest")
+        return first is not None and first <= (checkpoints.watermark(checkpoint, batch_id) or 0)
 
-    def _count_columns(self) -> list[Column]:
-        is_new = ~F.col(transform.DUPLICATE)
-        counts = {
-            "broken": is_new & ~transform.is_good(),
-            "duplicates": ~is_new,
-            "late": is_new & transform.is_good() & F.col(transform.LATE),
-        }
-        if self._lookup:
-            counts["unmatched"] = is_new & F.col(transform.UNMATCHED)
-        return [F.count_if(condition).alias(name) for name, condition in counts.items()]
+    @property
+    def drops_late_rows(self) -> bool:
+        """Whether the query's state drops late rows, so that they are read from bronze again."""
+        return not (self.source.cdc or self.source.compares_with_silver)
+
+    @property
+    def lookup_rules(self) -> Sequence[str]:
+        """The names of rules about lookup columns: a row that breaks one still owns its key."""
+        return self._lookup.rule_names if self._lookup else ()
+
+    def write_late_rows(self, batch_id: int) -> int:
+        """Append the late rows of a batch whose keys are new, in commits of their own.
+
+        With `late: quarantine`, late rows go to quarantine under the rule `late`.
+
+        Returns:
+            The number of unmatched rows.
+        """
+        tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
+        silver, keys = self._before(self.spark, tables.silver, late_id, batch_id), self.source.keys
+        # State drops by the watermark of the batch before, which is not later than the batch's.
+        late = self.late_rows(batch_id, batch_id)
+        if self.lookup_rules:
+            quarantine = self._before(self.spark, tables.quarantine, late_id, batch_id)
+            quarantined = self.validated(quarantine, self.lookup_rules).select(*keys)
+            silver = silver.select(*keys).unionByName(quarantined)
+        elif not self.quarantines_late:  # all columns of bronze would be read
+            late = late.drop(transform.BRONZE)
+        late.persist(StorageLevel.DISK_ONLY)
+        try:
+            rows = mark_duplicates(late, silver, self.source)
+            # Before the first watermark, state drops only rows from before 1970: they are not late.
+            if self.quarantines_late and checkpoints.watermark(tables.checkpoint, batch_id - 1):
+                rows = rows.withColumn(FAILED_RULES, F.array(F.lit(LATE_RULE)))
+            rows = self._lookup.join_batch(rows, batch_id) if self._lookup else rows
+            return self._write(rows, late_id, batch_id)
+        finally:
+            late.unpersist()
+
+    def late_rows(self, batch_id: int, until: int) -> DataFrame:
+        """Return the rows of a batch that can be duplicates and are not after a watermark.
+
+        Args:
+            batch_id: the batch.
+            until: the batch with that watermark.
+        """
+        watermark = checkpoints.watermark(self.tables.checkpoint, until) or 0
+        rows = self._apply_rules(self.tables.batch_rows(self.spark, batch_id))
+        is_late = transform.is_late(self.source.event_time, watermark)
+        return transform.split_by_identity(rows, self.source.keys)[0].where(is_late)
+
+    def validated(self, quarantine: DataFrame, names: Sequence[str]) -> DataFrame:
+        """Return the rows of quarantine that break one of these rules, with silver's columns."""
+        bronze = self.spark.read.format("delta").load(str(self.tables.bronze))
+        breaks = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, names)))
+        rows = quarantine.where(breaks).drop(FAILED_RULES)
+        return self._apply_rules(transform.with_bronze_columns(rows, bronze))
 
 
-def row_order(rows: DataFrame, source: SourceConfig) -> list[str]:
-    """Return the columns by which the first of the rows with equal keys is chosen."""
-    columns = (INGESTED_AT, *source.silver_origin_columns, *source.silver)
+def mark_duplicates(
+    rows: DataFrame, silver: DataFrame, source: SourceConfig, *first: Column
+) -> DataFrame:
+    """Mark good rows whose key silver or an earlier row has.
+
+    Args:
+        rows: the rows, with the columns of `transform.apply_rules`.
+        silver: rows of silver, or their keys.
+        source: the source.
+        first: what orders rows with equal keys before the time of ingestion.
+    """
+    taken = silver.where(key_range(rows.where(transform.is_good()), source.keys))
     types = {field.name: field.dataType for field in rows.schema}
-    return [name for name in columns if is_comparable(types[name])]
+    columns = (INGESTED_AT, *source.silver_origin_columns, *source.silver)
+    order = [*first, *(F.col(name) for name in columns if is_comparable(types[name]))]
+    return transform.mark_duplicates(rows, taken, source.keys, order)
 
 
 def note_replayed(checkpoint: StoragePath, until: int) -> None:
