@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
-from medallion.runtime.rename import rename_sources
+from medallion.runtime.rename import carry_out_renames
 from medallion.sql import engine
 from medallion.storage import locks
 from medallion.storage.paths import LAYERS, PUBLISH
@@ -186,7 +186,7 @@ def test_case_of_a_renamed_source(spark: SparkSession, tmp_path: Path) -> None:
         if text is newer:
             lakehouse.land("sales26", "c.csv", "id,amount,time", "4,5,2026-05-02T11:00:00Z")
         with locks.lock_layers(lakehouse.layout, (*LAYERS, PUBLISH), "test"):
-            rename_sources(lakehouse.config, print)
+            carry_out_renames(lakehouse.config, print)
         assert not lakehouse.nightly().errors
     rows = {
         "select id::int from silver.orders26": [(1,), (2,), (3,), (4,)],

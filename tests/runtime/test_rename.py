@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from medallion.config.model import Config
+from medallion.config.tables import ToFiles
 from medallion.errors import ConfigError, UsageError
 from medallion.inspect.edits import leftover_notes
-from medallion.runtime.rename import pending_renames, rename_sources
+from medallion.runtime.rename import Rename, carry_out_renames, pending_renames
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
@@ -24,6 +25,7 @@ from tests.support import runs
 from tests.support.lakehouse import Lakehouse
 
 TABLES = ("bronze.event", "silver.event", "quarantine.event")
+RENAME = Rename("sources", "event", "visit")
 LAYERS = ("bronze", "silver", "gold", "publish")
 
 
@@ -69,7 +71,7 @@ def locked(config: Config, *layers: str) -> Iterator[None]:
 def rename(config: Config) -> list[str]:
     messages: list[str] = []
     with locked(config, *LAYERS):
-        rename_sources(config, messages.append)
+        carry_out_renames(config, messages.append)
     return messages
 
 
@@ -107,10 +109,10 @@ def assert_is_renamed(config: Config) -> None:
 
 
 def test_rename_moves_everything_once(config: Config) -> None:
-    assert pending_renames(config) == {"event": "visit"}
-    assert rename(config) == ["rename    event: its tables, files and records have the name visit"]
+    assert pending_renames(config) == [RENAME]
+    assert rename(config) == ["rename    event: its tables and records have the name visit"]
     assert_is_renamed(config)
-    assert pending_renames(config) == {}
+    assert pending_renames(config) == []
     assert rename(config) == []
     (older,) = config.sources["visit"].folders_in(config.layout)[1:]
     assert (older / "d.json").is_file()
@@ -133,14 +135,14 @@ def test_rename_after_a_kill_is_complete(
         patch.setattr(StoragePath, "move_directory", killed)
         with pytest.raises(KeyboardInterrupt):
             rename(config)
-    assert pending_renames(config) == {"event": "visit"}
+    assert pending_renames(config) == [RENAME]
     rename(config)
     assert_is_renamed(config)
 
 
 def test_rename_needs_all_layers(config: Config) -> None:
     with locked(config, "bronze"), pytest.raises(UsageError, match="run medallion nightly"):
-        rename_sources(config, print)
+        carry_out_renames(config, print)
 
 
 def test_rename_to_a_source_with_rows_is_refused(config: Config) -> None:
@@ -155,3 +157,31 @@ def test_leftover_tables_are_named(config: Config) -> None:
     visit = replace(config.sources["visit"], renamed_from=None)
     (note,) = leftover_notes(replace(config, sources={"visit": visit}))
     assert note.startswith("bronze.event, quarantine.event, silver.event are left over: ")
+
+
+def test_renamed_gold_table_keeps_its_rows(config: Config) -> None:
+    """Its checkpoints and outputs move too, and tables that read it know it by the new name."""
+    layout = config.layout
+    (gold,) = config.gold.values()
+    gold = replace(gold, name="totals", renamed_from="device_totals", tables=("silver.event",))
+    gold = replace(gold, outputs={"files": ToFiles("json")})
+    event = replace(config.sources["visit"], name="event", renamed_from=None)
+    config = replace(config, sources={"event": event}, gold={"totals": gold})
+    write_deltalake(str(layout.table("gold.device_totals")), pa.table({"n": [7]}))
+    output = layout.checkpoint("publish.device_totals.files")
+    checkpoints.write_document(output, "definition", {"columns": "n"})
+    for query in ("gold.device_totals", "publish.device_totals.files"):
+        runs.record(config, query, last_batch=5)
+    assert rename(config) == [
+        "rename    device_totals: its tables and records have the name totals"
+    ]
+    assert DeltaTable(layout.table("gold.totals")).to_pyarrow_table().to_pylist() == [{"n": 7}]
+    records = RunRecords(layout)
+    names = ("gold.totals", "publish.totals.files", "gold.device_totals", "gold.event")
+    assert [records.last_batch(name) for name in names] == [5, 5, -1, 3]
+    definition = checkpoints.read_document(layout.checkpoint("gold.totals"), "definition")
+    assert definition is not None
+    assert definition["source"] == "event"
+    output = layout.checkpoint("publish.totals.files")
+    assert checkpoints.read_document(output, "definition") == {"columns": "n"}
+    assert rename(config) == []

@@ -31,7 +31,7 @@ from medallion.storage.text import error_reason
 Definition = Aggregate | Statement | Join
 _MOST_WINDOWS = 1000  # Spark copies each row into each of its windows
 _OUTPUTS: Mapping[str, type[OutputConfig]] = {"files": ToFiles, "kafka": ToKafka}
-_COMMON_KEYS = ("output_mode", "publish", "expect_every")
+_COMMON_KEYS = ("output_mode", "publish", "expect_every", "renamed_from")
 
 
 def parse_gold_table(
@@ -105,7 +105,9 @@ def _gold_table(
     # A stream joins two tables by time only, but a batch as SQL can.
     is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
     follows_changes = bool(changing) or is_batch
-    return GoldTable(name, (*tables,), definition, mode, outputs, follows_changes, expect_every)
+    older = node.optional("renamed_from", values.table_name, values.OLDER_NAME)
+    common = mode, outputs, follows_changes, expect_every, older
+    return GoldTable(name, (*tables,), definition, *common)
 
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:

@@ -195,9 +195,7 @@ class SourceConfig:
     )
     partition_columns: tuple[str, ...]
     expect_every: Duration | None = key(values.duration, values.DURATION, None)
-    renamed_from: str | None = key(
-        values.matching(values.TABLE_NAME.pattern), "the older name of this source", None
-    )
+    renamed_from: str | None = key(values.table_name, values.OLDER_NAME, None)
     cdc: CdcConfig | None
     is_debezium: bool
 
@@ -391,6 +389,7 @@ class GoldTable:
         outputs: Where its changes are published, by `files` and `kafka`.
         follows_changes: whether it is computed again in a batch, complete or the touched groups,
             and not from Spark's state: rows of its tables change, or a query reads several.
+        renamed_from: The older name of the table, whose rows the next run moves to the new name.
         expect_every: How often a run should process new rows for the table; after longer it is
             stale, and `nightly` and `status` exit 1.
     """
@@ -402,6 +401,7 @@ class GoldTable:
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
     follows_changes: bool = False
     expect_every: Duration | None = None
+    renamed_from: str | None = None
 
 
 ON_CHANGE = ("wait", "apply")

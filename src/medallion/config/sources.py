@@ -231,7 +231,7 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
         node: its entry.
         tables: the sources, and the entries that come before this one by `parents_first`.
     """
-    node.allow_only("source", "explode", "outer", "columns", "where", "keys")
+    node.allow_only("source", "explode", "outer", "columns", "where", "keys", "renamed_from")
     logs = [each.rows_table for each in tables.values() if isinstance(each, SourceConfig)]
     if name in tables or f"silver.{name}" in logs:
         node.fail("", "has the name of a source's silver table, or of its changes: rename it")
@@ -260,6 +260,7 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
         event_time=next((n for n, sql in columns.items() if sql == parent.event_time), None),
         watermark=parent.watermark,
         change_keys=followed,
+        renamed_from=node.optional("renamed_from", values.table_name, values.OLDER_NAME),
     )
 
 

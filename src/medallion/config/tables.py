@@ -26,6 +26,7 @@ class ChildTable:
         change_keys: if the rows of the parent change, its columns that say which rows do, each with
             the column of this table that has its value; else empty.
         watermark: that of the source.
+        renamed_from: The older name of the table, whose rows the next run moves to the new name.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ChildTable:
     event_time: str | None
     watermark: Duration
     change_keys: Mapping[str, str] = field(default_factory=dict)
+    renamed_from: str | None = None
 
     @property
     def expressions(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ _PATTERN_LETTERS = {
     **{"G": 4, "y": 6, "M": 4, "L": 4, "d": 2, "D": 3, "a": 1, "h": 2, "H": 2, "k": 2, "K": 2},
     **{"m": 2, "s": 2, "S": 6, "V": 2, "z": 4, "O": 4, "X": 5, "x": 5, "Z": 5},
 }
+OLDER_NAME = "the older name of this source or table"
 BOOLEAN, COUNT = "true or false", "a whole number above 0"
 FIELD_PATH = "the name of a field, or a dotted path such as data.items"
 DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, digit or quote"
@@ -206,6 +207,11 @@ def columns_of(value: Any) -> Mapping[str, str]:
         if not _is_text(string):
             raise InvalidColumnError(str(name), f"must be a string, not {string!r}")
     return {non_blank_string(name): string for name, string in value.items()}
+
+
+def table_name(value: Any) -> str:
+    """Return a name of a source or table."""
+    return matching(TABLE_NAME.pattern)(value)
 
 
 def named_columns(value: Any) -> Mapping[str, str]:

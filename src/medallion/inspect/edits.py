@@ -124,6 +124,8 @@ def leftover_tables(config: Config) -> list[str]:
     """Return the tables that nothing in pipeline.yaml writes any more, except records."""
     written = {"ops", *(target for query in queries(config) for target in query.targets)}
     renamed = {source.renamed_from for source in config.sources.values()}
+    renamed |= {table.renamed_from for table in config.silver.values()}
+    renamed |= {table.renamed_from for table in config.gold.values()}
     return [
         name
         for name in sorted(config.layout.tables())

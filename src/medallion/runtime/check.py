@@ -373,8 +373,8 @@ def _check_landing(config: Config, result: CheckResult) -> None:
     result.attention += unread_file_warnings(config)
     for suite in unused_suites(config.conf_dir, query_names(config)):
         result.notes.append(f"{suite} is not used: no table has that name.")
-    for old, new in pending_renames(config).items():
-        result.notes.append(f"the next nightly run moves what {old} has to {new}.")
+    for rename in pending_renames(config):
+        result.notes.append(f"the next nightly run moves what {rename.old} has to {rename.new}.")
     for source in config.sources.values():
         with result.collecting():
             if source.stream:

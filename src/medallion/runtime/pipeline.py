@@ -23,7 +23,7 @@ from medallion.layers.silver.child import Child
 from medallion.layers.silver.flow import Silver
 from medallion.layers.silver.scd import Scd
 from medallion.runtime import planner, recorder, resume
-from medallion.runtime.rename import rename_sources
+from medallion.runtime.rename import carry_out_renames
 from medallion.spark import jvm, signals
 from medallion.spark.errors import StreamError, as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
@@ -317,7 +317,7 @@ def open_pipeline(
         # Reported because an unmounted disk looks like a new lakehouse.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")
-        rename_sources(config, report)
+        carry_out_renames(config, report)
         started = time.monotonic()
         with session_of_command(config, f"medallion {command}", debug, work) as spark:
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")

@@ -16,7 +16,7 @@ from medallion.ingest.source import SourceScan
 from medallion.inspect import balance
 from medallion.inspect.edits import waiting_tables
 from medallion.runtime.outcome import Outcome
-from medallion.runtime.rename import rename_sources
+from medallion.runtime.rename import carry_out_renames
 from medallion.spark.settings import Workload
 from medallion.state import journal, pending_work
 from medallion.state.journal import Entry, Erasure, Rebuild, Replay
@@ -164,7 +164,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
         UsageError: another process writes one of the layers.
     """
     with journal.lock_layers(config, layers_in_use(config), command):
-        rename_sources(config, report)
+        carry_out_renames(config, report)
         try:
             runs = RunRecords(config.layout)
             plan = plan_run(config, runs)

@@ -1,12 +1,12 @@
-"""Renamed sources, and left-over tables.
+"""Renamed sources and tables, and left-over tables.
 
 `renamed_from` moves records, files, checkpoints and tables to the new name. Each step may be
-repeated. Bronze's table moves last: until then, the next command repeats all.
+repeated. The last table moves last: until then, the next command repeats all.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from medallion.config.model import CHANGES, Config
@@ -17,80 +17,138 @@ from medallion.state import erasures, journal, ledger, topics
 from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
+from medallion.storage.paths import PUBLISH, Layout
 from medallion.storage.text import Reporter
 
-_TABLES = "silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"  # in this order
-_LINKS = ("source", "with")  # keys of definitions that name a silver table
+_LINKS = ("source", "with")  # keys of definitions that name a table
+# The tables of each part of pipeline.yaml, in the order in which they move.
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "sources": ("silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"),
+    "silver": ("quarantine.{}", "silver.{}"),
+    "gold": ("gold.{}",),
+}
 
 
-def pending_renames(config: Config) -> dict[str, str]:
-    """Return the new name of each source whose tables have its older name; no JVM."""
-    names = {s.renamed_from: s.name for s in config.sources.values() if s.renamed_from}
-    table = config.layout.table
-    return {old: names[old] for old in names if delta_tables.table_exists(table(f"bronze.{old}"))}
+@dataclass(frozen=True)
+class Rename:
+    """One source or table that has another name now.
+
+    Attributes:
+        part: its part of pipeline.yaml.
+        old, new: the names.
+    """
+
+    part: str
+    old: str
+    new: str
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The new names of the tables, by the older ones; the last one moves last."""
+        names = _TABLES[self.part]
+        return {name.format(self.old): name.format(self.new) for name in names}
+
+    def is_due(self, layout: Layout) -> bool:
+        """Return whether something has the older name."""
+        return delta_tables.table_exists(layout.table([*self.tables][-1]))
 
 
-def rename_sources(config: Config, report: Reporter) -> None:
-    """Move what the older names of sources have; the caller holds the locks of its layers.
+def pending_renames(config: Config) -> list[Rename]:
+    """Return what the next run renames; no JVM."""
+    parts: Mapping[str, Mapping[str, Any]] = {
+        "sources": config.sources,
+        "silver": config.silver,
+        "gold": config.gold,
+    }
+    renames = (
+        Rename(part, entry.renamed_from, entry.name)
+        for part, entries in parts.items()
+        for entry in entries.values()
+        if entry.renamed_from
+    )
+    return [rename for rename in renames if rename.is_due(config.layout)]
+
+
+def carry_out_renames(config: Config, report: Reporter) -> None:
+    """Move what has an older name; the caller holds the locks of its layers.
 
     Raises:
-        ConfigError: a source has rows under both names.
+        ConfigError: there are rows under both names.
         UsageError: the caller does not write all layers, or another command is unfinished.
     """
-    for old, new in pending_renames(config).items():
-        key = f"{config.pipeline_file}: sources.{new}.renamed_from is {old}"
+    for rename in pending_renames(config):
+        key = f"{config.pipeline_file}: {rename.part}.{rename.new}.renamed_from is {rename.old}"
         if not all(locks.is_held_here(config.layout, layer) for layer in layers_in_use(config)):
             raise UsageError(f"{key}: run medallion nightly, which moves its tables.")
-        if delta_tables.table_exists(config.layout.table(f"bronze.{new}")):
+        last = [*rename.tables.values()][-1]
+        if delta_tables.table_exists(config.layout.table(last)):
             raise ConfigError(
-                f"{key}, but bronze.{new} exists, too. Choose another name, or move away the "
-                "tables and checkpoints of one of them."
+                f"{key}, but {last} exists, too. Choose another name, or move away the tables and "
+                "checkpoints of one of them."
             )
         for entry in journal.read_entries(config, Rebuild, Replay, Erasure):
             raise UsageError(f"{key}, but there is an {entry}, under the older name.")
-        _rename(config, old, new)
-        report(f"rename    {old}: its tables, files and records have the name {new}")
+        if rename.part == "sources":
+            _rename_files(config, rename)
+        _rename_tables(config, rename)
+        report(f"rename    {rename.old}: its tables and records have the name {rename.new}")
 
 
-def _rename(config: Config, old: str, new: str) -> None:
-    layout = config.layout
-    names = {table.format(old): table.format(new) for table in _TABLES}
-    cases = " ".join(f"when '{name}' then '{renamed}'" for name, renamed in names.items())
+def _rename_files(config: Config, rename: Rename) -> None:
+    """Rename what only sources have: the ledger, and the files that are not in landing."""
+    layout, old, new = config.layout, rename.old, rename.new
     moved = f"regexp_replace(moved_to, '^(archive|rejected)/{old}/', '${{1}}/{new}/')"
-    updates = {
-        ledger.TABLE: {"moved_to": moved},
-        topics.TABLE: {},
-        erasures.TABLE: {"item": f"case item {cases} else item end"},
-    }
+    items = f"case item {_cases(rename.tables)} else item end"
+    updates = {ledger.TABLE: {"moved_to": moved}, topics.TABLE: {}, erasures.TABLE: {"item": items}}
     for table, columns in updates.items():
         columns = {"source": f"'{new}'", **columns}
         records.update_rows(layout.table(table), columns, f"source = '{old}'")
-    recorded = {"query": f"case query {cases} else query end"}
-    records.update_rows(layout.table(RUNS), recorded, f"query in {(*names,)}")
-    for query in queries(config):
-        checkpoint = layout.checkpoint(query.name)
-        if definition := checkpoints.read_document(checkpoint, "definition"):
-            definition = _renamed_definition(definition, old, new)
-            checkpoints.write_document(checkpoint, "definition", definition)
     for entry in journal.read_entries(config, Backfill):
         if entry.arguments.source == old:
             arguments = replace(entry.arguments, source=new)
             journal.write_entry(layout, replace(entry, arguments=arguments))
-    paths = layout.archive, layout.rejected, layout.queue, layout.schemas
-    for path in paths:
+    for path in (layout.archive, layout.rejected, layout.queue, layout.schemas):
         path(old).move_directory(path(new))
-    for name, renamed in names.items():
+
+
+def _rename_tables(config: Config, rename: Rename) -> None:
+    layout, tables = config.layout, rename.tables
+    names = tables | dict(_outputs(config, rename))
+    recorded = {"query": f"case query {_cases(names)} else query end"}
+    where = ", ".join(f"'{name}'" for name in names)
+    records.update_rows(layout.table(RUNS), recorded, f"query in ({where})")
+    for query in queries(config):
+        checkpoint = layout.checkpoint(query.name)
+        if definition := checkpoints.read_document(checkpoint, "definition"):
+            for old, new in tables.items():
+                definition = _renamed_definition(definition, old, new)
+            checkpoints.write_document(checkpoint, "definition", definition)
+    layout.published(rename.old).move_directory(layout.published(rename.new))
+    for old, new in names.items():
         for suffix in ("", ".json"):  # the pointer to the current generation
-            checkpoint = layout.checkpoint_pointer(name).parent / f"{name}{suffix}"
-            checkpoint.move_directory(checkpoint.parent / f"{renamed}{suffix}")
-        layout.table(name).move_directory(layout.table(renamed))
+            checkpoint = layout.checkpoint_pointer(old).parent / f"{old}{suffix}"
+            checkpoint.move_directory(checkpoint.parent / f"{new}{suffix}")
+        if old in tables:
+            layout.table(old).move_directory(layout.table(new))
+
+
+def _outputs(config: Config, rename: Rename) -> Iterator[tuple[str, str]]:
+    """Yield the older and the new name of each output of a gold table."""
+    table = config.gold.get(rename.new)
+    for output in table.outputs if table and rename.part == "gold" else ():
+        yield f"{PUBLISH}.{rename.old}.{output}", f"{PUBLISH}.{rename.new}.{output}"
+
+
+def _cases(names: Mapping[str, str]) -> str:
+    return " ".join(f"when '{old}' then '{new}'" for old, new in names.items())
 
 
 def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
-    """Return the definition of a table that reads the source's table under its new name."""
-    links = {key: new for key in _LINKS if definition.get(key) == old}
+    """Return a definition that reads a table, as `silver.orders`, under its new name."""
+    short, renamed = (name.removeprefix("silver.") for name in (old, new))
+    links = {key: renamed for key in _LINKS if definition.get(key) == short}
     if "sql" in definition:
-        links["sql"] = re.sub(rf"\bsilver\.{old}\b", f"silver.{new}", definition["sql"])
+        links["sql"] = re.sub(rf"\b{re.escape(old)}\b", new, definition["sql"])
     return {**definition, **links}
 
 
