@@ -51,7 +51,7 @@ COMMANDS = {
     "backfill": ["source", "path"],
     "apply": ["TABLE", "--yes"],
     "drop": ["table", "--yes"],
-    "refresh": ["table"],
+    "refresh": ["TABLE"],
     "report": ["--output", "--serve"],
     "erase": ["table", "--where", "--cascade", "--dry-run", "--purge", "--archive"],
     "status": [],

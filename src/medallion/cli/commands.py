@@ -301,12 +301,13 @@ def refresh(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.pipeline import open_pipeline
     from medallion.state import pending_work
 
-    layers = refresh.layers_to_lock(config, options.table)
+    layers = refresh.layers_to_lock(config, *options.tables)
     config.layout.require_root()
-    pending_work.refuse_missing_input(config, options.table)
-    pending_work.refuse_if_all_blocked(config, [options.table])
+    for table in options.tables:
+        pending_work.refuse_missing_input(config, table)
+    pending_work.refuse_if_all_blocked(config, options.tables)
     with open_pipeline(config, "refresh", layers, _reporter(False), options.debug) as pipeline:
-        refresh.refresh_table(pipeline, options.table)
+        refresh.refresh_tables(pipeline, options.tables)
     return 0
 
 

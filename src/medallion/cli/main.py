@@ -160,8 +160,9 @@ def _parser() -> argparse.ArgumentParser:
     backfill = add("backfill", "ingest files from any path once, whatever their age")
     backfill.add_argument("source", help=_SOURCE)
     backfill.add_argument("path", type=_given, help="a file, a folder with subfolders, or a topic")
-    refresh = add("refresh", "rebuild a table, or publish it again", has_json=False)
-    refresh.add_argument("table", help="such as bronze.event, silver.event or publish.counts.kafka")
+    refresh = add("refresh", "rebuild tables, or publish them again", has_json=False)
+    refreshed = "such as bronze.event, silver.event or publish.counts.kafka"
+    refresh.add_argument("tables", nargs="+", metavar="TABLE", help=refreshed)
     _add_erase(add("erase", "erase rows everywhere: tables, state, aggregates and ingested files"))
     _add_replay(add("replay", "move quarantined rows that pass the current rules to silver"))
     add("maintain", "compact the tables, and remove old files and commits")

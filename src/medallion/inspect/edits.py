@@ -6,11 +6,11 @@ runs leave them and their readers as they are. It imports PySpark only if settin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medallion.config.model import CHANGES, Config
 from medallion.config.queries import Query, queries
@@ -19,10 +19,18 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
+from medallion.storage.paths import Layout, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change
+
+
+# The tables of each part of pipeline.yaml, in the order in which they move.
+_TABLES: Mapping[str, tuple[str, ...]] = {
+    "sources": ("silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"),
+    "silver": ("quarantine.{}", "silver.{}"),
+    "gold": ("gold.{}",),
+}
 
 
 class EditAction(StrEnum):
@@ -61,11 +69,53 @@ class Edit:
         return f"reads {', '.join(self.reads)}"
 
 
+@dataclass(frozen=True)
+class Rename:
+    """One source or table that has another name now.
+
+    Attributes:
+        part: its part of pipeline.yaml.
+        old, new: the names.
+    """
+
+    part: str
+    old: str
+    new: str
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The new names of the tables, by the older ones; the last one moves last."""
+        names = _TABLES[self.part]
+        return {name.format(self.old): name.format(self.new) for name in names}
+
+    def is_due(self, layout: Layout) -> bool:
+        """Return whether something has the older name."""
+        return delta_tables.table_exists(layout.table([*self.tables][-1]))
+
+
+def pending_renames(config: Config) -> list[Rename]:
+    """Return what the next run renames; no JVM."""
+    parts: Mapping[str, Mapping[str, Any]] = {
+        "sources": config.sources,
+        "silver": config.silver,
+        "gold": config.gold,
+    }
+    renames = (
+        Rename(part, entry.renamed_from, entry.name)
+        for part, entries in parts.items()
+        for entry in entries.values()
+        if entry.renamed_from
+    )
+    return [rename for rename in renames if rename.is_due(config.layout)]
+
+
 def find_edits(config: Config) -> list[Edit]:
     """Return the edits, in the order in which tables are rebuilt; left-over tables come last.
 
     A table that cannot be read has none: its query reports it.
     """
+    if pending_renames(config):  # definitions are compared when names are the same again
+        return []
     edits, rebuilt = list[Edit](), dict[str, None]()
     has_changed = _queries_with_changed_settings(config)
     for query in queries(config, ("silver", "gold")):
@@ -123,15 +173,9 @@ def waiting_tables(config: Config) -> dict[str, str]:
 def leftover_tables(config: Config) -> list[str]:
     """Return the tables that nothing in pipeline.yaml writes any more, except records."""
     written = {"ops", *(target for query in queries(config) for target in query.targets)}
-    renamed = {source.renamed_from for source in config.sources.values()}
-    renamed |= {table.renamed_from for table in config.silver.values()}
-    renamed |= {table.renamed_from for table in config.gold.values()}
-    return [
-        name
-        for name in sorted(config.layout.tables())
-        if not written & {name, layer_of(name)}
-        and name.partition(".")[2].removesuffix(CHANGES) not in renamed
-    ]
+    written |= {name for rename in pending_renames(config) for name in rename.tables}
+    tables = sorted(config.layout.tables())
+    return [name for name in tables if not written & {name, layer_of(name)}]
 
 
 def leftover_notes(config: Config) -> list[str]:

@@ -33,13 +33,12 @@ from medallion.ingest.parsing.times import is_time_format
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
-from medallion.inspect.edits import Edit, EditAction, find_edits
+from medallion.inspect.edits import Edit, EditAction, find_edits, pending_renames
 from medallion.inspect.ledger_files import Attention
 from medallion.install.jars import class_path
 from medallion.install.java import use_java
 from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
 from medallion.runtime import planner
-from medallion.runtime.rename import pending_renames
 from medallion.spark import checkpoints, settings
 from medallion.spark.settings import is_submitted
 from medallion.sql import engine, guard
@@ -413,8 +412,7 @@ def _plan(config: Config, result: CheckResult) -> None:
             if reasons:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
-    if not pending_renames(config):  # definitions are compared when their names are the same again
-        result.edits = find_edits(config)
+    result.edits = find_edits(config)
 
 
 def _with_readers(

@@ -4,7 +4,7 @@ A new table and its checkpoint are built in `_refresh/`, and then replace the ol
 `resume`. The journal has each table that is built, or is still to be rebuilt.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
@@ -34,17 +34,28 @@ Failures = list[tuple[Flow, MedallionError]]
 """The flows that failed, or whose tables could not be rebuilt, each with its error."""
 
 
-def layers_to_lock(config: Config, table: str) -> tuple[str, ...]:
-    """Return the layers whose locks a refresh of a table needs.
+def layers_to_lock(config: Config, *tables: str) -> tuple[str, ...]:
+    """Return the layers whose locks a refresh of tables needs.
 
     Raises:
-        UsageError: the table cannot be rebuilt.
+        UsageError: one of the tables cannot be rebuilt.
     """
     layers = layers_in_use(config)
     known = query_names(config, layers)
-    if table not in known:
-        raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
-    return layers[layers.index(layer_of(table)) :]
+    for table in tables:
+        if table not in known:
+            raise UsageError(f"{table} cannot be rebuilt; these can: {', '.join(known)}.")
+    return layers[min(layers.index(layer_of(table)) for table in tables) :]
+
+
+def refresh_tables(pipeline: Pipeline, tables: Collection[str]) -> None:
+    """Rebuild tables in the order of their queries, each once; see `refresh_table`."""
+    rebuilt = set[str]()
+    for table in query_names(pipeline.config, layers_in_use(pipeline.config)):
+        if table in tables and table not in rebuilt:
+            refresh_table(pipeline, table)
+            targets = pipeline.flow(table).targets
+            rebuilt |= {q.name for q in readers(pipeline.config, targets) if q.targets}
 
 
 def refresh_table(pipeline: Pipeline, table: str) -> None:

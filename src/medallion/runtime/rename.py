@@ -6,67 +6,22 @@ repeated. The last table moves last: until then, the next command repeats all.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from medallion.config.model import CHANGES, Config
+from medallion.config.model import Config
 from medallion.config.queries import layers_in_use, queries
 from medallion.errors import ConfigError, UsageError
+from medallion.inspect.edits import Rename, pending_renames
 from medallion.spark import checkpoints
 from medallion.state import erasures, journal, ledger, topics
 from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.paths import PUBLISH, Layout
+from medallion.storage.paths import PUBLISH
 from medallion.storage.text import Reporter
 
 _LINKS = ("source", "with")  # keys of definitions that name a table
-# The tables of each part of pipeline.yaml, in the order in which they move.
-_TABLES: Mapping[str, tuple[str, ...]] = {
-    "sources": ("silver.{}", f"silver.{{}}{CHANGES}", "quarantine.{}", "bronze.{}"),
-    "silver": ("quarantine.{}", "silver.{}"),
-    "gold": ("gold.{}",),
-}
-
-
-@dataclass(frozen=True)
-class Rename:
-    """One source or table that has another name now.
-
-    Attributes:
-        part: its part of pipeline.yaml.
-        old, new: the names.
-    """
-
-    part: str
-    old: str
-    new: str
-
-    @property
-    def tables(self) -> dict[str, str]:
-        """The new names of the tables, by the older ones; the last one moves last."""
-        names = _TABLES[self.part]
-        return {name.format(self.old): name.format(self.new) for name in names}
-
-    def is_due(self, layout: Layout) -> bool:
-        """Return whether something has the older name."""
-        return delta_tables.table_exists(layout.table([*self.tables][-1]))
-
-
-def pending_renames(config: Config) -> list[Rename]:
-    """Return what the next run renames; no JVM."""
-    parts: Mapping[str, Mapping[str, Any]] = {
-        "sources": config.sources,
-        "silver": config.silver,
-        "gold": config.gold,
-    }
-    renames = (
-        Rename(part, entry.renamed_from, entry.name)
-        for part, entries in parts.items()
-        for entry in entries.values()
-        if entry.renamed_from
-    )
-    return [rename for rename in renames if rename.is_due(config.layout)]
 
 
 def carry_out_renames(config: Config, report: Reporter) -> None:
