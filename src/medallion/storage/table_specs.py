@@ -93,7 +93,7 @@ FAILED_RULES = "_failed_rules"
 # keys, else null; the key before an update of it; the columns whose values the writer left out.
 SEQUENCE, IS_DELETE, IS_TRUNCATE = "_sequence", "_is_delete", "_is_truncate"
 OLD_KEY, UNAVAILABLE = "_old_key", "_unavailable"
-MESSAGE_RULES = ("tombstone", "schema_change", "transaction", "heartbeat")
+MESSAGE_RULES = ("tombstone", "schema_change", "transaction", "heartbeat", "logical_message")
 """Rules for messages of Debezium without a changed row: that they break them is no fault."""
 DELETE_RULE = "delete_not_applied"
 """A further rule of a delete that breaks one: the row of its key stays."""

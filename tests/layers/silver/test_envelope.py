@@ -195,21 +195,49 @@ def test_truncate_deletes_without_a_key(spark: SparkSession) -> None:
     assert log_of(SOURCE, bronze, *columns) == [(None, 3, True, True), ("A", 4, False, None)]
 
 
-def test_placeholders_are_unavailable(spark: SparkSession) -> None:
-    """As the connector for PostgreSQL writes them: text, bytes, and arrays."""
-    packed = b64encode(PLACEHOLDER.encode()).decode()
+def test_rows_of_an_incremental_snapshot_have_order(spark: SparkSession) -> None:
+    """Their `lsn` is null: Debezium 3.6 writes their position in `sequence` alone."""
+    origin = "source struct<lsn: long, sequence: string, ts_ms: long>"
     changes = [
-        ("u", 1, None, ("A", PLACEHOLDER, ["t"])),
-        ("u", 2, None, ("A", packed, [PLACEHOLDER])),
-        ("u", 3, None, ("A", None, None)),
+        ("r", (None, '["27505632","27505632"]', 1795918733679), ("A",)),
+        ("u", (27509464, '["27509464","27509464"]', 1795918738063), ("A",)),
+        ("r", (27070584, '[null,"27070584"]', 1795918708911), ("A",)),
+        ("r", (None, None, 1795918708911), ("A",)),
     ]
-    bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {ROW}, after {ROW}")
-    source = replace(SOURCE, silver={"user_id": "id", "name": "upper(name)", "tags": "tags"})
-    assert log_of(source, bronze, "_unavailable") == [(["name"],), (["name", "tags"],), (None,)]
+    bronze = spark.createDataFrame(changes, f"op string, {origin}, after struct<id: string>")
+    source = replace(SOURCE, silver={"user_id": "id"})
+    sequences = [27505632, 27509464, 27070584, 1795918708911]
+    assert log_of(source, bronze, "_sequence") == [(each,) for each in sequences]
+
+
+def test_placeholders_are_unavailable(spark: SparkSession) -> None:
+    """As Debezium 3.6 writes them for PostgreSQL: text, bytes, and arrays of five types."""
+    packed = b64encode(PLACEHOLDER.encode()).decode()
+    uuid = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+    numbers = [95, 95, 100, 101, 98, 101, 122, 105, 117, 109, 95]
+    numbers += [117, 110, 97, 118, 97, 105, 108, 97, 98, 108, 101, 95, 118, 97, 108, 117, 101]
+    changes = [
+        ("u", 1, None, ("A", PLACEHOLDER, ["t"], [95])),
+        ("u", 2, None, ("A", packed, [PLACEHOLDER], numbers)),
+        ("u", 3, None, ("A", "a", [packed], None)),
+        ("u", 4, None, ("A", "a", [uuid], numbers[1:])),
+        ("u", 5, None, ("A", None, None, None)),
+    ]
+    row = ROW.replace(">>", ">, marks: array<long>>")
+    bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {row}, after {row}")
+    silver = {"user_id": "id", "name": "upper(name)", "tags": "tags", "marks": "marks"}
+    assert log_of(replace(SOURCE, silver=silver), bronze, "_unavailable") == [
+        (["name"],),
+        (["name", "tags", "marks"],),
+        (["tags"],),
+        (["tags"],),
+        (None,),
+    ]
 
 
 MESSAGES = [
     ("u", 1, ("A",), None, None),
+    ("m", 2, None, None, None),
     (None, 2, None, None, None),
     (None, None, None, "create table t (id int)", None),
     (None, 3, None, None, "BEGIN"),
@@ -231,6 +259,7 @@ def test_messages_without_a_row_are_named(spark: SparkSession) -> None:
     checked = bind_rules(unwrapped(source, bronze), document)(bronze)
     assert [row._failed_rules for row in checked.collect()] == [
         [],
+        ["logical_message"],
         ["heartbeat"],
         ["schema_change"],
         ["transaction"],

@@ -8,6 +8,8 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import md5
+from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -90,6 +92,9 @@ class Envelope:
         times = (self.sql(*path, row=row) for path in (("source", "ts_ms"), ("ts_ms",)))
         known = [sql for sql in times if sql != "null"]
         lsn = self.sql("source", "lsn", row=row)
+        sequence = self.sql("source", "sequence", row=row)
+        if sequence != "null":  # a row of an incremental snapshot has its position there alone
+            lsn = f"coalesce({lsn}, try_cast(get_json_object({sequence}, '$[1]') as bigint))"
         return columns | {
             "_op": op,
             "_ts_ms": f"coalesce({', '.join(known)})" if known else _NO_VALUE,
@@ -109,22 +114,19 @@ class Envelope:
     def message_rules(self) -> dict[str, str]:
         """Return the rules that quarantine messages without a changed row, by name.
 
-        Source: Debezium's documentation of heartbeats, schema changes and transaction metadata.
+        Source: Debezium's documentation of heartbeats, schema changes, transaction metadata and
+        logical decoding messages.
         """
-        fields = self.fields()
-        if "op" not in fields:
+        if "op" not in self.fields():
             return {}
-        is_message = f"{self.sql('op')} is null"
-        tests = {"schema_change": "ddl", "transaction": "status"}
-        rules = {
-            name: f"{is_message} and {self.sql(field)} is not null"
-            for name, field in tests.items()
-            if field in fields
+        op, ddl, status, time = map(self.sql, ("op", "ddl", "status", "ts_ms"))
+        no_op = f"{op} is null"
+        return {
+            "schema_change": f"{no_op} and {ddl} is not null",
+            "transaction": f"{no_op} and {status} is not null",
+            "heartbeat": f"{no_op} and {time} is not null and {ddl} is null and {status} is null",
+            "logical_message": f"{op} = 'm'",
         }
-        others = "".join(f" and {self.sql(tests[name])} is null" for name in rules)
-        if "ts_ms" in fields:
-            rules["heartbeat"] = f"{is_message} and {self.sql('ts_ms')} is not null{others}"
-        return rules
 
 
 def _fields(type_: T.DataType | None) -> dict[str, T.DataType]:
@@ -264,14 +266,20 @@ def _unavailable(
 def _is_placeholder(sql: str, type_: T.DataType | None, placeholder: str) -> str | None:
     """Return SQL of whether a field has the placeholder in place of its value.
 
-    Debezium writes bytes in Base64, an hstore as a JSON object, and an array with one element
-    (source: Debezium's documentation of PostgreSQL's toasted values).
+    Debezium writes bytes in Base64, an hstore as a JSON object, a UUID as that of the placeholder,
+    and an array with one element, or of numbers with each byte (source: its documentation of
+    PostgreSQL's toasted values, and messages of version 3.6).
     """
+    data = placeholder.encode()
+    packed = b64encode(data).decode()
     match type_:
         case T.StringType():
-            packed = b64encode(placeholder.encode()).decode()
             texts = (placeholder, packed, f'{{"{placeholder}":"{placeholder}"}}')
             return f"coalesce({sql} in ({', '.join(map(string_literal, texts))}), false)"
         case T.ArrayType(elementType=T.StringType()):
-            return f"coalesce({sql} = array({string_literal(placeholder)}), false)"
+            uuid = str(UUID(bytes=md5(data, usedforsecurity=False).digest(), version=3))
+            arrays = (f"array({string_literal(text)})" for text in (placeholder, packed, uuid))
+            return f"coalesce({sql} in ({', '.join(arrays)}), false)"
+        case T.ArrayType(elementType=T.LongType()):
+            return f"coalesce({sql} = array({', '.join(f'{byte}L' for byte in data)}), false)"
     return None
