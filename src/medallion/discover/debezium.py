@@ -19,12 +19,15 @@ _TYPES = {
 }
 # Numbers since midnight, and structs of bytes, which no type of a column holds.
 _CODED = ("Time", "MicroTime", "NanoTime", "VariableScaleDecimal")
-# A decimal is a number in two's complement, as Base64: `conv` reads 8 bytes, and fails at more.
-_DIGITS = "concat(repeat(if(h >= '8', 'F', '0'), {} - length(h)), h)"
-_SHORT = f"conv({_DIGITS.format(16)}, 16, -10)"
-_HIGH = "cast(conv(left(n, length(n) - 16), 16, -10) as decimal(20, 0)) * 18446744073709551616"
-_LOW = "cast(conv(right(n, 16), 16, 10) as decimal(20, 0))"
-_LONG = f"transform(array({_DIGITS.format(32)}), n -> cast({_HIGH} + {_LOW} as string))[0]"
+# A decimal is a number in two's complement, as Base64: `conv` reads 8 bytes, and fails at more. All
+# bits of a longer negative one are turned, so that no step exceeds 38 digits.
+_SHORT = "conv(concat(repeat(if(h >= '8', 'F', '0'), 16 - length(h)), h), 16, -10)"
+_BITS = "if(h >= '8', translate(h, '0123456789ABCDEF', 'FEDCBA9876543210'), h)"
+_HIGH, _LOW = (f"cast(conv({side}(n, 16), 16, 10) as decimal(20, 0))" for side in ("left", "right"))
+_LONG = (
+    f"transform(array(lpad({_BITS}, 32, '0')), n -> cast(if(h >= '8', -1, 0) + if(h >= '8', -1, 1)"
+    f" * ({_HIGH} * 18446744073709551616 + {_LOW}) as string))[0]"
+)
 # The fields of `source` with the position in a database's log.
 _POSITIONS = (("file", "pos", "row"), ("commit_lsn", "change_lsn", "event_serial_no"), ("scn",))
 
@@ -81,10 +84,7 @@ def change_order(prefixes: Sequence[str], origins: Sequence[Row]) -> tuple[str, 
         prefixes: `payload.`, if envelopes are beside their schema, or "", or both.
         origins: the fields `source`.
     """
-    filled = [{name for name, value in row.items() if value is not None} for row in origins]
-    names = set[str]().union(*filled)
-    if "lsn" in names and not all("lsn" in each for each in filled):
-        return "struct(_ts_ms, _lsn)", "some changes have no lsn"
+    names = {name for row in origins for name, value in row.items() if value is not None}
     for fields in _POSITIONS:
         if fields[0] in names:
             known = [[f"{at}source.{name}" for at in prefixes] for name in fields if name in names]
