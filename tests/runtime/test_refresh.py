@@ -350,7 +350,9 @@ def test_gold_waits_for_a_silver_refresh(filled: Lakehouse) -> None:
     valid, gold = filled.config, filled.rows("gold.action_counts")
     source = replace(valid.sources["event"], event_time="_ingested_at")
     filled.config = replace(valid, sources={"event": source})
-    with pytest.raises(ConfigError, match=r"event_time was 'event_at'.* refresh silver.event"):
+    with pytest.raises(
+        ConfigError, match=r"event_time of silver.event: event_at -> .* medallion apply"
+    ):
         filled.pipeline().run("gold")
     filled.config = valid
     filled.pipeline().run("gold")
@@ -368,7 +370,7 @@ def test_merged_rows_without_a_definition_are_refused(filled: Lakehouse) -> None
     changed = replace(filled.config, gold={**gold, "action_counts": hours})
     for commit_file in (checkpoint / "commits").local.iterdir():
         commit_file.unlink()
-    with pytest.raises(ConfigError, match=r"window was '10 minutes'.* refresh gold.action"):
+    with pytest.raises(ConfigError, match=r"window: 10 minutes -> .* medallion apply"):
         Pipeline(filled.spark, changed, "test", print).run("gold")
     shutil.rmtree(checkpoint)
     with pytest.raises(UsageError, match=r"lacks the batches .* refresh gold.action"):

@@ -270,7 +270,7 @@ def test_changed_lookup_is_refused(filled_silver: Lakehouse, tmp_path: Path) -> 
     changed = replace(DEVICES, on="user", columns={"maker": "string"})
     source = replace(lakehouse.config.sources["activity"], lookup=changed)
     lakehouse.config = replace(lakehouse.config, sources={"activity": source})
-    message = r"enrich.on was 'device'; column released was 'date' and is gone"
+    message = "enrich.on: device -> user; column released: date -> none"
     with pytest.raises(ConfigError, match=message):
         check_silver(lakehouse)
 
