@@ -185,11 +185,6 @@ class RunningQuery:
         status = self.query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
-    def activity(self) -> tuple[Any, ...]:
-        """Return values that change whenever the query does something, even without new rows."""
-        last = self.query.lastProgress
-        return self.query.status["message"], last["timestamp"] if last else None
-
     def await_termination(self, seconds: float) -> None:
         """Wait some seconds at most until Spark reports that the query has ended.
 
