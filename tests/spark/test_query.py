@@ -30,7 +30,7 @@ JAVA_ERROR = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.sa
 def test_triggers() -> None:
     assert trigger_options("available-now") == {"availableNow": True}
     assert trigger_options("4 seconds") == {"processingTime": "4 seconds"}
-    with pytest.raises(UsageError, match="'soon' is neither available-now nor an interval"):
+    with pytest.raises(UsageError, match="no trigger 'soon': use available-now or '4 seconds'"):
         trigger_options("soon")
 
 

@@ -107,12 +107,12 @@ class DataFactory:
                 landed[name] = landed.get(name, Landed()) + Landed(1, lines, batches=1)
         return landed
 
-    def clean_up(self, timeout: float = 30) -> CleanedUp:
-        """Stop the streams that read or write below the root, and delete what a lesson wrote there.
+    def clean_up(self) -> CleanedUp:
+        """Stop all streams of this process, and delete what a lesson wrote below the root.
 
         Raises:
             UsageError: the root has files that are not the lesson's, another process writes there,
-                or a stream does not stop within `timeout` seconds. Nothing is deleted then.
+                or a stream does not stop. Nothing is deleted then.
         """
         landing = self._landing
         layout = Layout(landing.parent)
@@ -125,7 +125,7 @@ class DataFactory:
             zones = (landing, layout.archive(""), layout.rejected(""))
             if other := sorted(_other_files(zones, state)):
                 raise UsageError(f"{other[0]} is not the lesson's: move it away.")
-            stopped = _stop_streams(layout.root, timeout)
+            stopped = _stop_streams()
             # The mark is deleted last, so that an interrupted clean-up can be repeated.
             directories = [landing, *layout.internal_directories()]
             directories.sort(key=lambda directory: directory == state.directory)
@@ -196,15 +196,14 @@ def _other_files(zones: Iterable[StoragePath], state: StateFile) -> Iterator[Pat
                 yield file
 
 
-def _stop_streams(root: StoragePath, timeout: float) -> tuple[str, ...]:
+def _stop_streams() -> tuple[str, ...]:
     if "pyspark" not in sys.modules:  # then no stream can be running here
         return ()
-    from medallion.streams.control import stop_below
+    from medallion.streams.control import stop_all_streams
 
-    streams = stop_below(root.local, timeout)
-    if running := [stream.name for stream in streams if not stream.is_stopped]:
-        names = ", ".join(running)
-        raise UsageError(f"{names} did not stop within {timeout:g} seconds: nothing was deleted.")
+    streams = stop_all_streams()
+    if running := ", ".join(stream.name for stream in streams if not stream.is_stopped):
+        raise UsageError(f"{running} did not stop in time: nothing was deleted.")
     return tuple(stream.name for stream in streams)
 
 
