@@ -95,14 +95,15 @@ class DataFactory:
         if not any(path.is_file() for path in landing.parent.local.rglob("*")):
             (state.directory / _LESSON_MARK).write_atomic("")
         for name, given in files.items():
-            left = [file for file in given if file.name not in state.load(name).given]
+            progress = state.load(name)
+            left = [file for file in given if file.name not in progress.given]
             for file in left if continuous else left[:1]:
                 content, path = file.read_bytes(), landing / name / file.name
                 if path.is_stored() and path.read() != content:
                     raise UsageError(f"{path} already exists with other content: move it away.")
                 path.write_atomic(content)
-                before = state.load(name)
-                state.save(name, replace(before, given=(*before.given, file.name)))
+                progress = replace(progress, given=(*progress.given, file.name))
+                state.save(name, progress)
                 lines = sum(bool(line.strip()) for line in content.splitlines())
                 landed[name] = landed.get(name, Landed()) + Landed(1, lines, batches=1)
         return landed
@@ -137,9 +138,7 @@ class DataFactory:
 
     def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> Landed:
         progress = state.load(source)
-        plan = progress.started
-        if plan is None:
-            plan = self._plan_next(progress.done, source, rows, files)
+        plan = progress.started or self._plan_next(progress.done, source, rows, files)
         landed = Landed(batches=1)
         for file in batch_files(plan, progress.done):
             lines, figures = file_lines(file)

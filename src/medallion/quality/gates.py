@@ -32,12 +32,10 @@ from medallion.spark.errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
-    from great_expectations.core.batch_definition import BatchDefinition
     from great_expectations.data_context.data_context.ephemeral_data_context import (
         EphemeralDataContext,
     )
     from great_expectations.datasource.fluent.interfaces import Batch
-    from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
 
 EXAMPLES = 5
 EXAMPLE_LENGTH = 200
@@ -95,16 +93,10 @@ class Gates:
         )
         return gx.get_context(mode="ephemeral", project_config=project)
 
-    @cached_property
-    def _source(self) -> SparkDatasource:
-        # Caching a table costs more than the few scans of its columns that a suite needs.
-        return self._context.data_sources.add_spark("medallion", persist=False)
-
     def _batch(self, table: str, batch: DataFrame) -> Batch:
-        name = "whole table"
-        if table not in self._source.get_asset_names():
-            self._source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(name)
-        definition: BatchDefinition[Any] = self._source.get_asset(table).get_batch_definition(name)
+        # Caching a table costs more than the few scans of its columns that a suite needs.
+        source = self._context.data_sources.add_or_update_spark("medallion", persist=False)
+        definition = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(table)
         return definition.get_batch({"dataframe": batch})
 
     def _validate_with_gx(
@@ -131,7 +123,7 @@ class Gates:
         if failed.success:
             return failed
         result_format: dict[str, Any] = {
-            "result_format": "COMPLETE" if expectation.type == BY_QUERY else "BASIC",
+            "result_format": "BASIC",
             "partial_unexpected_count": EXAMPLES,
             "include_unexpected_rows": True,
         }
@@ -241,11 +233,7 @@ def failure_of(
     count = values.get("unexpected_count")
     examples = values.pop("unexpected_rows", None) or values.get("partial_unexpected_list") or []
     detail = f"{count} of {rows} rows do not meet {expectation.type}"
-    if expectation.type == BY_QUERY:
-        count = values.get("observed_value")
-        examples = values.get("details", {}).pop("unexpected_rows", [])
-        detail = f"its query found {count} rows"
-    elif count is None and "observed_value" not in values:
+    if count is None and "observed_value" not in values:
         detail = f"some of {rows} rows do not meet {expectation.type}, but they cannot be shown"
     elif count is None:
         detail = f"{expectation.type} observed {values.get('observed_value')}"
