@@ -7,6 +7,7 @@ Expectations, whose import takes seconds, validates the others.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -79,19 +80,13 @@ class Gates:
     @cached_property
     def _context(self) -> EphemeralDataContext:
         import great_expectations as gx
-        from great_expectations.data_context.types.base import (
-            DataContextConfig,
-            InMemoryStoreBackendDefaults,
-            ProgressBarsConfig,
-        )
+        from great_expectations.data_context.types.base import ProgressBarsConfig
 
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
-        project = DataContextConfig(
-            store_backend_defaults=InMemoryStoreBackendDefaults(),
-            analytics_enabled=False,
-            progress_bars=ProgressBarsConfig(globally=False, metric_calculations=False),
-        )
-        return gx.get_context(mode="ephemeral", project_config=project)
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        return context
 
     def _batch(self, table: str, batch: DataFrame) -> Batch:
         # Caching a table costs more than the few scans of its columns that a suite needs.
