@@ -14,7 +14,7 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import Balance
 from medallion.layers.silver import writer
 from medallion.runtime.refresh import refresh_table
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
 
@@ -138,7 +138,7 @@ def test_interrupted_batches_are_exact(
         with pytest.raises(MedallionError, match="interrupted"):
             lakehouse.fill("silver")
     assert len(lakehouse.rows("silver.orders")) == 6
-    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
+    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
@@ -159,7 +159,7 @@ def test_batch_of_an_older_version_is_counted(
     with monkeypatch.context() as patch:
         patch.setattr(writer, "append_rows", append_without_counts)
         started = start_flows(lakehouse.pipeline(), "silver")
-        Watch(print).await_all(flow.started_run for flow in started)
+        await_all((flow.started_run for flow in started), print)
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config)
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
@@ -171,7 +171,7 @@ def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_pa
     late_and_on_time = (order("o7", "08:00"), order("o7", "13:00"), order("o7", "08:30"))
     lakehouse.land("orders", "2.json", *SECOND, *late_and_on_time)
     lakehouse.fill("bronze")
-    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
+    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
     lakehouse.fill("silver")  # counts the rows of the unrecorded batch again
     balance = run_audit(lakehouse.config).balances["orders"]
     assert (balance.silver_rows, balance.quarantined_rows) == (5 + 1, 3)

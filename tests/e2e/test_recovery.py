@@ -17,7 +17,7 @@ from medallion.layers.bronze import writer
 from medallion.layers.silver import writer as silver_writer
 from medallion.runtime import refresh
 from medallion.runtime.recorder import record_flows
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event, recording
 from tests.support.three_nights import BY_HAND, DEVICES, FIRST, SECOND, THIRD
@@ -49,9 +49,7 @@ def after_first(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
 def run_without_record(lakehouse: Lakehouse, *layers: str) -> None:
     """Run queries, but kill the process before their figures are recorded."""
     for layer in layers:
-        Watch(print).await_all(
-            flow.started_run for flow in start_flows(lakehouse.pipeline(), layer)
-        )
+        await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), layer)), print)
 
 
 def table_of(lakehouse: Lakehouse, name: str) -> str:
@@ -69,7 +67,7 @@ def test_interrupted_runs_are_recorded_by_the_next(lakehouse: Lakehouse) -> None
     assert "bronze.activity: a run was interrupted" in message
     assert "silver.activity: a run was interrupted" in message
     started = start_flows(lakehouse.pipeline(), "silver")
-    Watch(print).await_all(flow.started_run for flow in started)
+    await_all((flow.started_run for flow in started), print)
     for flow in started:
         flow.finish_batches(-1)
     assert not run_audit(lakehouse.config).is_balanced
@@ -155,7 +153,7 @@ def test_double_counts_of_the_engine_are_corrected(
     assert waiting.balances["activity"].waiting_rows == len(SECOND)
     pipeline = lakehouse.pipeline()
     (flow,) = start_flows(pipeline, "silver")
-    Watch(print).await_all([flow.started_run])
+    await_all([flow.started_run], print)
     assert record_flows(pipeline.runs, [flow]) == {}
     # By hand: 6 and 8 lines; 4 and 3 rows of silver, 1 and 1 of quarantine, 1 and 4 duplicates.
     figures = {"landed_lines": 14, "bronze_rows": 14, "silver_rows": 7, "duplicate_rows": 5}

@@ -25,7 +25,6 @@ class Recount:
     """The counts of a source's directory, and the rows of silver."""
 
     figures: Counter[str] = field(default_factory=Counter)
-    invalid_by_rule: Counter[str] = field(default_factory=Counter)
     quarantine: Counter[str] = field(default_factory=Counter)
     silver: list[tuple[int, datetime, dict[str, Any]]] = field(default_factory=list)
     """Batch number, event time and row, in the order of landing."""
@@ -119,7 +118,6 @@ def recount_folder(folder: Path) -> Recount:
             assert len(broken) == 1, line
             assert not unknown, line
             count.figures["invalid"] += 1
-            count.invalid_by_rule.update(broken)
             count.quarantine.update((*broken, *_rescue_rules(source, row)))
             continue
         key = _key(source, row)

@@ -98,7 +98,6 @@ class Ended:
             end=lambda: None,
             failure=lambda: classify(PySparkException(error)) if isinstance(error, str) else error,
             error=lambda: error,
-            activity=lambda: (),
         )
 
     def unknown_schema_reason(self) -> None:

@@ -20,7 +20,7 @@ from medallion.errors import MedallionError, UsageError
 from medallion.spark import checkpoints, query
 from medallion.spark.errors import StreamError
 from medallion.spark.query import RunningQuery, Sink, trigger_options
-from medallion.spark.watch import Watch, stop_after_batches
+from medallion.spark.watch import await_all, stop_after_batches
 from medallion.storage.paths import StoragePath
 
 # PySpark's message of a Java error on the callback threads of a stream.
@@ -30,7 +30,7 @@ JAVA_ERROR = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.sa
 def test_triggers() -> None:
     assert trigger_options("available-now") == {"availableNow": True}
     assert trigger_options("4 seconds") == {"processingTime": "4 seconds"}
-    with pytest.raises(UsageError, match="'soon' is neither available-now nor an interval"):
+    with pytest.raises(UsageError, match="no trigger 'soon': use available-now or '4 seconds'"):
         trigger_options("soon")
 
 
@@ -141,7 +141,7 @@ def test_fatal_error_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(
         StreamError, match=r"rate\.one: (java.lang.StackOverflowError|its thread in Spark has died)"
     ):
-        Watch(print).await_all([run])
+        await_all([run], print)
     assert not run.is_active
     restarted = start(rows)  # with the same name
     assert restarted.is_active
@@ -202,5 +202,5 @@ def test_dead_thread_ends_the_run() -> None:
     run = RunningQuery("silver.event", dead_query, StoragePath(Path("none")), 4)
     assert not run.is_active
     with pytest.raises(StreamError, match=r"silver\.event: its thread in Spark has died"):
-        Watch(print).await_all([run])
+        await_all([run], print)
     assert calls == ["stopped", execution]  # so that another query can use its name

@@ -1,4 +1,4 @@
-"""Active queries without progress, and waiting for queries."""
+"""Waiting for queries, and reports on those that still run."""
 
 from __future__ import annotations
 
@@ -10,30 +10,8 @@ import pytest
 
 from medallion.spark import signals, watch
 from medallion.spark.errors import StreamError
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.storage import clock
-
-
-def test_query_without_progress_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages: list[str] = []
-    now = [0.0]
-    activities = {"silver.a": 0, "silver.b": 0}
-
-    def new_run(name: str) -> Any:
-        activity = lambda: activities[name]  # noqa: E731
-        return SimpleNamespace(name=name, activity=activity)
-
-    runs = [new_run(name) for name in activities]
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    watch_ = Watch(messages.append, 300)
-    for now[0] in range(0, 605, 5):
-        activities["silver.b"] += 1
-        watch_.check_progress(runs)
-    assert [line.partition(":")[0] for line in messages] == ["silver.a", "silver.a"]
-    activities["silver.a"] = 1
-    for now[0] in range(605, 900, 5):
-        watch_.check_progress(runs)
-    assert len(messages) == 2
 
 
 def test_await_all_reports_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +21,7 @@ def test_await_all_reports_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> N
 
     class Run:
         name, started_at, error = "silver.a", 0, staticmethod(lambda: None)
-        activity = collect = end = staticmethod(lambda: None)
+        collect = end = staticmethod(lambda: None)
         is_active = property(lambda _: now[0] < 31)
 
         @property
@@ -58,7 +36,7 @@ def test_await_all_reports_what_still_runs(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     wall_clock = SimpleNamespace(now_micros=lambda: int(now[0] * 1_000_000))
     monkeypatch.setattr(watch, "clock", wall_clock)
-    Watch(messages.append).await_all([Run()])  # type: ignore[list-item]
+    await_all([Run()], messages.append)  # type: ignore[list-item]
     assert messages == [
         "  silver.a still runs: 10 s",
         "  silver.a still runs: 20 s, 1,234 rows so far",
@@ -81,7 +59,7 @@ def test_await_all_stops_queries_at_a_signal(number: signal.Signals) -> None:
         signal.raise_signal(number)
         assert end.number is not None
         with pytest.raises(KeyboardInterrupt) as raised:
-            Watch(print).await_all([new_run("silver.a"), new_run("silver.b")])
+            await_all([new_run("silver.a"), new_run("silver.b")], print)
     assert raised.value.args == (number,)
     assert stopped == ["silver.a", "silver.b"]
     signals.raise_if_requested()  # no request is left
@@ -112,5 +90,5 @@ def test_await_all_limits_active_queries() -> None:
         return Active()
 
     with pytest.raises(StreamError, match=r"^b: no space$"):
-        Watch(print).await_all(map(new_run, "abcde"), at_once=2)
+        await_all(map(new_run, "abcde"), print, at_once=2)
     assert (list(checks), max_active[0]) == (list("abcde"), 2)

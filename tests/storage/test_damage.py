@@ -15,7 +15,6 @@ from medallion.storage.table_specs import TableSpec
 from tests.support.home import Home
 
 NEWEST = f"_delta_log/{22:020}.json"
-CHECKPOINT = f"_delta_log/{19:020}.checkpoint.parquet"
 
 
 def truncate(file: Path, size: int) -> None:
@@ -42,7 +41,6 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
     # delta-rs reads it as a commit without changes.
     "empty": (NEWEST, lambda file: truncate(file, 0)),
     "zeros": (NEWEST, overwrite_with_zeros),
-    "checkpoint": (CHECKPOINT, lambda file: truncate(file, 300)),
 }
 
 

@@ -146,6 +146,6 @@ def test_open_table_is_cached_until_the_log_changes(tmp_path: Path) -> None:
     other.rename(table)
     assert delta_tables.select_rows(StoragePath(table), "n") == [(7,)]
     assert delta_tables.table_id(StoragePath(table)) != str(first.metadata().id)
-    (table / "_delta_log/00000000000000000000.json").write_text("{")
-    with pytest.raises(MedallionError, match=r"0\.json is corrupt"):
+    (table / "_delta_log/00000000000000000001.json").write_text("{")
+    with pytest.raises(MedallionError, match=r"1\.json is corrupt"):
         delta_tables.table_version(StoragePath(table))

@@ -158,5 +158,5 @@ def test_trigger_by_name(text: str, arguments: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["", "now", "4", "continuous 4", "continuous4 seconds", None])
 def test_trigger_unknown(text: Any) -> None:
-    with pytest.raises(UsageError, match="use default, once, available-now, continuous"):
+    with pytest.raises(UsageError, match="use available-now, default, once, continuous"):
         trigger(text)

@@ -172,7 +172,7 @@ def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> s
 
 
 def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return nested figures under dotted names, such as `invalid_by_rule.missing_x`."""
+    """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
     flat: dict[str, int] = {}
     for name, value in document.items():
         if isinstance(value, dict):

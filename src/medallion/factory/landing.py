@@ -95,24 +95,25 @@ class DataFactory:
         if not any(path.is_file() for path in landing.parent.local.rglob("*")):
             (state.directory / _LESSON_MARK).write_atomic("")
         for name, given in files.items():
-            left = [file for file in given if file.name not in state.load(name).given]
+            progress = state.load(name)
+            left = [file for file in given if file.name not in progress.given]
             for file in left if continuous else left[:1]:
                 content, path = file.read_bytes(), landing / name / file.name
                 if path.is_stored() and path.read() != content:
                     raise UsageError(f"{path} already exists with other content: move it away.")
                 path.write_atomic(content)
-                before = state.load(name)
-                state.save(name, replace(before, given=(*before.given, file.name)))
+                progress = replace(progress, given=(*progress.given, file.name))
+                state.save(name, progress)
                 lines = sum(bool(line.strip()) for line in content.splitlines())
                 landed[name] = landed.get(name, Landed()) + Landed(1, lines, batches=1)
         return landed
 
-    def clean_up(self, timeout: float = 30) -> CleanedUp:
-        """Stop the streams that read or write below the root, and delete what a lesson wrote there.
+    def clean_up(self) -> CleanedUp:
+        """Stop all streams of this process, and delete what a lesson wrote below the root.
 
         Raises:
             UsageError: the root has files that are not the lesson's, another process writes there,
-                or a stream does not stop within `timeout` seconds. Nothing is deleted then.
+                or a stream does not stop. Nothing is deleted then.
         """
         landing = self._landing
         layout = Layout(landing.parent)
@@ -125,7 +126,7 @@ class DataFactory:
             zones = (landing, layout.archive(""), layout.rejected(""))
             if other := sorted(_other_files(zones, state)):
                 raise UsageError(f"{other[0]} is not the lesson's: move it away.")
-            stopped = _stop_streams(layout.root, timeout)
+            stopped = _stop_streams()
             # The mark is deleted last, so that an interrupted clean-up can be repeated.
             directories = [landing, *layout.internal_directories()]
             directories.sort(key=lambda directory: directory == state.directory)
@@ -137,9 +138,7 @@ class DataFactory:
 
     def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> Landed:
         progress = state.load(source)
-        plan = progress.started
-        if plan is None:
-            plan = self._plan_next(progress.done, source, rows, files)
+        plan = progress.started or self._plan_next(progress.done, source, rows, files)
         landed = Landed(batches=1)
         for file in batch_files(plan, progress.done):
             lines, figures = file_lines(file)
@@ -196,15 +195,14 @@ def _other_files(zones: Iterable[StoragePath], state: StateFile) -> Iterator[Pat
                 yield file
 
 
-def _stop_streams(root: StoragePath, timeout: float) -> tuple[str, ...]:
+def _stop_streams() -> tuple[str, ...]:
     if "pyspark" not in sys.modules:  # then no stream can be running here
         return ()
-    from medallion.streams.control import stop_below
+    from medallion.streams.control import stop_all_streams
 
-    streams = stop_below(root.local, timeout)
-    if running := [stream.name for stream in streams if not stream.is_stopped]:
-        names = ", ".join(running)
-        raise UsageError(f"{names} did not stop within {timeout:g} seconds: nothing was deleted.")
+    streams = stop_all_streams()
+    if running := ", ".join(stream.name for stream in streams if not stream.is_stopped):
+        raise UsageError(f"{running} did not stop in time: nothing was deleted.")
     return tuple(stream.name for stream in streams)
 
 

@@ -125,8 +125,6 @@ class Landed:
     unknown_fields: int = 0
     blank_lines: int = 0
     batches: int = 0
-    invalid_by_rule: dict[str, int] = field(default_factory=dict)
-    """Invalid rows by the one rule that each of them breaks, without malformed lines."""
     expected_quarantine: dict[str, int] = field(default_factory=dict)
     """Rows that break each rule: invalid ones, and malformed lines, which break many."""
 
@@ -142,12 +140,10 @@ class Landed:
 
     def __add__(self, other: Landed) -> Landed:
         """Return the sum of both."""
-        total: dict[str, Any] = {}
-        for each in fields(self):
-            one, two = getattr(self, each.name), getattr(other, each.name)
-            is_nested = isinstance(one, dict)
-            total[each.name] = dict(Counter(one) + Counter(two)) if is_nested else one + two
-        return Landed(**total)
+        one, two = Counter(self.expected_quarantine), Counter(other.expected_quarantine)
+        names = [each.name for each in fields(self) if each.type == "int"]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Landed(**sums, expected_quarantine=dict(one + two))
 
     def figures(self) -> dict[str, Any]:
         """Return all figures for `land --json`."""

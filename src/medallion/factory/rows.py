@@ -241,7 +241,7 @@ def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
     duplicates = counts["same_file"] + counts["earlier_batch"]
     base = plan.rows - duplicates
     lines = clean_lines(plan, base)
-    changed, invalid, quarantine = _add_defects(lines, plan, counts, random)
+    changed, quarantine = _add_defects(lines, plan, counts, random)
     after = _duplicates(lines, plan, counts, changed, random)
     for _ in range(counts["blank_lines"]):
         after[random.randrange(base)].append(random.choice(("", "   ", "\t")))
@@ -252,7 +252,6 @@ def file_lines(plan: FilePlan) -> tuple[list[str], Landed]:
         lines=plan.rows,
         duplicates=duplicates,
         **{name: counts[name] for name in (*DEFECTS, "blank_lines")},
-        invalid_by_rule=dict(invalid),
         expected_quarantine=dict(quarantine),
     )
 
@@ -271,7 +270,7 @@ def _defect_counts(plan: FilePlan, random: Random) -> Counter[str]:
 
 def _add_defects(
     lines: list[str], plan: FilePlan, counts: Counter[str], random: Random
-) -> tuple[set[int], Counter[str], Counter[str]]:
+) -> tuple[set[int], Counter[str]]:
     """Put defects into lines after the head, whose rows other files and batches repeat.
 
     Args:
@@ -281,10 +280,10 @@ def _add_defects(
         random: the file's generator.
 
     Returns:
-        The changed lines; the rules that invalid rows break, one each; and all broken rules.
+        The changed lines, and how many of them break each rule.
     """
     faults, separators = FAULTS[plan.batch.source], SEPARATORS[plan.batch.source]
-    invalid, quarantine = Counter[str](), Counter[str]()
+    quarantine = Counter[str]()
     defects = [defect for defect in DEFECTS for _ in range(counts[defect])]
     places = random.sample(range(plan.head, len(lines)), len(defects))
     # A malformed line breaks every rule about missing values.
@@ -297,14 +296,13 @@ def _add_defects(
         row = json.loads(lines[at])
         if defect == "invalid":
             row, rules = random.choice(faults).apply(row, random)
-            invalid[rules[0]] += 1
             quarantine.update(rules)
         elif defect == "unknown_fields":
             row.update([random.choice(EXTRA_FIELDS)])
         else:
             row = _make_late(row, plan, random, ordinal)
         lines[at] = json.dumps(row, separators=separators)
-    return set(places), invalid, quarantine
+    return set(places), quarantine
 
 
 def _duplicates(

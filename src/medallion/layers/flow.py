@@ -127,7 +127,7 @@ class Flow(ABC):
         candidates = [f for f in schema if inner_types(f.dataType) or f.name in NEW_COLUMNS]
         if not candidates:
             return None
-        rows = self.spark.read.format("delta").load(str(table))
+        rows = delta_reads.read_table(self.spark, table)
         known = {field.name: field.dataType for field in rows.schema}
 
         def is_wider(field: StructField) -> bool:
@@ -147,7 +147,7 @@ class Flow(ABC):
 
     def upstream_rows(self) -> Sequence[DataFrame]:
         """Return all rows of the tables that it reads."""
-        return [self.spark.read.format("delta").load(str(path)) for path in self.upstream_paths]
+        return [delta_reads.read_table(self.spark, path) for path in self.upstream_paths]
 
     def interrupted_rows(self) -> Sequence[DataFrame]:
         """Return rows of the tables that it reads, with those of the interrupted batch."""
@@ -182,7 +182,7 @@ class Flow(ABC):
 
     def rows(self) -> DataFrame:
         """Return all rows of its table."""
-        return self.spark.read.format("delta").load(str(self.target_paths[0]))
+        return delta_reads.read_table(self.spark, self.target_paths[0])
 
     def unknown_schema_reason(self) -> str | None:
         """Return why a source has no schema yet, so that no SQL can name its columns, if any."""

@@ -22,7 +22,7 @@ from medallion.ingest.kafka import broker
 from medallion.ingest.parsing.times import EXACT_FORMATS
 from medallion.layers import recovery
 from medallion.layers.flow import Flow
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.errors import missing_jars
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.state import pending_work
@@ -58,7 +58,7 @@ def change_stream(spark: SparkSession, table: StoragePath) -> DataFrame:
         The table's columns, `_change_type` (insert, update_postimage or delete), `_commit_version`
         and `_commit_timestamp`.
     """
-    feed = spark.readStream.format("delta").option("readChangeFeed", "true").load(str(table))
+    feed = delta_reads.stream_table(spark, table, readChangeFeed="true")
     return feed.where(F.col(CHANGE_TYPE) != "update_preimage")
 
 

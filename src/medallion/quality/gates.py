@@ -7,6 +7,7 @@ Expectations, whose import takes seconds, validates the others.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -32,13 +33,10 @@ from medallion.spark.errors import SPARK_ERRORS
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationValidationResult
-    from great_expectations.core.batch_definition import BatchDefinition
     from great_expectations.data_context.data_context.ephemeral_data_context import (
         EphemeralDataContext,
     )
     from great_expectations.datasource.fluent.interfaces import Batch
-    from great_expectations.datasource.fluent.spark_datasource import SparkDatasource
-    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
 EXAMPLES = 5
 EXAMPLE_LENGTH = 200
@@ -70,15 +68,11 @@ class Gates:
         if not expectations:
             return None
         rows, broken = count_broken(batch, expectations, key)
-        uncounted = [each for each in expectations if each.name not in broken]
-        validated = self._validate_with_gx(table, batch, uncounted)
         failures = []
         for each in expectations:
             if each.name in broken:
                 failures += counted_failures(table, batch, each, rows, broken[each.name])
-            elif not (result := validated[each.name]).success:
-                configuration = self._configuration(table, each)
-                result = _with_examples(self._batch(table, batch), configuration, result)
+            elif not (result := self._validate_with_gx(table, batch, each)).success:
                 failures.append(failure_of(table, rows, each, result))
         batch.sparkSession.catalog.dropTempView(_QUERY_VIEW)
         return Verdict(table, rows, tuple(failures))
@@ -86,34 +80,24 @@ class Gates:
     @cached_property
     def _context(self) -> EphemeralDataContext:
         import great_expectations as gx
-        from great_expectations.data_context.types.base import (
-            DataContextConfig,
-            InMemoryStoreBackendDefaults,
-            ProgressBarsConfig,
-        )
+        from great_expectations.data_context.types.base import ProgressBarsConfig
 
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
-        project = DataContextConfig(
-            store_backend_defaults=InMemoryStoreBackendDefaults(),
-            analytics_enabled=False,
-            progress_bars=ProgressBarsConfig(globally=False, metric_calculations=False),
-        )
-        return gx.get_context(mode="ephemeral", project_config=project)
-
-    @cached_property
-    def _source(self) -> SparkDatasource:
-        # Caching a table costs more than the few scans of its columns that a suite needs.
-        return self._context.data_sources.add_spark("medallion", persist=False)
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        return context
 
     def _batch(self, table: str, batch: DataFrame) -> Batch:
-        name = "whole table"
-        if table not in self._source.get_asset_names():
-            self._source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(name)
-        definition: BatchDefinition[Any] = self._source.get_asset(table).get_batch_definition(name)
+        # Caching a table costs more than the few scans of its columns that a suite needs.
+        source = self._context.data_sources.add_or_update_spark("medallion", persist=False)
+        definition = source.add_dataframe_asset(table).add_batch_definition_whole_dataframe(table)
         return definition.get_batch({"dataframe": batch})
 
-    def _configuration(self, table: str, expectation: Expectation) -> ExpectationConfiguration:
-        """Return Great Expectations' form of an expectation.
+    def _validate_with_gx(
+        self, table: str, batch: DataFrame, expectation: Expectation
+    ) -> ExpectationValidationResult:
+        """Validate one expectation; if it fails, once more with examples of rows.
 
         Raises:
             ConfigError: it is unknown, which Great Expectations itself only logs.
@@ -123,45 +107,25 @@ class Gates:
             ExpectationConfiguration,
         )
 
-        name = expectation.name
-        configuration = ExpectationConfiguration(
-            type=expectation.type, kwargs=expectation.kwargs, meta={"name": name}
-        )
         try:
-            configuration.to_domain_obj()
+            own = ExpectationConfiguration(expectation.type, expectation.kwargs).to_domain_obj()
         except (GreatExpectationsError, ValueError) as error:
             path = suite_path(self._conf_dir, table)
-            suite_error(path, f'"{name}"', f"is refused by Great Expectations: {error}")
-        return configuration
-
-    def _validate_with_gx(
-        self, table: str, batch: DataFrame, expectations: Sequence[Expectation]
-    ) -> dict[str, ExpectationValidationResult]:
-        """Return the results of expectations by name, without counts and examples."""
-        if not expectations:
-            return {}
-        from great_expectations.core import ExpectationSuite
-
-        configurations: list[Any] = [self._configuration(table, each) for each in expectations]
-        suite = ExpectationSuite(name=table, expectations=configurations)
-        result = self._batch(table, batch).validate(suite, result_format="BOOLEAN_ONLY")
-        by_name = ((each.expectation_config, each) for each in result.results)
-        return {config.meta["name"]: each for config, each in by_name if config}
-
-
-def _with_examples(
-    batch: Batch, configuration: ExpectationConfiguration, failed: ExpectationValidationResult
-) -> ExpectationValidationResult:
-    """Validate a failed expectation again, with examples of rows."""
-    result_format: dict[str, Any] = {
-        "result_format": "COMPLETE" if configuration.type == BY_QUERY else "BASIC",
-        "partial_unexpected_count": EXAMPLES,
-        "include_unexpected_rows": True,
-    }
-    result = batch.validate(configuration.to_domain_obj(), result_format=result_format)
-    # A failure stays a failure, even if no examples can be read.
-    has_examples = not result.success and (raised_exception(failed) or not raised_exception(result))
-    return result if has_examples else failed
+            problem = f"is refused by Great Expectations: {error}"
+            suite_error(path, f'"{expectation.name}"', problem)
+        rows = self._batch(table, batch)
+        failed = rows.validate(own, result_format="BOOLEAN_ONLY")
+        if failed.success:
+            return failed
+        result_format: dict[str, Any] = {
+            "result_format": "BASIC",
+            "partial_unexpected_count": EXAMPLES,
+            "include_unexpected_rows": True,
+        }
+        result = rows.validate(own, result_format=result_format)
+        # A failure stays a failure, even if no examples can be read.
+        is_readable = raised_exception(failed) or not raised_exception(result)
+        return result if is_readable and not result.success else failed
 
 
 def count_broken(
@@ -264,11 +228,7 @@ def failure_of(
     count = values.get("unexpected_count")
     examples = values.pop("unexpected_rows", None) or values.get("partial_unexpected_list") or []
     detail = f"{count} of {rows} rows do not meet {expectation.type}"
-    if expectation.type == BY_QUERY:
-        count = values.get("observed_value")
-        examples = values.get("details", {}).pop("unexpected_rows", [])
-        detail = f"its query found {count} rows"
-    elif count is None and "observed_value" not in values:
+    if count is None and "observed_value" not in values:
         detail = f"some of {rows} rows do not meet {expectation.type}, but they cannot be shown"
     elif count is None:
         detail = f"{expectation.type} observed {values.get('observed_value')}"

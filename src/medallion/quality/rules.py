@@ -36,11 +36,14 @@ def load_rules(conf_dir: Path, table: str) -> tuple[Rule, ...]:
         ConfigError: the suite is invalid, or a quarantine expectation is not about single rows.
     """
     path = suites.suite_path(conf_dir, table)
-    return tuple(
-        Rule(e.name, f"coalesce({_rule_condition(path, e)}, false)")
-        for e in suites.read_suite(conf_dir, table)
-        if e.on_failure == "quarantine"
-    )
+    rules = []
+    for each in suites.read_suite(conf_dir, table):
+        if each.on_failure == "quarantine":
+            try:
+                rules.append(Rule(each.name, f"coalesce({row_condition(each)}, false)"))
+            except ValueError as error:
+                suites.suite_error(path, f'"{each.name}"', str(error))
+    return tuple(rules)
 
 
 def failed_rules(rules: Sequence[Rule]) -> Column:
@@ -181,13 +184,6 @@ _TYPES: dict[str, tuple[frozenset[str], Callable[[Mapping[str, Any]], str]]] = {
     "expect_column_pair_values_a_to_be_greater_than_b": (_PAIR, _not_greater),
     BY_QUERY: (frozenset({"unexpected_rows_query"}), _row_query),
 }
-
-
-def _rule_condition(path: Path, expectation: Expectation) -> str:
-    try:
-        return row_condition(expectation)
-    except ValueError as error:
-        suites.suite_error(path, f'"{expectation.name}"', str(error))
 
 
 def row_condition(expectation: Expectation) -> str:

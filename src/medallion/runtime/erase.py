@@ -30,6 +30,7 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.runtime import maintenance, planner, refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
+from medallion.spark import delta_reads
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, raise_combined
 from medallion.spark.session import session_of_command
 from medallion.state import erasures, journal, ledger, pending_work, topics
@@ -195,7 +196,7 @@ def _count_rows(pipeline: Pipeline, request: Request) -> tuple[Erasure, list[str
             erased = silver.join(keys, keys.columns, "left_semi")
         else:
             erased = silver.where(condition)
-        quarantine = pipeline.spark.read.format("delta").load(str(config.layout.table(invalid)))
+        quarantine = delta_reads.read_table(pipeline.spark, config.layout.table(invalid))
         quarantined = with_matches(transform.with_bronze_columns(quarantine, bronze))
         rows = {
             f"bronze.{name}": sum(row["rows"] for row in counts),
@@ -260,7 +261,7 @@ def _keys_of_matches(rows: DataFrame, source: SourceConfig) -> DataFrame:
 
 def _silver(pipeline: Pipeline, source: SourceConfig) -> DataFrame:
     path = pipeline.config.layout.table(f"silver.{source.name}")
-    return pipeline.spark.read.format("delta").load(str(path))
+    return delta_reads.read_table(pipeline.spark, path)
 
 
 def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:

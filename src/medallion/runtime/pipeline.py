@@ -29,7 +29,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, raise_combin
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
-from medallion.spark.watch import Watch, report_lost_workers
+from medallion.spark.watch import await_all, report_lost_workers
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
@@ -214,7 +214,7 @@ class Pipeline:
         cores = self.spark.sparkContext.defaultParallelism
         at_once = self.config.max_concurrent_queries or 4 * cores
         with suppress(StreamError):  # which combines the errors of all
-            Watch(self.report).await_all(start_due(), at_once)
+            await_all(start_due(), self.report, at_once)
         failures += [
             (flow, StreamError(f"{flow.name}: {reason}"))
             for flow in started

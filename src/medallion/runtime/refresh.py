@@ -21,7 +21,7 @@ from medallion.runtime.resume import swap_tables
 from medallion.spark import checkpoints
 from medallion.spark.errors import as_medallion_error, raise_combined
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild
 from medallion.state.runs import REFRESHED, run_row
@@ -180,7 +180,7 @@ def publish_all_again(pipeline: Pipeline, name: str) -> None:
     flow.reset(pipeline.runs.last_batch(name))
     if not pipeline.start_flow(flow, trigger_options(AVAILABLE_NOW)):
         raise UsageError(f"{name} waits: {flow.unknown_schema_reason()}.")
-    Watch(pipeline.report).await_all([flow.started_run])
+    await_all([flow.started_run], pipeline.report)
     sent = sum(map(flow.sent, flow.started_run.batches.values()))
     if failures := record_flows(pipeline.runs, [flow]):
         raise next(iter(failures.values()))
@@ -289,7 +289,7 @@ def _rebuild(pipeline: Pipeline, table: str, with_readers: bool = False) -> None
     flow = staged.flow(table)
     if not staged.start_flow(flow, trigger_options(AVAILABLE_NOW), is_new=True):
         raise UsageError(f"{table} cannot be rebuilt yet: {flow.unknown_schema_reason()}.")
-    Watch(pipeline.report).await_all([flow.started_run])
+    await_all([flow.started_run], pipeline.report)
     row = flow_row(staged.runs, flow, flow.finish_batches(-1), is_new=True)
     row |= {"run_id": pipeline.run_id, "command": f"refresh {table}", "state": REFRESHED}
     before = delta_tables.row_count(layout.table(table))

@@ -23,6 +23,7 @@ from medallion.layers.silver.writer import mark_duplicates
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.runtime.resume import QUARANTINE, SILVER, complete_replay, replay_staging
+from medallion.spark import delta_reads
 from medallion.spark.errors import one_line
 from medallion.state import journal
 from medallion.state.journal import Entry, Replay
@@ -84,8 +85,8 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
     pipeline.prepare_flow(flow)
     path = config.layout.table(f"quarantine.{name}")
     version, before = delta_tables.table_version(path), delta_tables.row_count(path)
-    quarantine = spark.read.format("delta").load(str(path))
-    bronze = spark.read.format("delta").load(str(*flow.upstream_paths))
+    quarantine = delta_reads.read_table(spark, path)
+    bronze = delta_reads.read_table(spark, *flow.upstream_paths)
     try:
         selected = F.coalesce(F.expr(where), F.lit(False)) if where else F.lit(True)
         if flow.source.late == "quarantine":

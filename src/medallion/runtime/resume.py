@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from medallion.config.model import Config
 from medallion.errors import MedallionError
 from medallion.layers.silver.writer import SilverTables, note_replayed
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta_reads
 from medallion.spark.errors import describe_error
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
@@ -88,7 +88,7 @@ def _overwrite_tables(spark: SparkSession, config: Config, rebuild: Rebuild) -> 
         new = staged.table(name)
         if not delta_tables.table_exists(new):
             raise MedallionError(f"{new} is missing, which the refresh had built")
-        frame = spark.read.format("delta").load(str(new))
+        frame = delta_reads.read_table(spark, new)
         properties = config.properties(name)
         delta_tables.create_table(layout.table(name), frame.schema.json(), properties)
         # An existing table may have a new output, which needs its change feed.
@@ -151,5 +151,5 @@ def _staged_rows(spark: SparkSession, staged: StoragePath, table: StoragePath) -
             f"{staged} is missing, which an interrupted replay had written: restore the complete "
             "root from one backup."
         )
-    columns = spark.read.format("delta").load(str(table)).columns
-    return spark.read.format("delta").load(str(staged)).select(*columns)
+    columns = delta_reads.read_table(spark, table).columns
+    return delta_reads.read_table(spark, staged).select(*columns)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.errors import MedallionError
 from medallion.storage import delta_tables
 from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.text import json_object
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,11 +183,8 @@ def _read_documents(checkpoint: StoragePath) -> dict[str, dict[str, Any] | None]
     file = checkpoint / _DOCUMENTS
     if not file.is_stored():
         return {}
-    try:
-        documents = json.loads(file.read())
-    except ValueError:
-        documents = None
-    if not isinstance(documents, dict):
+    documents = json_object(file.read().decode(errors="replace"))
+    if documents is None:
         raise MedallionError(
             f"{file} is damaged. Restore it from a backup, or delete it: then its query "
             "continues with the current configuration."

@@ -1,15 +1,28 @@
-"""Rows of a Delta table, read from its data files without a Spark job that lists them."""
+"""Rows of a Delta table in Spark: all of them, those of some versions or files, or a stream."""
 
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 
+AT_ONCE = {"maxFilesPerTrigger": 2**31 - 1}
+"""An option of `stream_table`: the first batch reads the complete table."""
 _PATTERN = re.compile(r"[\[\]{}*?\\]")
+
+
+def read_table(spark: SparkSession, table: StoragePath) -> DataFrame:
+    """Return the current rows of a table."""
+    return spark.read.format("delta").load(str(table))
+
+
+def stream_table(spark: SparkSession, table: StoragePath, **options: Any) -> DataFrame:
+    """Return a stream of a table's rows, with options of Delta's source."""
+    return spark.readStream.format("delta").options(**options).load(str(table))
 
 
 def added_rows(spark: SparkSession, table: StoragePath, first: int, last: int) -> DataFrame:
@@ -51,7 +64,7 @@ def rows_of(spark: SparkSession, table: StoragePath, files: Sequence[StoragePath
         table: the path of the table.
         files: the paths of its files.
     """
-    current = spark.read.format("delta").load(str(table))
+    current = read_table(spark, table)
     if not files:
         return current.where("false")  # needs no job
     return spark.read.schema(current.schema).parquet(*map(escape_path, files))

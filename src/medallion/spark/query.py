@@ -117,21 +117,24 @@ AVAILABLE_NOW = "available-now"
 _STOP_SECONDS = 60
 
 
-def trigger_options(text: str) -> dict[str, Any]:
-    """Return the arguments of `DataStreamWriter.trigger` for `available-now` or an interval.
+def trigger_options(
+    text: str, named: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the arguments of `DataStreamWriter.trigger` for a name or an interval.
+
+    Args:
+        text: `available-now`, another name, or an interval such as `4 seconds`.
+        named: arguments by further names.
 
     Raises:
-        UsageError: the text is neither.
+        UsageError: it is none of these.
     """
-    if text == AVAILABLE_NOW:
-        return {"availableNow": True}
+    known = {AVAILABLE_NOW: {"availableNow": True}, **(named or {})}
     try:
-        interval = Duration.parse(text)
+        return dict(known.get(text) or {"processingTime": Duration.parse(text).text})
     except ValueError:
-        raise UsageError(
-            f"--trigger {text!r} is neither {AVAILABLE_NOW} nor an interval such as '4 seconds'."
-        ) from None
-    return {"processingTime": interval.text}
+        names = ", ".join(known)
+        raise UsageError(f"There is no trigger {text!r}: use {names} or '4 seconds'.") from None
 
 
 @dataclass
@@ -180,11 +183,6 @@ class RunningQuery:
         """Return whether it is processing rows, and not only polling for them."""
         status = self.query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
-
-    def activity(self) -> tuple[Any, ...]:
-        """Return values that change whenever the query does something, even without new rows."""
-        last = self.query.lastProgress
-        return self.query.status["message"], last["timestamp"] if last else None
 
     def await_termination(self, seconds: float) -> None:
         """Wait some seconds at most until Spark reports that the query has ended.

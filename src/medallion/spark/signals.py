@@ -38,7 +38,7 @@ class ShutdownRequest:
             raise KeyboardInterrupt(number)
 
 
-_requests: list[ShutdownRequest] = []
+_requests: list[ShutdownRequest] = []  # one at most
 
 
 @contextmanager
@@ -49,14 +49,14 @@ def defer_signals() -> Iterator[ShutdownRequest]:
         KeyboardInterrupt: at the second Ctrl-C.
     """
     if _requests:
-        yield _requests[-1]
+        yield _requests[0]
         return
     _requests.append(request := ShutdownRequest())
     try:
         with replace_handlers(request.handle, _NUMBERS):
             yield request
     finally:
-        _requests.remove(request)
+        _requests.clear()
         logging.disable(logging.NOTSET)
 
 
@@ -73,13 +73,13 @@ def replace_handlers(handler: Any, numbers: Iterable[signal.Signals]) -> Iterato
 
 def is_shutdown_requested() -> bool:
     """Return whether a signal has come, which may be the cause of errors."""
-    return any(each.number is not None for each in _requests)
+    return any(request.number is not None for request in _requests)
 
 
 def raise_if_requested() -> None:
     """Raise KeyboardInterrupt with the signal's number if one has come."""
-    if _requests and _requests[-1].number is not None:
-        raise KeyboardInterrupt(_requests[-1].number)
+    if is_shutdown_requested():
+        raise KeyboardInterrupt(_requests[0].number)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Waiting for queries to end, and messages about stuck queries and lost workers of a cluster."""
+"""Waiting for queries to end, and messages about running queries and lost workers of a cluster."""
 
 import time
 from collections.abc import Iterable
@@ -6,7 +6,6 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from medallion.spark import signals
@@ -16,99 +15,60 @@ from medallion.spark.query import RunningQuery, stop_all
 from medallion.storage import clock
 from medallion.storage.text import Reporter, counted
 
-PATIENCE = 300.0  # seconds
+REPORT_SECONDS = 10.0  # between two reports on running queries
 _POLL_SECONDS = 0.5
-_PAUSE = 10.0  # seconds between checks; an idle query shows activity that often
 _FINISH = 30  # seconds in which all queries of a stream may complete their batches
 
 
-class Watch:
-    """The last activity of each query."""
+def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = inf) -> None:
+    """Wait until queries have ended; one that fails does not stop the others.
 
-    def __init__(self, report: Reporter, patience: float = PATIENCE) -> None:
-        """Start to watch.
+    Args:
+        runs: the queries. An iterator may start each query when it yields it.
+        report: reports the queries that still run, every ten seconds.
+        at_once: how many may run at the same time.
 
-        Args:
-            report: reports queries without progress.
-            patience: the seconds without progress after which a query is reported.
-        """
-        self._report, self._patience = report, patience
-        self._checked_at = -_PAUSE
-        self._seen: dict[int, tuple[Any, float]] = {}
+    Raises:
+        StreamError: at least one failed; the message names each with its cause.
+        KeyboardInterrupt: a signal has come, and the queries have been stopped.
+    """
+    upcoming, started, active = iter(runs), list[RunningQuery](), list[RunningQuery]()
+    reported_at = time.monotonic()
+    while True:
+        while len(active) < at_once and (run := next(upcoming, None)):
+            active.append(run)
+            started.append(run)
+        if not active:
+            break
+        ended = [run for run in active if not run.is_active]
+        for run in active:
+            run.collect()
+        for run in ended:
+            run.end()
+            active.remove(run)
+        if ended:
+            continue
+        if signals.is_shutdown_requested():
+            stop_all(active)
+        signals.raise_if_requested()
+        if time.monotonic() - reported_at >= REPORT_SECONDS:
+            reported_at = time.monotonic()
+            _report_running(active, report)
+        active[0].await_termination(_POLL_SECONDS)
+    failures = [f"{run.name}: {error}" for run in started if (error := run.error())]
+    if failures:
+        raise StreamError("; ".join(failures))
 
-    def check_progress(self, runs: Iterable[RunningQuery]) -> bool:
-        """Report queries without progress, and again after each further `patience`.
 
-        A completed task is progress, also if Spark runs it for another query.
-
-        Returns:
-            False if it is too early for the next check.
-        """
-        now = time.monotonic()
-        if now - self._checked_at < _PAUSE:
-            return False
-        self._checked_at = now
-        tasks, minutes = _tasks_done(), f"{self._patience / 60:.0f} minutes"
-        seen, self._seen = self._seen, {}
-        for run in runs:
-            activity = (run.activity(), tasks)
-            before, since = seen.get(id(run), (None, now))
-            if activity != before:
-                since = now
-            elif now - since >= self._patience:
-                self._report(
-                    f"{run.name}: no progress for {minutes}, and rows may be waiting; if "
-                    "this continues, stop this run and start it again"
-                )
-                since = now
-            self._seen[id(run)] = (activity, since)
-        return True
-
-    def _report_running(self, runs: Iterable[RunningQuery]) -> None:
-        """Report what has run for as long as a check takes, with the rows of its batches so far."""
-        now = clock.now_micros()
-        for run in runs:
-            seconds = (now - run.started_at) / 1_000_000
-            if seconds >= _PAUSE:
-                rows = sum(batch.rows for batch in run.batches.values())
-                done = f", {counted(rows, 'row')} so far" if rows else ""
-                self._report(f"  {run.name} still runs: {seconds:.0f} s{done}")
-
-    def await_all(self, runs: Iterable[RunningQuery], at_once: float = inf) -> None:
-        """Wait until queries have ended; one that fails does not stop the others.
-
-        Args:
-            runs: the queries. An iterator may start each query when it yields it.
-            at_once: how many may run at the same time.
-
-        Raises:
-            StreamError: at least one failed; the message names each with its cause.
-            KeyboardInterrupt: a signal has come, and the queries have been stopped.
-        """
-        upcoming, started, active = iter(runs), list[RunningQuery](), list[RunningQuery]()
-        while True:
-            while len(active) < at_once and (run := next(upcoming, None)):
-                active.append(run)
-                started.append(run)
-            if not active:
-                break
-            ended = [run for run in active if not run.is_active]
-            for run in active:
-                run.collect()
-            for run in ended:
-                run.end()
-                active.remove(run)
-            if ended:
-                continue
-            if signals.is_shutdown_requested():
-                stop_all(active)
-            signals.raise_if_requested()
-            if self.check_progress(active):
-                self._report_running(active)
-            active[0].await_termination(_POLL_SECONDS)
-        failures = [f"{run.name}: {error}" for run in started if (error := run.error())]
-        if failures:
-            raise StreamError("; ".join(failures))
+def _report_running(runs: Iterable[RunningQuery], report: Reporter) -> None:
+    """Report the queries that have run that long, with the rows of their batches so far."""
+    now = clock.now_micros()
+    for run in runs:
+        seconds = (now - run.started_at) / 1_000_000
+        if seconds >= REPORT_SECONDS:
+            rows = sum(batch.rows for batch in run.batches.values())
+            done = f", {counted(rows, 'row')} so far" if rows else ""
+            report(f"  {run.name} still runs: {seconds:.0f} s{done}")
 
 
 def stop_after_batches(runs: Iterable[RunningQuery]) -> None:
@@ -128,16 +88,6 @@ def stop_after_batches(runs: Iterable[RunningQuery]) -> None:
                 time.sleep(0.05)
                 run.collect()
         stop_all([run])
-
-
-def _tasks_done() -> tuple[tuple[int, int], ...]:
-    """Return the running stages with their completed tasks."""
-    context = SparkContext._active_spark_context
-    if context is None:
-        return ()
-    tracker = context.statusTracker()
-    infos = map(tracker.getStageInfo, tracker.getActiveStageIds())
-    return tuple((info.stageId, info.numCompletedTasks) for info in infos if info)
 
 
 def report_lost_workers(spark: SparkSession, reported: set[str], report: Reporter) -> None:

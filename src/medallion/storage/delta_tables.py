@@ -8,7 +8,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -102,9 +101,9 @@ def open_for_write(table: StoragePath) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if _has_empty_commit(table):
-        raise _unreadable_table_error(table)
     try:
+        if (newest := _newest_commit(table)) and not newest.read():
+            raise OSError(f"{newest} is empty")  # delta-rs would ignore it
         return DeltaTable(table)
     except (DeltaError, OSError) as error:
         raise _unreadable_table_error(table, error) from error
@@ -349,24 +348,32 @@ def require_data_files(table: StoragePath, delta: DeltaTable) -> None:
         raise _unreadable_table_error(table, OSError(missing))
 
 
-def _has_empty_commit(table: StoragePath) -> bool:
-    """Return True if the newest commit is empty: no writer leaves one, and readers ignore it."""
+def _newest_commit(table: StoragePath) -> StoragePath | None:
     commits = delta_log.commit_files(table)
-    newest = commits[max(commits)].info() if commits else None
-    return bool(commits) and (newest is None or newest.size == 0)
+    return commits[max(commits)] if commits else None
 
 
-def _unreadable_table_error(table: StoragePath, error: Exception | None = None) -> MedallionError:
+def _is_corrupt(commit: StoragePath) -> bool:
+    """Return True if a commit is empty or truncated, as a power failure may leave the newest."""
+    content = commit.read()
+    try:
+        return not content or not all(json.loads(line) for line in content.splitlines() if line)
+    except ValueError:
+        return True
+
+
+def _unreadable_table_error(table: StoragePath, error: Exception) -> MedallionError:
     """Return the error to raise for a table whose log or data cannot be read.
 
     Args:
         table: its directory.
-        error: the reader's error, reported if no file of the log is corrupt.
+        error: the reader's error, reported unless the newest commit is corrupt.
     """
     layer = table.parent.name
     name = f"{layer}.{table.name}".removeprefix("_intake.")
     try:
-        file = next(_corrupt_log_files(table), None)
+        newest = _newest_commit(table)
+        file = newest if newest and _is_corrupt(newest) else None
     except OSError as refused:
         return MedallionError(f"{name}: {error_message(refused)}")
     reason = next(iter(str(error).strip().splitlines()), "no reason given")
@@ -379,18 +386,3 @@ def _unreadable_table_error(table: StoragePath, error: Exception | None = None) 
         remedy += f", or move {file or table} away: the next run writes its rows again"
     problem = f"{file} is corrupt or truncated" if file else problem
     return MedallionError(f"{name}: {problem}: {remedy}.")
-
-
-def _corrupt_log_files(table: StoragePath) -> Iterator[StoragePath]:
-    """Yield the corrupt files of a table's log, newest commits first."""
-    for _, commit in sorted(delta_log.commit_files(table).items(), reverse=True):
-        content = commit.read()
-        try:
-            is_complete = all(json.loads(line) for line in content.split(b"\n") if line)
-        except ValueError:
-            is_complete = False
-        if not content or not is_complete:
-            yield commit
-    for file in (table / "_delta_log").children():
-        if fnmatchcase(file.name, "*.checkpoint*.parquet") and not file.read().endswith(b"PAR1"):
-            yield file  # a Parquet file ends with these bytes

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -85,7 +84,7 @@ def label(query: StreamingQuery) -> str:
 
 def streams() -> list[Stream]:
     """Return the running queries, then the named ones that have ended."""
-    return [_stream(query) for query in _queries()]
+    return [stream_of(query) for query in _queries()]
 
 
 def _queries() -> list[StreamingQuery]:
@@ -94,7 +93,8 @@ def _queries() -> list[StreamingQuery]:
     return active + [query for query in list(_named_queries.values()) if not query.isActive]
 
 
-def _stream(query: StreamingQuery) -> Stream:
+def stream_of(query: StreamingQuery) -> Stream:
+    """Return the state of a query."""
     records = list(records_after(query, -1))
     last = records[-1] if records else {}
     return Stream(
@@ -192,8 +192,9 @@ def plain_interrupts() -> Iterator[None]:
 
 
 def stop_all_streams(timeout: float = 30) -> list[Stopped]:
-    """Stop all queries, and give each `timeout` seconds to end its batch."""
-    return stop(session().streams.active, timeout)
+    """Stop all queries, if any, and give each `timeout` seconds to end its batch."""
+    spark = SparkSession.getActiveSession()
+    return stop(spark.streams.active if spark else (), timeout)
 
 
 def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped]:
@@ -203,18 +204,3 @@ def stop(queries: Iterable[StreamingQuery], timeout: float = 30) -> list[Stopped
     with plain_interrupts():
         outcomes = [(q, stop_within(q, seconds)) for q in map(keep, queries)]
     return [Stopped(label(q), q.id, _STOPPED if done else running) for q, done in outcomes]
-
-
-def stop_below(root: Path, timeout: float) -> list[Stopped]:
-    """Stop the queries with a source, sink or checkpoint below a directory; leave the others."""
-    spark = SparkSession.getActiveSession()
-    active = spark.streams.active if spark else []
-    return stop([query for query in active if _uses(query, root)], timeout)
-
-
-def _uses(query: StreamingQuery, root: Path) -> bool:
-    execution, progress = query._jsq.streamingQuery(), query.lastProgress
-    # The plan has the sources before the first batch; the progress also has the sink.
-    described = f"{execution.resolvedCheckpointRoot()} {execution.analyzedPlan().toString()}"
-    described += progress.json if progress else ""
-    return f"{root}/" in described or f"{root.as_uri().removeprefix('file://')}/" in described

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -27,9 +27,9 @@ from rich.text import Text
 from medallion.errors import UsageError
 from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.plans import analyzed_plan, plan_nodes
-from medallion.spark.query import records_after, watermark_of
+from medallion.spark.query import records_after
 from medallion.storage.text import counted, printable
-from medallion.streams.control import exception, forget, label, plain_interrupts, session, stop
+from medallion.streams.control import exception, forget, plain_interrupts, session, stop, stream_of
 from medallion.streams.writing import named_trigger, write
 
 _PAUSE = 0.1  # seconds between two polls
@@ -88,8 +88,8 @@ def display(
     mode = output_mode or ("complete" if _has_aggregate(df) else "append")
     query = write(df, "memory", name=name, trigger=trigger, output_mode=mode)
     _displayed.add(query.runId)
-    end, is_temporary = time.monotonic() + (seconds or math.inf), stream_name is None
-    display = _Display(query, screen, mode == "complete", bar, rows, end, is_temporary)
+    display = _Display(query, screen, bar, rows, is_newest_shown=mode != "complete")
+    display.end, display.is_temporary = time.monotonic() + (seconds or math.inf), not stream_name
     if screen.is_notebook and not ends:
         display.draw()  # here: the first output of a thread would go to the cell that runs then
         threading.Thread(target=display.run_in_background, daemon=True).start()
@@ -106,17 +106,17 @@ def _has_aggregate(df: DataFrame) -> bool:
 
 @dataclass
 class _Display:
-    """One query on one screen, with the rows and last batch that were read so far."""
+    """One query on one screen, with the last batch that was drawn, and its rows until then."""
 
     query: StreamingQuery
     screen: Screen
-    is_complete: bool
     bar: str | None
     most_rows: int
-    end: float
-    is_temporary: bool
+    is_newest_shown: bool
+    end: float = math.inf
+    is_temporary: bool = False
+    batch: int = -1
     rows: int = 0
-    last: dict[str, Any] = field(default_factory=lambda: {"batchId": -1})
 
     def run(self) -> str | None:
         """Draw each batch until the end, then stop the query; return why it failed, or None."""
@@ -127,7 +127,6 @@ class _Display:
         except KeyboardInterrupt:
             reason = "interrupted"
         stop([self.query])
-        self._read_batches()
         failure = exception(self.query)
         self.draw(f"failed: {failure}" if failure else f"stopped: {reason}")
         if self.is_temporary:
@@ -143,7 +142,7 @@ class _Display:
     def _end_reason(self) -> str | None:
         """Draw a new batch; return why the display ends, None if it continues."""
         is_active = self.query.isActive  # read first, so that the last batch is drawn
-        if self._read_batches():
+        if any(records_after(self.query, self.batch)):
             self.draw()
         if not is_active:
             return "all available data was processed"
@@ -153,30 +152,19 @@ class _Display:
             return f"its table has {counted(self.rows, 'row')}, all in memory"
         return None
 
-    def _read_batches(self) -> bool:
-        """Read the batches that ended since the last call; return True if there are any."""
-        before = self.last
-        for record in records_after(self.query, before["batchId"]):
-            written = max(0, record["sink"]["numOutputRows"])
-            self.rows = written if self.is_complete else self.rows + written
-            self.last = record
-        return self.last is not before
-
     def draw(self, caption: str = "") -> None:
         """Draw the rows that the table has now."""
-        rows = session().table(self.query.name)
-        table = draw_table(rows, self.most_rows, self.bar, newest=not self.is_complete)
-        table.title, table.caption = f"{label(self.query)}: {self._summary()}", Text(caption)
+        stream, rows = stream_of(self.query), session().table(self.query.name)
+        table = draw_table(rows, self.most_rows, self.bar, self.is_newest_shown)
+        title = f"{stream.name}: no batch yet"
+        if stream.last_batch is not None:
+            self.batch, self.rows = stream.last_batch, rows.count()
+            rate = f"{stream.rows_a_second:,.1f} rows a second"
+            title = f"{stream.name}: batch {self.batch}, {counted(self.rows, 'row')}, {rate}"
+        if stream.watermark:
+            title += f", watermark {stream.watermark}"
+        table.title, table.caption = title, Text(caption)
         self.screen.draw(table)
-
-    def _summary(self) -> str:
-        if self.last["batchId"] < 0:
-            return "no batch yet"
-        rate = f"{self.last['processedRowsPerSecond']:,.1f} rows a second"
-        words = [f"batch {self.last['batchId']}", counted(self.rows, "row"), rate]
-        if watermark := watermark_of(self.last):
-            words.append(f"watermark {watermark}")
-        return ", ".join(words)
 
 
 def refuse_invalid_bar(df: DataFrame, bar: str | None) -> None:
@@ -209,7 +197,7 @@ def draw_table(df: DataFrame, most_rows: int, bar: str | None, newest: bool = Fa
 
 def _bars(values: list[str | None]) -> list[str]:
     numbers = [float(value or "nan") for value in values]
-    lengths = [max(0.0, number) if math.isfinite(number) else 0.0 for number in numbers]
+    lengths = [number if 0 < number < math.inf else 0.0 for number in numbers]
     longest = max(lengths, default=0.0) or 1.0
     return ["█" * round(_BAR_WIDTH * length / longest) for length in lengths]
 

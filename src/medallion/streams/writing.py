@@ -9,17 +9,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.spark.errors import SPARK_ERRORS, missing_jars, one_line
+from medallion.spark.query import trigger_options
 from medallion.storage.paths import StoragePath
 from medallion.streams.control import keep
 
 _TRIGGERS: Mapping[str, Mapping[str, Any]] = {
     "default": {"processingTime": "0 seconds"},
     "once": {"once": True},
-    "available-now": {"availableNow": True},
     "continuous": {"continuous": "1 second"},
 }
 _FILE_SINKS = ("delta", "files", "parquet", "json", "csv", "orc", "text")
@@ -38,15 +37,9 @@ def named_trigger(name: str) -> dict[str, Any]:
         UsageError: there is no such trigger.
     """
     words = " ".join(str(name).split())
-    if words in _TRIGGERS:
-        return dict(_TRIGGERS[words])
     interval = words.removeprefix("continuous ")
-    try:
-        duration = Duration.parse(interval)
-    except ValueError:
-        known = ", ".join(_TRIGGERS)
-        raise UsageError(f"There is no trigger {name!r}: use {known} or '4 seconds'.") from None
-    return {"processingTime" if interval == words else "continuous": duration.text}
+    options = trigger_options(interval, _TRIGGERS)
+    return options if interval == words else {"continuous": options.get("processingTime")}
 
 
 def write(

@@ -17,7 +17,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.layers.bronze.writer import BronzeWriter
 from medallion.spark.errors import StreamError
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.state import ledger
 from medallion.state.ledger import State
 from tests.support.batches import without_queries
@@ -58,7 +58,7 @@ def interrupt_once(
 def run_until_interrupted(home: Lakehouse) -> None:
     """Run bronze's query until the interruption; its batch metrics are not recorded."""
     with pytest.raises(StreamError, match="interrupted"):
-        Watch(print).await_all(flow.started_run for flow in start_flows(home.pipeline(), "bronze"))
+        await_all((flow.started_run for flow in start_flows(home.pipeline(), "bronze")), print)
 
 
 def ingest_until_interrupted(home: Lakehouse) -> None:

@@ -14,7 +14,7 @@ from medallion.ingest.files.batch import FileBatch
 from medallion.ingest.files.discovery import Discovery
 from medallion.inspect.audit import run_audit
 from medallion.spark.errors import StreamError
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.state.ledger import State
 from tests.support.batches import without_queries
 from tests.support.home import set_age
@@ -61,9 +61,7 @@ def interrupt_between_rows_and_ledger(
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record_in_ledger", interrupt)
         with without_queries(), pytest.raises(StreamError, match="interrupted"):
-            Watch(print).await_all(
-                flow.started_run for flow in start_flows(home.pipeline(), "bronze")
-            )
+            await_all((flow.started_run for flow in start_flows(home.pipeline(), "bronze")), print)
 
 
 def change_during_read(home: Lakehouse, patch: pytest.MonkeyPatch, name: str, line: str) -> None:

@@ -18,7 +18,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.recorder import record_flows
 from medallion.spark import jvm
 from medallion.spark.errors import StreamError
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
 from tests.support.lakehouse import Lakehouse, start_flows
 from tests.support.lines import event
@@ -217,7 +217,7 @@ def test_batch_of_an_older_version_is_completed(
     with monkeypatch.context() as patched:
         patched.setattr(writer, "append_rows", append)
         started = start_flows(lakehouse.pipeline(), "silver")
-        Watch(print).await_all(flow.started_run for flow in started)
+        await_all((flow.started_run for flow in started), print)
     assert len(lakehouse.rows("silver.event")) == 2 + 2 + 4 * has_inserted
     lakehouse.fill("silver")
     audit = run_audit(lakehouse.config, everything=True)
@@ -241,7 +241,7 @@ def test_rules_changed_during_a_query_do_not_apply(after_first: Lakehouse, tmp_p
     pipeline = ingest_late_row(lakehouse, tmp_path)
     started = start_flows(pipeline, "silver")
     add_only_q_rule(lakehouse)
-    Watch(print).await_all(flow.started_run for flow in started)
+    await_all((flow.started_run for flow in started), print)
     assert record_flows(pipeline.runs, started) == {}
     assert len(lakehouse.rows("silver.event")) == 4
     assert lakehouse.rows("quarantine.event") == []
@@ -260,7 +260,7 @@ def test_rules_changed_after_an_interruption_apply_to_new_rows(
     keep_only_events(lakehouse, late)
     pipeline = ingest_late_row(lakehouse, tmp_path)
     # Interrupt the batch before it is recorded.
-    Watch(print).await_all(flow.started_run for flow in start_flows(pipeline, "silver"))
+    await_all((flow.started_run for flow in start_flows(pipeline, "silver")), print)
     add_only_q_rule(lakehouse)
     keep_only_events(lakehouse, "quarantine" if late == "admit" else "admit")
     # Rows that arrived since are not part of that batch.

@@ -23,7 +23,7 @@ from medallion.layers.silver import writer
 from medallion.layers.silver.lookup import open_lookup_table
 from medallion.runtime.stream import Stream
 from medallion.spark.errors import StreamError
-from medallion.spark.watch import Watch
+from medallion.spark.watch import await_all
 from medallion.storage.paths import StoragePath
 from tests.support import sql
 from tests.support.lakehouse import Lakehouse, start_flows
@@ -139,7 +139,7 @@ def test_interrupted_batch_keeps_its_lookup_table(
         lakehouse.fill("silver")
     moved_copies.rename(copies)
     # This run completes the batch, and is interrupted before its record.
-    Watch(print).await_all(flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver"))
+    await_all((flow.started_run for flow in start_flows(lakehouse.pipeline(), "silver")), print)
     assert rows(lakehouse) == AFTER_FIRST
     assert lakehouse.rows("quarantine.activity", "Device", "_failed_rules") == [
         ("old", ["recalled"])

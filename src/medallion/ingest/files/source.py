@@ -11,7 +11,7 @@ from medallion.ingest.files.batch import BatchContext, FileBatch
 from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.source import SourceContext
-from medallion.spark import checkpoints
+from medallion.spark import checkpoints, delta_reads
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
@@ -51,13 +51,10 @@ class FileSource(SourceContext):
             self._discovery.enqueue(self._discovery.scan(), self.report)
 
     def stream(self) -> DataFrame:
-        return (
-            self.spark.readStream.format("delta")
-            # Commits before that version are removed: batches in the ledger have read them.
-            .option("startingVersion", str(delta_log.first_readable_version(self._queue)))
-            .option("maxFilesPerTrigger", "1")  # one commit is one batch
-            .load(str(self._queue))
-        )
+        # Commits before that version are removed: batches in the ledger have read them.
+        start = delta_log.first_readable_version(self._queue)
+        options = {"startingVersion": start, "maxFilesPerTrigger": 1}  # one commit is one batch
+        return delta_reads.stream_table(self.spark, self._queue, **options)
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """Return the files queued for a batch, without those already ingested."""
@@ -80,7 +77,7 @@ class FileSource(SourceContext):
             if checkpoints.last_planned(checkpoint) >= number:
                 queued = batches.read_queued_batch(spark, source, self._queue, checkpoint, number)
         if not queued:
-            rows = spark.read.format("delta").load(str(self._queue)).collect()
+            rows = delta_reads.read_table(spark, self._queue).collect()
             queued = batches.queued_entries(source, rows)
         return FileBatch(self.context, number, queued, [])
 

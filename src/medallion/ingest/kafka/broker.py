@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from medallion.config.model import Config, Kafka, SourceConfig
@@ -266,29 +266,56 @@ class TopicState:
         }
         return {**new, **{at: each for at, each in self.progress.items() if each.topic in wanted}}
 
+    def losses(self) -> list[Loss]:
+        """Return what is lost, by partition."""
+        expected = self.expected_progress()
+        found = (_find_loss(each, self.partitions.get(place)) for place, each in expected.items())
+        return [loss for loss in found if loss]
+
     def lost_topics(self) -> dict[str, str]:
         """Return the topics whose next messages are gone, with the reason and the remedy."""
         lost: dict[str, str] = {}
-        for place, before in self.expected_progress().items():
-            if reason := _lost_reason(before, self.partitions.get(place)):
-                command = f"medallion backfill {self.source.name} {before.topic}"
-                lost.setdefault(before.topic, f"{reason}. To continue without them: {command}")
+        for loss in self.losses():
+            topic = loss.moved.topic
+            command = f"medallion backfill {self.source.name} {topic}"
+            lost.setdefault(topic, f"{loss.reason}. To continue without them: {command}")
         return lost
 
 
-def _lost_reason(before: PartitionProgress, now: Partition | None) -> str | None:
+@dataclass(frozen=True)
+class Loss:
+    """The next messages of a partition are gone.
+
+    Attributes:
+        reason: why, after the name of the topic.
+        moved: the ledger's row, moved to the first message that the broker has.
+        offsets: the number of lost offsets; None if it is unknown.
+    """
+
+    reason: str
+    moved: PartitionProgress
+    offsets: int | None = None
+
+
+def _find_loss(before: PartitionProgress, now: Partition | None) -> Loss | None:
+    """Compare the ledger's row of a partition with the broker."""
     part, start = f"partition {before.partition}", max(before.next_offset, 0)
-    if now is None:
+    recreated = replace(before, made_anew=before.made_anew + 1)
+    if now is None:  # if the topic gets this partition again, its messages are new
         reason = f"no longer has {part}, of which {before.rows:,} messages were ingested"
-        return None if before.is_void else reason
+        return None if before.is_void else Loss(reason, replace(recreated, next_offset=-1))
+    # The same offsets belong to other messages.
+    recreated = replace(recreated, topic_id=now.topic_id, next_offset=now.first)
     if not before.is_void and before.topic_id not in (None, now.topic_id):
-        return f"was recreated after {before.rows:,} messages of its {part} were ingested"
+        reason = f"was recreated after {before.rows:,} messages of its {part} were ingested"
+        return Loss(reason, recreated)
     if start < now.first:
         offsets = f"offsets {start:,} to {now.first - 1:,}"
-        return f"lost messages before they were ingested: {part}, {offsets}"
+        reason = f"lost messages before they were ingested: {part}, {offsets}"
+        lost = now.first - start
+        skipped = replace(recreated, made_anew=before.made_anew, lost=before.lost + lost)
+        return Loss(reason, skipped, lost)
     if start > now.end:
-        return (
-            f"lost messages that were ingested: {part} was read up to offset {start - 1:,} and "
-            f"now ends at {now.end - 1:,}"
-        )
+        reason = f"{part} was read up to offset {start - 1:,} and now ends at {now.end - 1:,}"
+        return Loss(f"lost messages that were ingested: {reason}", recreated)
     return None

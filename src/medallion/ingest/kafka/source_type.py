@@ -6,11 +6,10 @@ from typing import Any
 from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.ingest.kafka import broker
-from medallion.ingest.kafka.broker import Partition, TopicState
+from medallion.ingest.kafka.broker import TopicState
 from medallion.ingest.source import Backlog, Source, SourceScan, SourceType, Verification
 from medallion.spark import checkpoints
 from medallion.state import pending_work, topics
-from medallion.state.topics import PartitionProgress
 from medallion.storage import clock
 from medallion.storage.text import counted
 
@@ -83,32 +82,17 @@ def skip_lost(config: Config, source: SourceConfig, topic: str) -> int | None:
             "bronze first, which records them."
         )
     state = TopicState.load(config, source, accepts_loss=True)
-    if topic not in state.lost_topics():
+    losses = [loss for loss in state.losses() if loss.moved.topic == topic]
+    if not losses:
         raise UsageError(f"topic {topic} has lost no messages: bronze resumes where it stopped.")
     last = max(each.batch for each in state.progress.values())
-    known = [each for each in state.expected_progress().values() if each.topic == topic]
-    moved = [_move_to_available(each, state.partitions.get(each.partition_key)) for each in known]
+    moved = [replace(loss.moved, batch=last, committed_at=clock.now_micros()) for loss in losses]
     # The checkpoint goes first: if the process dies here, the next run refuses again. In the
     # other order Spark would resume from the checkpoint, and skip messages.
     checkpoints.start_generation(layout, f"bronze.{source.name}")
-    topics.write_progress(layout, [replace(each, batch=last) for each in moved])
-    if sum(each.made_anew for each in moved) > sum(each.made_anew for each in known):
-        return None
-    return sum(each.lost for each in moved) - sum(each.lost for each in known)
-
-
-def _move_to_available(before: PartitionProgress, now: Partition | None) -> PartitionProgress:
-    """Return the ledger's row of a partition, moved to the first offset that the broker has."""
-    before = replace(before, committed_at=clock.now_micros())
-    start = max(before.next_offset, 0)
-    recreated = replace(before, made_anew=before.made_anew + 1)
-    if now is None:  # if the topic gets this partition again, its messages are new
-        return before if before.is_void else replace(recreated, next_offset=-1)
-    is_recreated = not before.is_void and before.topic_id not in (None, now.topic_id)
-    if is_recreated or start > now.end:  # the same offsets belong to other messages
-        return replace(recreated, topic_id=now.topic_id, next_offset=now.first)
-    lost = before.lost + max(now.first - start, 0)
-    return replace(before, topic_id=now.topic_id, next_offset=max(start, now.first), lost=lost)
+    topics.write_progress(layout, moved)
+    offsets = [loss.offsets for loss in losses]
+    return None if None in offsets else sum(filter(None, offsets))
 
 
 KAFKA_SOURCE = SourceType(_open, _backlog, _scan, topics.ingested_rows, _losses, _verify)

@@ -44,12 +44,12 @@ class _Verifier:
         """Compare the rows in bronze with the ledger by partition, and report repeated offsets."""
         rows_by_partition = self._select_bronze("count(*)", "group by 1, 2")
         in_bronze = Counter({(topic, int(part)): int(n) for topic, part, n in rows_by_partition})
-        for place in {**self._progress, **in_bronze}:
-            rows = self._progress[place].rows if place in self._progress else 0
-            if rows != in_bronze[place]:
+        in_ledger = Counter({place: each.rows for place, each in self._progress.items()})
+        for place in {**in_ledger, **in_bronze}:
+            if in_ledger[place] != in_bronze[place]:
                 self.result.findings.append(
                     f"{self._name}: of topic {place[0]}, partition {place[1]}, the ledger has "
-                    f"{counted(rows, 'row')} and bronze {in_bronze[place]:,}."
+                    f"{counted(in_ledger[place], 'row')} and bronze {in_bronze[place]:,}."
                 )
         recreated = [t for t in self._progress.values() if t.made_anew]
         names = ", ".join(f"'{each.topic}/{each.partition}'" for each in recreated)

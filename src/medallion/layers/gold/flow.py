@@ -114,14 +114,12 @@ class Gold(Flow):
         """Return the rows of the tables that it reads, by name: streams, or all current rows."""
         if self._is_recomputed:
             return dict(zip(self.upstream, self.upstream_rows(), strict=True))
-        reader = self.spark.readStream.format("delta")
         is_join = isinstance(self.table.definition, Join)
-        if is_join:
-            # The first batch reads the complete tables, so that none of its rows is late.
-            reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
+        # So none of the first batch's rows is late.
+        options = delta_reads.AT_ONCE if is_join else {}
         streams = {}
         for name, path in zip(self.upstream, self.upstream_paths, strict=True):
-            streams[name] = reader.load(str(path))
+            streams[name] = delta_reads.stream_table(self.spark, path, **options)
             if is_join and (event_time := self.config.silver_tables[name].event_time):
                 dropped = F.count_if(~is_joinable(event_time)).alias("rows")
                 streams[name] = streams[name].observe(_BEFORE_1970 + name, dropped)
@@ -131,14 +129,11 @@ class Gold(Flow):
         """Return streams of the changes of the tables by name, the first of all rows."""
         streams = {}
         for name, path in zip(self.upstream, self.upstream_paths, strict=True):
-            reader = self.spark.readStream.format("delta")
             if layer_of(name) == "gold":  # it has no feed if nothing read it before
                 delta_tables.set_missing_properties(path, self.config.properties(name))
-            if name in self.config.changing_tables:
-                # The first batch reads the complete table.
-                reader = reader.option("maxFilesPerTrigger", 2**31 - 1)
-                reader = reader.option("readChangeFeed", "true")
-            streams[name] = reader.load(str(path))
+            is_changing = name in self.config.changing_tables
+            options = {**delta_reads.AT_ONCE, "readChangeFeed": "true"} if is_changing else {}
+            streams[name] = delta_reads.stream_table(self.spark, path, **options)
         return streams
 
     def _recompute(self, batch: DataFrame, batch_id: int) -> None:
@@ -149,10 +144,9 @@ class Gold(Flow):
         """
         if not batch.count():  # it also lets Spark report the number of changes
             return
-        reader = batch.sparkSession.read.format("delta")
-        paths = zip(self.upstream, self.upstream_paths, strict=True)
-        rows = {name: reader.load(str(path)) for name, path in paths}
-        result = gold_rows(batch.sparkSession, self.config, self.table, rows)
+        spark, paths = batch.sparkSession, zip(self.upstream, self.upstream_paths, strict=True)
+        rows = {name: delta_reads.read_table(spark, path) for name, path in paths}
+        result = gold_rows(spark, self.config, self.table, rows)
         once_only = checkpoints.once_only(checkpoints.query_id(self.checkpoint), batch_id)
         writer = result.write.format("delta").mode("overwrite").options(**once_only)
         # The definition may have changed if all is recomputed.
