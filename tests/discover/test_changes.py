@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,16 +28,6 @@ MAXWELL = {"database": "shop", "table": "users", "type": "insert", "ts": 1777629
 
 def lines(*rows: Mapping[str, Any]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def airbyte_csv() -> str:
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow([*RAW, "_airbyte_data"])
-    for lsn in (9, 10):
-        data = {"user_id": lsn, "name": {"first": "John"}, "_ab_cdc_lsn": lsn, **LOG}
-        writer.writerow([*RAW.values(), json.dumps(data)])
-    return text.getvalue()
 
 
 def envelope(after: Any, op: str = "c", before: Any = None, **source: Any) -> dict[str, Any]:
@@ -87,20 +75,6 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
             *("_fivetran_synced", "_fivetran_deleted"),
         ),
     ),
-    "Fivetran in history mode": (
-        {
-            "a.json": lines(
-                {
-                    **{"id": 1, "_fivetran_synced": "2026-05-01T10:00:00Z"},
-                    **{"_fivetran_start": "2026-05-01T10:00:00Z", "_fivetran_active": True},
-                }
-            )
-        },
-        (
-            *("json", {"id": "id"}, ("id",), "struct(_fivetran_start, _fivetran_synced)"),
-            "not _fivetran_active",
-        ),
-    ),
     "Airbyte in columns": (
         {
             "a.csv": "_airbyte_raw_id,id,_ab_cdc_log_file,_ab_cdc_log_pos,_ab_cdc_updated_at\n"
@@ -109,7 +83,7 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
         },
         (
             *("csv", {"id": "id"}, ("id",)),
-            "struct(_ab_cdc_log_file, cast(_ab_cdc_log_pos as long))",
+            "struct(_ab_cdc_log_file, _ab_cdc_log_pos)",
             "_ab_cdc_deleted_at is not null",
         ),
     ),
@@ -126,19 +100,6 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
             *("json", {"user_id": "_airbyte_data.user_id"}, ("user_id",)),
             "_airbyte_data._ab_cdc_lsn",
             "_airbyte_data._ab_cdc_deleted_at is not null",
-        ),
-    ),
-    "Airbyte's raw CSV": (
-        {"a.csv": airbyte_csv()},
-        (
-            "csv",
-            {
-                "user_id": "cast(get_json_object(_airbyte_data, '$.user_id') as long)",
-                "name_first": "get_json_object(_airbyte_data, '$.name.first')",
-            },
-            ("user_id",),
-            "cast(get_json_object(_airbyte_data, '$._ab_cdc_lsn') as long)",
-            "get_json_object(_airbyte_data, '$._ab_cdc_deleted_at') is not null",
         ),
     ),
     "Airbyte without a log": (
@@ -196,24 +157,6 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
             "struct(coalesce(source.file, payload.source.file), "
             "coalesce(source.pos, payload.source.pos))",
             "_op = 'd'",
-        ),
-    ),
-    "Debezium of SQL Server": (
-        {
-            "a.json": lines(
-                {"payload": envelope({"id": 1}, commit_lsn="27:ac:2", change_lsn="27:ac:1")}
-            )
-        },
-        (
-            *("debezium", {"id": "id"}, ("id",)),
-            *("struct(payload.source.commit_lsn, payload.source.change_lsn)", "_op = 'd'"),
-        ),
-    ),
-    "Debezium of Oracle": (
-        {"a.json": lines(envelope({"id": 1}, scn="2122184"))},
-        (
-            *("debezium", {"id": "id"}, ("id",)),
-            *("struct(cast(source.scn as decimal(38, 0)), _ts_ms)", "_op = 'd'"),
         ),
     ),
     "a column of operations": (
@@ -331,12 +274,6 @@ def test_types_of_debezium(tmp_path: Path, schema: dict[str, Any], sql: str, com
 def test_message_without_a_schema_says_so(tmp_path: Path) -> None:
     source = inspect(tmp_path / "in", {"a.json": lines(envelope({"id": 1, "x": "MDk="}))})
     assert "no schema beside them" in source.description.reasons[1]
-
-
-def test_changes_of_several_tables_are_a_choice(tmp_path: Path) -> None:
-    rows = [{**MAXWELL, "table": table, "data": {"id": 1}} for table in ("users", "orders")]
-    (choice,) = inspect(tmp_path / "in", {"a.json": lines(*rows)}).description.choices
-    assert choice.endswith("tables that change: orders, users")
 
 
 @pytest.mark.parametrize(

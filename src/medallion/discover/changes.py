@@ -13,7 +13,6 @@ from medallion.config.tables import DEBEZIUM_CDC
 from medallion.discover import debezium
 from medallion.discover.columns import KEY_NAME, Column, Row
 from medallion.storage.table_specs import SOURCE_FILE, SOURCE_MODIFIED_AT
-from medallion.storage.text import json_object
 
 _OPERATIONS = {*"ciurd", "create", "insert", "update", "upsert", "read", "delete"}
 _OPERATION_NAMES = ("op", "_op", "__op", "cdc_operation", "change_type")
@@ -22,11 +21,11 @@ _PART_NAME = re.compile("(line|item|pos|row)_?(no|nr|number)$")  # part of a key
 _ORDER_NAME = re.compile("updat|modif|chang|(^|_)(ts|timestamp|commit|dms|cdc)(_|$)")
 _MAXWELL_ORDER = ("ts", "xid", "commit", "xoffset")
 _AIRBYTE_TIMES = ("_airbyte_extracted_at", "_airbyte_emitted_at")
-_AIRBYTE_ORDERS = (  # the first of these that there are
-    *(["_ab_cdc_cursor"], ["_ab_cdc_lsn", "_ab_cdc_event_serial_no"]),
+_AIRBYTE_ORDERS = (  # the first of these that there is
+    *(["_ab_cdc_cursor"], ["_ab_cdc_lsn"]),
     *(["_ab_cdc_log_file", "_ab_cdc_log_pos"], ["_ab_cdc_updated_at"]),
 )
-_FIVETRAN = tuple(f"_fivetran_{name}" for name in ("synced", "deleted", "active", "start", "end"))
+_FIVETRAN = ("_fivetran_synced", "_fivetran_deleted")
 Columns = Sequence[Column]
 
 
@@ -44,7 +43,6 @@ class ChangeRecords:
         technical: fields of the row that are no columns of silver.
         format: that of the source, if it is not that of its files.
         types: SQL, as a template, and type of the columns that are decoded, by name.
-        tables: the names of the tables that change, if known.
     """
 
     reason: str
@@ -56,7 +54,6 @@ class ChangeRecords:
     technical: Collection[str] = ()
     format: str = ""
     types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    tables: Collection[str] = ()
 
     @property
     def taken(self) -> list[str]:
@@ -67,10 +64,7 @@ class ChangeRecords:
     def place(self, column: Column) -> Column:
         """Return a column of the changed row with its SQL and type."""
         template, type_ = self.types.get(column.path[0], (self.template, ""))
-        type_ = type_ or column.type
-        if "{1}" in template and type_ in ("long", "double", "boolean", "timestamp"):
-            template = f"cast({template} as {type_})"  # a field of a string of JSON
-        return replace(column, type=type_, template=template)
+        return replace(column, type=type_ or column.type, template=template)
 
 
 def recognize(rows: Sequence[Row]) -> ChangeRecords:
@@ -95,8 +89,7 @@ def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
         reason += "; no schema beside them, so decimals, days and times stay as written"
     origins = [origin for each in envelopes if isinstance(origin := each.get("source"), dict)]
     order, deletes = debezium.change_order(prefixes, origins), DEBEZIUM_CDC["apply_as_deletes"]
-    tables = {str(origin["table"]) for origin in origins if origin.get("table")}
-    return ChangeRecords(reason, changed, *order, deletes, "{}", (), "debezium", types, tables)
+    return ChangeRecords(reason, changed, *order, deletes, "{}", (), "debezium", types)
 
 
 def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
@@ -104,54 +97,42 @@ def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
     messages = [row for row in rows if fields <= row.keys() and isinstance(row["data"], dict)]
     if not messages or 2 * len(messages) < len(rows):
         return None
-    filled, tables = _filled(messages), {str(row["table"]) for row in messages}
+    filled, changed = _filled(messages), [row["data"] for row in messages]
     order = f"struct({', '.join(name for name in _MAXWELL_ORDER if name in filled)})"
     reason, why = "Maxwell: type and data", "the last of a transaction has commit, not xoffset"
-    changed, deletes = [row["data"] for row in messages], "type = 'delete'"
-    return ChangeRecords(reason, changed, order, why, deletes, "data.{}", tables=tables)
+    return ChangeRecords(reason, changed, order, why, "type = 'delete'", "data.{}")
 
 
 def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:
-    outer, template, inner = _filled(rows), "", list(rows)
+    outer, prefix, inner = _filled(rows), "", list(rows)
     if "_airbyte_data" in outer:
-        inner, template = [row.get("_airbyte_data") or {} for row in rows], "_airbyte_data.{}"
-        if any(isinstance(value, str) for value in inner):
-            inner = [json_object(str(value)) or {} for value in inner]
-            template = "get_json_object(_airbyte_data, '$.{1}')"
-    names, has_log = _filled(inner), any("_ab_cdc_updated_at" in row for row in inner)
-    log = next(
-        ([n for n in each if n in names] for each in _AIRBYTE_ORDERS if each[0] in names), []
-    )
-    time = next((name for name in _AIRBYTE_TIMES if name in outer), "")
-    if not log and not time:
+        inner, prefix = [row.get("_airbyte_data") or {} for row in rows], "_airbyte_data."
+        if not all(isinstance(each, dict) for each in inner):
+            return None
+    names = _filled(inner)
+    log = next((each for each in _AIRBYTE_ORDERS if each[0] in names), [])
+    fields = [prefix + name for name in log] or [name for name in _AIRBYTE_TIMES if name in outer][
+        :1
+    ]
+    if not fields:
         return None
-    fields = [_order_sql(inner, name, template) for name in log] or [time]
     is_known = len(fields) == 1 and (not log or names[log[0]] == len(rows))
     order = fields[0] if is_known else f"struct({', '.join(fields)})"
-    reason, why = "Airbyte: _airbyte_... and _ab_cdc_...", "the place in the database's log"
-    is_deleted = f"{template or '{}'} is not null".format(*["_ab_cdc_deleted_at"] * 2)
+    why = "the place in the database's log" if log else "the time of extraction"
+    has_deletes = any("_ab_cdc_updated_at" in row for row in inner)
+    deletes = f"{prefix}_ab_cdc_deleted_at is not null" if has_deletes else ""
     technical = {n for row in inner for n in row if n.startswith(("_airbyte_", "_ab_cdc_"))}
-    why, deletes = why if log else "the time of extraction", is_deleted if has_log else ""
+    template = prefix and f"{prefix}{{}}"
+    reason = "Airbyte: _airbyte_... and _ab_cdc_..."
     return ChangeRecords(reason, inner, order, why, deletes, template, technical)
-
-
-def _order_sql(rows: Sequence[Row], name: str, template: str) -> str:
-    """Return SQL of a field that orders rows; digits in a string are a number."""
-    are_digits = all(str(row[name]).isdigit() for row in rows if row.get(name) is not None)
-    is_string = "{1}" in template or any(isinstance(row.get(name), str) for row in rows)
-    sql = (template or "{}").format(name, name)
-    return f"cast({sql} as long)" if is_string and are_digits else sql
 
 
 def _fivetran(rows: Sequence[Row]) -> ChangeRecords | None:
     names = _filled(rows)
-    if "_fivetran_synced" not in names:
+    if "_fivetran_synced" not in names or "_fivetran_start" in names:  # a row for each version
         return None
-    reason, order, deletes = "Fivetran: _fivetran_synced", "_fivetran_synced", "_fivetran_deleted"
-    if "_fivetran_start" in names:  # history mode has a row for each version
-        order, deletes = "struct(_fivetran_start, _fivetran_synced)", "not _fivetran_active"
-    why = "the time of the sync"
-    return ChangeRecords(reason, rows, order, why, deletes, technical=_FIVETRAN)
+    reason, why = "Fivetran: _fivetran_synced", "the time of the sync"
+    return ChangeRecords(reason, rows, _FIVETRAN[0], why, _FIVETRAN[1], technical=_FIVETRAN)
 
 
 def _with_operations(rows: Sequence[Row]) -> ChangeRecords | None:
@@ -184,12 +165,9 @@ def with_repeated_key(events: ChangeRecords, columns: Columns, times: Columns) -
     return replace(events, reason=f"{reason}, but no time is one of updates: events, without cdc")
 
 
-def key_columns(records: ChangeRecords, columns: Columns) -> tuple[list[Column], list[str]]:
+def key_columns(columns: Columns) -> tuple[list[Column], list[str]]:
     """Return the columns that identify the rows of the table, and open choices."""
     named, choices = _named_keys(columns), list[str]()
-    if len(records.tables) > 1:
-        tables = ", ".join(sorted(records.tables))
-        choices.append(f"one source, or one for each of the tables that change: {tables}")
     if not named:
         named = [next((column for column in columns if None not in column.cells), columns[0])]
         choices.append(f"keys: [{named[0].name}] is a guess, as no column is named like a key")

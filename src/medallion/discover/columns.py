@@ -81,8 +81,8 @@ class Column:
         name: the column's name in silver.
         type: its approximate type in bronze.
         cells: its value in each row of the sample, or None.
-        template: SQL of a field of a changed row: `{0}` is its dotted name, `{1}` its path. Empty
-            if the first name of the path is a column of bronze.
+        template: SQL of a field of a changed row by its dotted name, `{}`. Empty if the first name
+            of the path is a column of bronze.
     """
 
     path: tuple[str, ...]
@@ -106,7 +106,7 @@ class Column:
         """SQL of the field over bronze's columns."""
         names = map(column_name, self.path)
         quoted = (n if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", n) else f"`{n}`" for n in names)
-        return (self.template or "{}").format(".".join(quoted), ".".join(self.path))
+        return (self.template or "{}").format(".".join(quoted))
 
     @property
     def words(self) -> str:

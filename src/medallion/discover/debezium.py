@@ -28,8 +28,7 @@ _LONG = (
     f"transform(array(lpad({_BITS}, 32, '0')), n -> cast(if(h >= '8', -1, 0) + if(h >= '8', -1, 1)"
     f" * ({_HIGH} * 18446744073709551616 + {_LOW}) as string))[0]"
 )
-# The fields of `source` with the position in a database's log.
-_POSITIONS = (("file", "pos", "row"), ("commit_lsn", "change_lsn", "event_serial_no"), ("scn",))
+_POSITION = ("file", "pos", "row")  # the fields of `source` with that in MySQL's log
 
 
 def envelopes(rows: Sequence[Row]) -> tuple[list[str], list[Row]]:
@@ -85,10 +84,8 @@ def change_order(prefixes: Sequence[str], origins: Sequence[Row]) -> tuple[str, 
         origins: the fields `source`.
     """
     names = {name for row in origins for name, value in row.items() if value is not None}
-    for fields in _POSITIONS:
-        if fields[0] in names:
-            known = [[f"{at}source.{name}" for at in prefixes] for name in fields if name in names]
-            sql = ", ".join(f"coalesce({', '.join(p)})" if len(p) > 1 else p[0] for p in known)
-            sql = f"cast({sql} as decimal(38, 0)), _ts_ms" if fields == ("scn",) else sql
-            return f"struct({sql})", "the position in the database's log"
+    if "file" in names:
+        known = [[f"{at}source.{name}" for at in prefixes] for name in _POSITION if name in names]
+        sql = ", ".join(f"coalesce({', '.join(p)})" if len(p) > 1 else p[0] for p in known)
+        return f"struct({sql})", "the position in the database's log"
     return DEBEZIUM_CDC["sequence_by"], "the default"

@@ -1,11 +1,9 @@
 """The format, reader options and rows of a file."""
 
 import codecs
-import csv
-import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +15,7 @@ from medallion.discover.files import Sample, read_samples
 from medallion.discover.json_rows import MAX_ROWS, Description, describe_documents, describe_lines
 from medallion.errors import UsageError
 from medallion.ingest.files.content import other_format
-from medallion.ingest.files.decode import csv_reader, header_names
+from medallion.ingest.files.decode import Record, first_records, header_names
 from medallion.ingest.files.typed_files import unreadable_typed_reason
 from medallion.storage.text import counted
 
@@ -171,16 +169,16 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     if "comment" in options and not log_fields and _has_marked_header(text, options, width):
         del options["comment"]
         rows, width = _split_csv(text, options, is_complete)
-    if any(row is None for _, row in rows) and dialect and not dialect.quotechar:
+    if any(row.fields is None for row in rows) and dialect and not dialect.quotechar:
         plain, plain_width = _split_csv(text, {**options, "quote": ""}, is_complete)
-        if all(row and len(row) == plain_width for _, row in plain):
+        if all(row.fields and len(row.fields) == plain_width for row in plain):
             rows, width, options = plain, plain_width, {**options, "quote": ""}
-    valid = [(line, row) for line, row in rows if row and len(row) == width]
-    first = rows[0][1] if rows else None
+    valid = [(row.line, row.fields) for row in rows if row.fields and len(row.fields) == width]
+    first = rows[0].fields if rows else None
     if first and len(first) == width - 1 and not any(row[-1] for _, row in valid):
         # Each row but the header ends with a delimiter.
         width -= 1
-        valid = [(0, first), *((line, row[:-1]) for line, row in valid)]
+        valid = [(1, first), *((line, row[:-1]) for line, row in valid)]
     # A file that is named CSV may have more invalid rows.
     few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
     if not valid or few or width < (1 if is_named else 2):
@@ -188,60 +186,26 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     by = delimiters[options.get("delimiter", ",")]
     reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
-        options["skipRows"] = valid[0][0]
-        reason += f"; {counted(valid[0][0], 'line')} before them"
+        options["skipRows"] = valid[0][0] - 1
+        reason += f"; {counted(options['skipRows'], 'line')} before them"
     return _describe_csv_rows([row for _, row in valid], options, reason, log_fields)
 
 
 def _has_marked_header(text: str, options: dict[str, Any], width: int) -> bool:
     """Return whether the comment before the rows is their header, such as `#id,name`."""
-    split, _ = _split_csv(text, {**options, "comment": "\0"}, is_complete=True)
-    rows = [row for _, row in split if row and len(row) == width]
+    split, _ = _split_csv(text, {**options, "comment": None}, is_complete=True)
+    rows = [row.fields for row in split if row.fields and len(row.fields) == width]
     if width < 2 or len(rows) < 2 or not rows[0][0].startswith("#"):
         return False
     return not any(map(is_value, rows[0])) and any(map(is_value, rows[1]))
 
 
-def _split_csv(
-    text: str, options: dict[str, Any], is_complete: bool
-) -> tuple[list[tuple[int, list[str] | None]], int]:
-    """Return the first rows, each with the number of lines before it, and their usual width.
-
-    Args:
-        text: the text.
-        options: the reader options.
-        is_complete: False if the last row may be incomplete.
-
-    Returns:
-        The rows without blank ones, None for those that are not valid CSV; their usual width.
-    """
-    names = {key: options[key] for key in ("delimiter", "quote", "escape") if key in options}
-    is_start = True
-
-    def lines() -> Iterator[str]:
-        nonlocal is_start
-        for line in io.StringIO(text, newline=""):
-            if is_start and line.startswith(options.get("comment", "\0")):
-                continue
-            is_start = False
-            yield line
-
-    reader: Any = csv_reader(lines(), ReaderOptions(**names))
-    rows: list[tuple[int, list[str] | None]] = []
-    while len(rows) <= MAX_ROWS:
-        before, is_start = reader.line_num, True
-        try:
-            row = next(reader, None)
-        except csv.Error:
-            rows.append((before, None))
-            continue
-        if row is None:
-            break
-        if row:
-            rows.append((before, row))
-    rows = rows if is_complete else rows[:-1]
-    widths = Counter(len(row) for _, row in rows if row)
-    return rows, widths.most_common(1)[0][0] if widths else 0
+def _split_csv(text: str, options: dict[str, Any], is_complete: bool) -> tuple[list[Record], int]:
+    """Return the first records, and their usual width; see `first_records`."""
+    names = {k: options[k] for k in ("delimiter", "quote", "escape", "comment") if k in options}
+    records = first_records(text, ReaderOptions(**names), is_complete, MAX_ROWS + 1)
+    widths = Counter(len(record.fields) for record in records if record.fields)
+    return records, widths.most_common(1)[0][0] if widths else 0
 
 
 def _describe_csv_rows(

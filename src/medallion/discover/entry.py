@@ -122,7 +122,7 @@ def _with_columns(source: NewSource) -> NewSource:
     """Return a source with the columns, times, keys and changes of its sampled rows."""
     description = source.description
     records = changes.recognize(description.rows)
-    has_types = description.format != "csv" or bool(records.template)
+    has_types = description.format != "csv"
     columns, empty = _columns.infer_columns(records.rows, has_types, records.taken)
     columns = [records.place(column) for column in columns]
     times = [] if records.types else _columns.time_candidates(columns, len(records.rows))
@@ -134,7 +134,7 @@ def _with_columns(source: NewSource) -> NewSource:
     reasons = [*description.reasons, *filter(None, [records.reason])]
     choices = list(description.choices)
     if records.order:
-        keys, key_choices = changes.key_columns(records, columns)
+        keys, key_choices = changes.key_columns(columns)
         order, reason = changes.order_sql(records, keys, with_times)
         reasons.append(f"sequence_by: {reason}")
         choices += key_choices

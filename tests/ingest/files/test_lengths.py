@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from medallion.ingest.files import content, decode
-from medallion.ingest.files.content import too_long_reason
+from medallion.ingest.files.decode import too_long_reason
 from tests.support.lakehouse import activity_source
 
 LIMIT = 1000

@@ -181,7 +181,7 @@ class FileBatch:
             reason = content.not_text_reason(path, source.options.encoding)
             # Files that Python decodes are checked while Spark reads their rows.
             is_checked_later = decode.is_decoded(path, source)
-            return reason or (None if is_checked_later else content.too_long_reason(path, source))
+            return reason or (None if is_checked_later else decode.too_long_reason(path, source))
 
         return self.context.reject_invalid(entries, invalid_reason)
 

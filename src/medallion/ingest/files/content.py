@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from medallion.config.model import SourceConfig
 from medallion.config.values import BYTES
 from medallion.storage.text import error_reason
 
@@ -29,8 +28,6 @@ ZIP = ".zip"
 PYTHON_CODECS = (".xz", ZIP)
 """Suffixes of files that Spark cannot unpack."""
 REWRITABLE_CODECS = ("", ".gz", ".bz2", ".xz")
-# The most bytes that one packed byte can become (source: zlib's technical details).
-_MAX_RATIO = {".gz": 1032, ".deflate": 1032}
 _USUAL_RATIO = 8  # of JSON
 _GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
@@ -250,46 +247,12 @@ _DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
 }
 
 
-def too_long_reason(path: Path, source: SourceConfig) -> str | None:
-    """Return which line of a file is longer than `max_line_bytes`; None if none is.
-
-    Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
-    without an error.
-    """
-    limit, suffix = source.max_line_bytes, path.suffix.lower()
-    try:
-        # For gzip and deflate the largest possible unpacked size is known.
-        size = path.stat().st_size * _MAX_RATIO.get(suffix, 1)
-        if size <= limit and (suffix not in CODECS or suffix in _MAX_RATIO):
-            return None
-        with open_unpacked(path) as file:
-            if source.multi_line:
-                where = "its document" if len(file.read(limit + 1)) > limit else None
-            else:
-                number = _first_long_line(file, limit)
-                where = f"line {number:,}" if number else None
-    except READ_ERRORS as error:  # other errors are reported by the next reader
-        return corrupt_reason(path, error)
-    return f"{where}: {too_long_problem(limit)}" if where else None
-
-
 def too_long_problem(limit: int) -> str:
     """Return the reason for rejecting a line that is longer than `limit` bytes."""
     return (
         f"longer than {format_bytes(limit)}, the max_line_bytes of this source: split it, "
         "close its quotes, or raise the setting"
     )
-
-
-def _first_long_line(file: IO[bytes], limit: int) -> int | None:
-    """Return the number of the first line that is too long."""
-    with io.TextIOWrapper(file, "latin-1", newline="") as text:
-        number = 0
-        while line := text.readline(limit + len("\r\n")):
-            number += 1
-            if len(line) > limit and len(line.rstrip("\r\n")) > limit:
-                return number
-    return None
 
 
 Problem = Callable[[Path], str | None]  # why a file is invalid; None if it is valid

@@ -12,11 +12,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
@@ -30,6 +31,8 @@ from medallion.storage.text import error_reason
 STRING_TYPES = ("string", "timestamp", "date", "decimal")
 _ROWS, _CHARACTERS = 2_000, 1 << 20  # the limits of one batch
 _MAX_FIELDS = 2_000  # the most columns of a table
+# The most bytes that one packed byte can become (source: zlib's technical details).
+_MAX_RATIO = {".gz": 1032, ".deflate": 1032}
 _NESTED_TYPES = ("struct<", "array<", "map<")
 _BLANK = " \t\r\n\v\f"
 # JSON writes these without quotes.
@@ -78,10 +81,10 @@ def decode_file(
     decode = _decoder_for(source)
     for member, data in content.open_members(path):
         with data:
-            lines = Lines(data, source)
+            lines = _lines(data, source)
             try:
                 lines.skip_rows()
-                for rows in decode(lines, columns or {}):
+                for rows in decode(lines, source, columns or {}):
                     yield rows._replace(member=member)
             except (ContentError, UnicodeError) as error:
                 position = f"{member}: line" if member else "line"
@@ -102,10 +105,10 @@ def rows_with_text(
     """
     decode = _decoder_for(source)
     with content.open_unpacked(path) as data:
-        lines, header = Lines(data, source), ""
+        lines, header = _lines(data, source), ""
         if source.format == "csv":
             skipped = lines.skip_rows()
-            records = (text for _, text, _ in _csv_records(lines, source.options))
+            records = (text for _, text, _ in csv_records(lines, source.options))
             if source.options.header is not False:
                 header = next(records, "")
             if skipped or header:
@@ -115,12 +118,16 @@ def rows_with_text(
 
         for text in records:
             record = io.BytesIO((header + text).encode(lines.encoding, lines.errors))
-            parts = [*decode(Lines(record, source), columns)]
+            parts = [*decode(_lines(record, source), source, columns)]
             rows = [row for part in parts for row in part.values]
             if any(part.headers for part in parts):
                 header = text
             is_valid = len(rows) == 1 and not any(part.corrupt for part in parts)
             yield (rows[0] if is_valid else None), text
+
+
+def _lines(data: IO[bytes], source: SourceConfig) -> Lines:
+    return Lines(data, source.options, source.max_line_bytes, source.format == "csv")
 
 
 def count_rows(path: Path, source: SourceConfig) -> int:
@@ -131,16 +138,38 @@ def count_rows(path: Path, source: SourceConfig) -> int:
 def unreadable_reason(path: Path, source: SourceConfig) -> str | None:
     """Return why a text file cannot be read to its end; None if it can."""
     try:
-        if is_decoded(path, source):
-            count_rows(path, source)
-        else:
-            with content.open_unpacked(path) as file:
-                while file.read(content.CHUNK_BYTES):
-                    pass
+        count_rows(path, source)
     except ContentError as error:
         return str(error)
     except content.READ_ERRORS as error:
         return content.corrupt_reason(path, error) or f"cannot be read: {error_reason(error)}"
+    return None
+
+
+def too_long_reason(path: Path, source: SourceConfig) -> str | None:
+    """Return which line of a file is longer than `max_line_bytes`; None if none is.
+
+    Also return why a bzip2 or zstandard file cannot be unpacked: Spark reads parts of a corrupt one
+    without an error.
+    """
+    limit, suffix = source.max_line_bytes, path.suffix.lower()
+    try:
+        # For gzip and deflate the largest possible unpacked size is known.
+        size = path.stat().st_size * _MAX_RATIO.get(suffix, 1)
+        if size <= limit and (suffix not in content.CODECS or suffix in _MAX_RATIO):
+            return None
+        with content.open_unpacked(path) as file:
+            # One byte is one character.
+            lines = Lines(file, ReaderOptions(encoding="latin-1"), limit, is_csv=False)
+            try:
+                for _ in lines:
+                    if not source.multi_line:
+                        lines.record.clear()
+            except ContentError as error:
+                where = "its document" if source.multi_line else f"line {lines.number:,}"
+                return f"{where}: {error}"
+    except content.READ_ERRORS as error:  # other errors are reported by the next reader
+        return content.corrupt_reason(path, error)
     return None
 
 
@@ -171,14 +200,14 @@ class Record(NamedTuple):
     line: int
 
 
-Decoder = Callable[[Lines, Mapping[str, str]], Iterator[Rows]]
+Decoder = Callable[[Lines, SourceConfig, Mapping[str, str]], Iterator[Rows]]
 
 
-def _decode_csv(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_csv(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield the rows of CSV; see `decode_file`."""
-    options = lines.source.options
-    records = _csv_records(lines, options)
-    header, names = None, list(lines.source.headerless_columns)
+    options = source.options
+    records = csv_records(lines, options)
+    header, names = None, list(source.headerless_columns)
     if options.header is not False:
         header, raw, _ = next(records, (None, "", 0))
         if header is None:
@@ -247,9 +276,9 @@ def _spelled(fields: Sequence[str], columns: Iterable[str]) -> list[str]:
     ]
 
 
-def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[str]]:
-    """Return a strict CSV reader: it raises `csv.Error` for an invalid record, then continues."""
-    return csv.reader(
+def csv_records(lines: Lines, options: ReaderOptions) -> Iterator[Record]:
+    """Yield each record; its fields are None if they are not valid CSV."""
+    reader = csv.reader(  # it raises `csv.Error` for an invalid record, then continues
         lines,
         delimiter=options.delimiter,
         quotechar=options.quote or None,
@@ -257,11 +286,6 @@ def csv_reader(lines: Iterable[str], options: ReaderOptions) -> Iterator[list[st
         escapechar=options.escape if options.escape != options.quote else None,
         strict=True,
     )
-
-
-def _csv_records(lines: Lines, options: ReaderOptions) -> Iterator[Record]:
-    """Yield each record; its fields are None if they are not valid CSV."""
-    reader = csv_reader(lines, options)
     while True:
         try:
             row: list[str] | None = next(reader)
@@ -277,6 +301,25 @@ def _csv_records(lines: Lines, options: ReaderOptions) -> Iterator[Record]:
         raw = lines.next_record()
         if row != []:  # a blank line
             yield Record(row, raw, lines.first)
+
+
+def first_records(text: str, options: ReaderOptions, is_complete: bool, most: int) -> list[Record]:
+    """Return the first records of CSV; see `csv_records`.
+
+    Args:
+        text: The start of a file.
+        options: The reader options.
+        is_complete: False if the last record may be incomplete.
+        most: The most records to return.
+    """
+    options = replace(options, encoding="utf-8")
+    records, lines = list[Record](), Lines(io.BytesIO(text.encode()), options, len(text))
+    try:
+        lines.skip_rows()
+        records += islice(csv_records(lines, options), most + 1)
+    except ContentError:  # the quote of the last one is not closed
+        records.append(Record(None, "", lines.first))
+    return records[:most] if is_complete or len(records) > most else records[:-1]
 
 
 def _in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
@@ -343,9 +386,8 @@ def _json_rows(
     return [f"{{{','.join(filter(None, row))}}}" for row in zip(*members, strict=True)]
 
 
-def _decode_lines(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_lines(lines: Lines, source: SourceConfig, columns: Mapping[str, str]) -> Iterator[Rows]:
     """Yield lines of text or JSON; see `decode_file`."""
-    is_text = lines.source.format == "text"
 
     def records() -> Iterator[Record]:
         for line in lines:
@@ -354,17 +396,18 @@ def _decode_lines(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
                 yield Record(None, line.removesuffix("\n"), lines.number)
 
     for batch in _in_batches(records()):
-        # The valid ones first; the sort is stable.
-        batch.sort(key=lambda record: bool(INVALID.search(record.text)))
-        count = sum(not INVALID.search(record.text) for record in batch)
-        valid = [record.text for record in batch[:count]]
-        corrupt = [lines.raw_text(record.text) for record in batch[count:]]
-        if is_text:
-            valid = [f'{{"value":{encode_basestring(line)}}}' for line in valid]
-        yield Rows(valid, corrupt, [record.line for record in batch])
+        valid = [record for record in batch if not INVALID.search(record.text)]
+        corrupt = [record for record in batch if INVALID.search(record.text)]
+        values = [record.text for record in valid]
+        if source.format == "text":
+            values = [f'{{"value":{encode_basestring(line)}}}' for line in values]
+        numbers = [record.line for record in (*valid, *corrupt)]
+        yield Rows(values, [lines.raw_text(record.text) for record in corrupt], numbers)
 
 
-def _decode_documents(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_documents(
+    lines: Lines, source: SourceConfig, columns: Mapping[str, str]
+) -> Iterator[Rows]:
     """Yield a file as one string, which Spark splits into documents; see `decode_file`."""
     for _ in lines:
         pass
@@ -374,12 +417,13 @@ def _decode_documents(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows
         yield Rows([text], [], [1]) if is_valid else Rows([], [lines.raw_text(text)], [1])
 
 
-def _decode_elements(lines: Lines, columns: Mapping[str, str]) -> Iterator[Rows]:
+def _decode_elements(
+    lines: Lines, source: SourceConfig, columns: Mapping[str, str]
+) -> Iterator[Rows]:
     """Yield the elements of the arrays at `record_path`; see `decode_file`.
 
     A document ends with its line, or where its brackets match.
     """
-    source = lines.source
     paths = RecordPaths(
         (source.record_path or "").split("."),
         {name: name.split(".") for name in source.record_fields},

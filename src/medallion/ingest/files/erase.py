@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from medallion.config.model import TYPED_FORMATS, SourceConfig
 from medallion.ingest.files import content, decode
 from medallion.ingest.files.batch import BatchContext
-from medallion.ingest.files.lines import text_encoding
+from medallion.ingest.files.lines import decoding_errors
 from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.verify import ROWS_BY_FILE, Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
@@ -203,11 +203,10 @@ def _write_without(
     context: BatchContext, location: str, erased: Collection[str], target: Path
 ) -> None:
     """Write a file's content without some rows to another path."""
-    encoding, errors = text_encoding(context.source)
-    codec = Path(location).suffix.lower()
+    encoding, codec = context.source.options.encoding, Path(location).suffix.lower()
     with (
         content.create_packed(target, codec) as packed,
-        io.TextIOWrapper(packed, encoding, errors, newline="") as text,
+        io.TextIOWrapper(packed, encoding, decoding_errors(encoding), newline="") as text,
     ):
         for row, line in _rows_with_text(context, location):
             if row not in erased:

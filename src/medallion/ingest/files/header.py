@@ -1,17 +1,14 @@
 """Checks of the first rows of a text file: files that would be misread are deferred."""
 
-import csv
-import io
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
 from medallion.ingest.files.content import READ_ERRORS, ContentError, not_text_reason, open_members
-from medallion.ingest.files.decode import csv_reader
+from medallion.ingest.files.decode import first_records
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
 from medallion.state.ledger import Reason, ReasonCode
@@ -61,7 +58,7 @@ def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> 
     text, is_complete = data.decode(encoding, "replace").lstrip(BOM), len(data) < _BYTES
     if is_lines:
         return Reason(ReasonCode.MULTI_LINE, _MULTI_LINE) if _PRETTY_PRINTED.match(text) else None
-    reason = _csv_header_reason(_Head(text, is_complete, source.options), source, known)
+    reason = _csv_header_reason(_first_rows(text, is_complete, source.options), source, known)
     return Reason(ReasonCode.CSV_HEADER, reason) if reason else None
 
 
@@ -71,70 +68,63 @@ _MULTI_LINE = (
 )
 
 
-class _Head:
-    """The first rows of a CSV file."""
-
-    def __init__(self, text: str, is_complete: bool, options: ReaderOptions) -> None:
-        self._text, self._is_complete, self.options = text, is_complete, options
-
-    def rows(self, delimiter: str) -> list[list[str]]:
-        """Split the text into rows by a delimiter; skip blank ones and an incomplete last one."""
-        comment = self.options.comment
-        lines = (
-            line
-            for line in islice(io.StringIO(self._text, newline=""), self.options.skip_rows, None)
-            if not (comment and line.startswith(comment))
-        )
-        rows: list[list[str]] = []
-        try:
-            reader = csv_reader(lines, replace(self.options, delimiter=delimiter))
-            rows += islice(filter(None, reader), _ROWS + 1)
-        except csv.Error:  # `rows` has those before the error
-            return rows
-        return rows[:_ROWS] if self._is_complete or len(rows) > _ROWS else rows[:-1]
-
-    def other_delimiter(self, known: Collection[str]) -> str | None:
-        """Return a delimiter that separates the first row into known names.
-
-        If the first row is one field, return one that separates all rows into as many fields.
-        """
-        first = self.rows(self.options.delimiter)[0]
-        own = (self.options.delimiter, self.options.quote)
-        for other in (sign for sign in _DELIMITERS if sign not in own):
-            header, *data = self.rows(other) or [[]]
-            if len(header) < 2:
-                continue
-            if any(_folded(name) in known for name in header):
-                return other
-            # Rows may end with a delimiter that the header does not have.
-            if len(first) == 1 and data and all(len(r) - len(header) in (0, 1) for r in data):
-                return other
-        return None
+_Head = Callable[[str], list[list[str]]]
+"""Returns the first rows of a CSV file, split by a delimiter."""
 
 
-def _csv_header_reason(head: _Head, source: SourceConfig, known: Collection[str]) -> str | None:
+def _first_rows(text: str, is_complete: bool, options: ReaderOptions) -> _Head:
+    def rows(delimiter: str) -> list[list[str]]:
+        split = replace(options, delimiter=delimiter)
+        records = first_records(text, split, is_complete, _ROWS)
+        return [record.fields for record in records if record.fields]
+
+    return rows
+
+
+def _other_delimiter(
+    rows: _Head, first: list[str], options: ReaderOptions, known: Collection[str]
+) -> str | None:
+    """Return a delimiter that separates the first row into known names.
+
+    If the first row is one field, return one that separates all rows into as many fields.
+    """
+    for other in (sign for sign in _DELIMITERS if sign not in (options.delimiter, options.quote)):
+        header, *data = rows(other) or [[]]
+        if len(header) < 2:
+            continue
+        if any(_folded(name) in known for name in header):
+            return other
+        # Rows may end with a delimiter that the header does not have.
+        if len(first) == 1 and data and all(len(r) - len(header) in (0, 1) for r in data):
+            return other
+    return None
+
+
+def _csv_header_reason(rows_by: _Head, source: SourceConfig, known: Collection[str]) -> str | None:
     """Return why a CSV file is deferred, or None.
 
     It is deferred if no name in its header is known, and the header has another delimiter, is in a
     later row or looks like data.
     """
-    rows = head.rows(source.options.delimiter)
+    options = source.options
+    rows = rows_by(options.delimiter)
     if not rows:
         return None
     first, *others = rows
-    if source.options.header is False:
+    if options.header is False:
         names = source.headerless_columns
         if tuple(map(_folded, first)) == tuple(map(fold_case, names)):
             return (
                 "its first row has the names of the columns, and the source has options: {header: "
                 "false}: remove that row, or the option"
             )
-        other = head.other_delimiter(()) if len(first) == 1 < len(names) else None
-        return _wrong_delimiter(first, source.options.delimiter, other) if other else None
+        is_one = len(first) == 1 < len(names)
+        other = _other_delimiter(rows_by, first, options, ()) if is_one else None
+        return _wrong_delimiter(first, options.delimiter, other) if other else None
     if any(_folded(name) in known for name in first):
         return None
-    if other := head.other_delimiter(known):
-        return _wrong_delimiter(first, source.options.delimiter, other)
+    if other := _other_delimiter(rows_by, first, options, known):
+        return _wrong_delimiter(first, options.delimiter, other)
     for number, row in enumerate(others, 2):
         if len(row) > len(first) and any(_folded(name) in known for name in row):
             return (

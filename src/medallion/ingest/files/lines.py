@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from medallion.config.model import SourceConfig
+from medallion.config.model import ReaderOptions
 from medallion.ingest.files import content
 from medallion.ingest.files.content import ContentError
 
@@ -15,29 +15,33 @@ _WIDE = ("utf-16", "utf-32")
 INVALID = re.compile("[\udc80-\udcff]")
 
 
-def text_encoding(source: SourceConfig) -> tuple[str, str]:
-    """Return the encoding of a source's files, and how bytes that are not valid are decoded."""
-    encoding = source.options.encoding
+def decoding_errors(encoding: str) -> str:
+    """Return how bytes that are not valid in an encoding are decoded."""
     # UTF-16 and UTF-32 have no single bytes that could stay as they are.
-    return encoding, "strict" if encoding.startswith(_WIDE) else "surrogateescape"
+    return "strict" if encoding.startswith(_WIDE) else "surrogateescape"
 
 
 class Lines:
     """The lines of a file, and those of the record that is being read.
 
     Attributes:
-        source: The source of the file.
         record: The lines of the record. The reader of records clears it.
         is_at_end: Whether all lines were read.
+
+    Args:
+        data: The file.
+        options: The reader options.
+        limit: The most characters of a record.
+        is_csv: False if lines end with `\n`, as in JSON and text, whatever their ends are.
     """
 
-    def __init__(self, data: IO[bytes], source: SourceConfig) -> None:
-        self.source = source
-        self.encoding, self.errors = text_encoding(source)
-        self._limit = source.max_line_bytes
-        newline = "" if source.format == "csv" else None
-        self._text = io.TextIOWrapper(data, self.encoding, self.errors, newline)
-        self._comment, self._skipped = source.options.comment, source.options.skip_rows
+    def __init__(
+        self, data: IO[bytes], options: ReaderOptions, limit: int, is_csv: bool = True
+    ) -> None:
+        self.encoding, self.errors = options.encoding, decoding_errors(options.encoding)
+        self._limit = limit
+        self._text = io.TextIOWrapper(data, self.encoding, self.errors, "" if is_csv else None)
+        self._comment, self._skipped = options.comment, options.skip_rows
         self.record: list[str] = []
         self.number, self.first, self.is_at_end = 0, 1, False
 
@@ -45,7 +49,7 @@ class Lines:
         """Yield each line with its end, without comments between records.
 
         Raises:
-            ContentError: The record has more characters than `max_line_bytes`.
+            ContentError: The record has more characters than the limit.
         """
         record, limit, comment = self.record, self._limit, self._comment
         readline, length = self._text.readline, 0

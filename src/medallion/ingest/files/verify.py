@@ -1,6 +1,5 @@
 """The deep audit of files: rows counted again without Spark, compared with ledger and bronze."""
 
-import io
 import re
 import sys
 from collections import defaultdict
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import decode, typed_files
-from medallion.ingest.files.content import READ_ERRORS, ContentError, open_unpacked, strip_member
+from medallion.ingest.files.content import READ_ERRORS, ContentError, strip_member
 from medallion.ingest.files.listing import path_below_source
 from medallion.ingest.files.record_path import DECODER, bracket_levels
 from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
@@ -125,9 +124,6 @@ def sum_by_file(rows: Iterable[Sequence[Any]]) -> dict[_VersionKey, Counts]:
     return counts
 
 
-# A line of only these is blank, as in `reader`; Python's `strip` removes more characters.
-_BLANK = " \t\r\n\v\f"
-_BOMS = re.compile("^(?:\xef\xbb\xbf)+")  # decoded as Latin-1
 _MAX_LEVELS = 999  # the deepest nesting that Spark parses
 _NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
 
@@ -140,37 +136,27 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
     """
     if source.format in TYPED_FORMATS:
         return typed_files.count_typed_rows(path, source.format)
-    if decode.is_decoded(path, source):
-        batches = decode.decode_file(path, source)
-        return sum(
-            len(b.corrupt) + sum(_count_decoded_rows(v, source) for v in b.values) for b in batches
-        )
-    # Latin-1 decodes any bytes, and only \n, \r\n and \r end a line, as they do for Spark.
-    with io.TextIOWrapper(open_unpacked(path), "latin-1") as lines:
-        if source.multi_line:
-            return _count_items(lines.read())
-        rows = (row for line in lines if (row := _BOMS.sub("", line)).strip(_BLANK))
-        return sum(
-            _count_objects(line, _NEXT_IN_LINE)
-            if source.format == "json" and ("}{" in line or "} {" in line)
-            else 1
-            for line in rows
-        )
+    batches = decode.decode_file(path, source)
+    return sum(
+        len(b.corrupt) + sum(_count_decoded_rows(v, source) for v in b.values) for b in batches
+    )
 
 
 def _count_decoded_rows(value: str, source: SourceConfig) -> int:
     """Return the number of rows that a decoded value becomes."""
     if source.format != "json" or source.record_path:
         return 1
-    text = value.encode().decode("latin-1")
-    return _count_items(text) if source.multi_line else _count_objects(text, _NEXT_IN_LINE)
+    if source.multi_line:
+        return _count_items(value)
+    has_objects = "}{" in value or "} {" in value
+    return _count_objects(value, _NEXT_IN_LINE) if has_objects else 1
 
 
 def _count_objects(text: str, next_object: re.Pattern[str]) -> int:
     """Count the rows of a text: its objects, or one row if the text cannot be split.
 
     Args:
-        text: a line or document, decoded as Latin-1.
+        text: a line or document.
         next_object: matches the start of an object that is a row of its own.
     """
     rows, at = 1, 0
@@ -178,7 +164,7 @@ def _count_objects(text: str, next_object: re.Pattern[str]) -> int:
         if not next_object.match(text, end):
             break
         rows, at = rows + 1, end
-    return rows if rows == 1 or _is_utf8(text) else 1
+    return rows
 
 
 def _end_of_object(text: str, at: int) -> int | None:
@@ -191,24 +177,13 @@ def _end_of_object(text: str, at: int) -> int | None:
     return None
 
 
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode("latin-1").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _count_items(text: str) -> int:
-    text = _BOMS.sub("", text)
-    if not text.strip(_BLANK):
-        return 0
     if (depth := max((level for level, _ in bracket_levels(text)), default=0)) > _MAX_LEVELS:
         return _count_objects(text, _NEXT_IN_DOCUMENT)  # an array this deep is one corrupt row
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + _MAX_LEVELS)
     try:
-        document = DECODER.decode(text.encode("latin-1").decode())
+        document = DECODER.decode(text)
     except ValueError:
         return _count_objects(text, _NEXT_IN_DOCUMENT)
     finally:
