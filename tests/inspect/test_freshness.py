@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from medallion.cli.render_runs import stale_json
+from medallion.cli.render_runs import observations_json
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspect import freshness
 from medallion.inspect.freshness import StaleTable
+from medallion.inspect.verdict import Observations
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import RunRecords
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock
 from tests.support import PROJECT, runs
 from tests.support.home import Home
@@ -99,17 +100,17 @@ def test_stale_tables_nothing_expected(config: Config) -> None:
         freshness.stale_tables(
             without_expectations, RunRecords(without_expectations.layout).run_state
         )
-        == ()
+        == []
     )
 
 
 def test_stale_table_says_since_when() -> None:
     tables = [StaleTable("event", DAY, NOW), StaleTable("gold.x", Duration.parse("26 h"), None)]
-    assert list(map(str, tables)) == [
-        "event: no new rows since 2023-11-14T22:13:20Z (expect_every: 1 day)",
-        "gold.x: never had a row (expect_every: 26 hours)",
+    assert list(map(str, freshness.stale_problems(tables))) == [
+        "stale: event: no new rows since 2023-11-14T22:13:20Z (expect_every: 1 day)",
+        "stale: gold.x: never had a row (expect_every: 26 hours)",
     ]
-    assert stale_json(tables) == [
+    assert observations_json(Observations(RunState(), stale=tables))["stale"] == [
         {"name": "event", "expect_every": "1 day", "since": "2023-11-14T22:13:20Z"},
         {"name": "gold.x", "expect_every": "26 hours", "since": None},
     ]

@@ -13,7 +13,7 @@ from medallion.cli.render_runs import status_json, status_text
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations
+from medallion.inspect.verdict import Observations
 from medallion.state import journal, ledger
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.state.runs import RunState
@@ -232,7 +232,7 @@ def test_failed_query_has_its_error(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     statuses = query_statuses(config)
     assert status_of(config, "silver.event").state == "failed"
-    document = status_json(statuses, Observations(RunState()), LakehouseVerdict())
+    document = status_json(statuses, Observations(RunState()))
     (query,) = (q for q in document["queries"] if q["query"] == "silver.event")
     assert query["error"] == "it broke"
     json.dumps(document)

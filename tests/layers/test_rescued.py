@@ -14,8 +14,9 @@ from pyspark.sql import types as T
 from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
+from medallion.inspect.problems import ProblemCode
 from medallion.inspect.status import query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode
+from medallion.inspect.verdict import Observations
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
@@ -133,7 +134,7 @@ def test_commands_show_values_that_do_not_fit(run: RunningQuery) -> None:
     sentence = problems[ProblemCode.RESCUED, "warn"].sentence
     assert sentence.startswith("4 rows have values that do not fit")
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    document = render_runs.status_json(statuses, Observations(RunState()), LakehouseVerdict())
+    document = render_runs.status_json(statuses, Observations(RunState()))
     by_query = {query["query"]: query["rescued"] for query in document["queries"]}
     assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
     assert by_query["silver.warn"] is None

@@ -14,11 +14,13 @@ from medallion.inspect.catalog import FirstRows
 from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.overview import GateRun, Overview, QueryRun, SourcePeriod
+from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
-from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
+from medallion.inspect.verdict import Observations
 from medallion.quality.suites import Failure
 from medallion.sql.result import Result
 from medallion.state.ledger import Entry
+from medallion.state.runs import RunState
 from medallion.storage.delta_tables import TableSize
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
@@ -42,20 +44,22 @@ OVERVIEW = Overview(
             "idle": Balance(0, 0, 0, 0, 0, 0, 0),
             "erased": Balance(2, 0, 0, 0, 0, 0, 0, erased_rows=2),
         },
-        (),
-        notes=("a note",),
+        (Problem(ProblemCode.NOTE, "event", "a note"),),
         files=Attention(
             rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)
         ),
     ),
-    verdict=LakehouseVerdict(
-        (
-            Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
-            Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
-        )
+    seen=Observations(
+        RunState(),
+        stale=[StaleTable("event", Duration.parse("1 day"), MICROS[3])],
+        verdict=LakehouseVerdict(
+            (
+                Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
+                Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
+            )
+        ),
     ),
     arrivals={"event": MICROS[3], "gold.counts": None},
-    stale=(StaleTable("event", Duration.parse("1 day"), MICROS[3]),),
     gold=(
         FirstRows("gold.totals", 7, Result(("device", "n"), [(HOSTILE, 8), ("phone", 2)])),
         FirstRows("gold.counts", 8, COUNTS, groups=("window_start", "device")),

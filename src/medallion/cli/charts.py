@@ -39,7 +39,7 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
         "values": list(sizes.values()),
         "colors": [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes],
     }
-    troubled = [problem.subject for problem in overview.verdict.errors]
+    troubled = [problem.subject for problem in overview.seen.verdict.errors]
     charts["lineage"] = lineage(overview.edges, troubled)
     return charts
 

@@ -135,15 +135,15 @@ def run(config: Config, options: argparse.Namespace) -> int:
 
 def _report_files(config: Config, command: str) -> int:
     """Print the files that need attention, and return the exit status."""
-    from medallion.cli import render_runs
     from medallion.inspect import ledger_files
     from medallion.runtime.outcome import record_reported
 
     files = ledger_files.find_attention(config)
-    for line in render_runs.attention_warnings(files):
-        print_message(line)
-    for line in render_runs.attention_errors(files):
-        print_message(f"medallion: {line}", sys.stderr)
+    for problem in ledger_files.file_problems(files):
+        if problem.is_reported:
+            print_message(problem.line)
+        else:
+            print_message(f"medallion: {problem.line}", sys.stderr)
     record_reported(config, files, command)
     return 1 if files.has_failures else 0
 
@@ -190,13 +190,13 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     outcome.seconds["all"] = time.monotonic() - started
     record_nightly(config, outcome, started_at, outcome.seconds["all"])
     complete_outcome(config, outcome, unread)
-    if outcome.files.pending:
-        waiting = counted(outcome.files.pending, "file")
+    if pending := outcome.seen.files.pending:
+        waiting = counted(pending, "file")
         messages.append(f"{waiting} not ingested yet: medallion files --state pending")
     if options.json:
         print_result(to_json(render_runs.nightly_json(outcome)))
-    elif not options.quiet or outcome.verdict.problems:
-        print_result(render_runs.verdict_text(outcome.verdict))
+    elif not options.quiet or outcome.seen.verdict.problems:
+        print_result(render_runs.verdict_text(outcome.seen.verdict))
     for line in messages:
         report(line)
     if not options.json and not options.quiet:
@@ -205,7 +205,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
         print_message(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
-    record_reported(config, outcome.files, "nightly")
+    record_reported(config, outcome.seen.files, "nightly")
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
@@ -355,19 +355,18 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect import status
-    from medallion.inspect.verdict import derive_verdict, observe
+    from medallion.inspect.verdict import observe
 
     config.layout.require_root()
     statuses = status.query_statuses(config)
-    seen = observe(config, {each.query: each.error or "" for each in statuses if not each.is_known})
-    verdict = derive_verdict(config, seen)
+    seen = observe(config, statuses)
     if options.json:
-        print_result(to_json(render_runs.status_json(statuses, seen, verdict)))
+        print_result(to_json(render_runs.status_json(statuses, seen)))
     else:
-        print_result(render_runs.verdict_text(verdict))
+        print_result(render_runs.verdict_text(seen.verdict))
         print_result(f"lakehouse {config.layout.root}")
         print_result(render_runs.status_text(statuses))
-    return 0 if verdict.is_healthy else 1
+    return 0 if seen.verdict.is_healthy else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
@@ -386,9 +385,11 @@ def files(config: Config, options: argparse.Namespace) -> int:
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
-    from medallion.inspect import catalog
+    from medallion.ingest.schema import registry
 
-    versions = catalog.schema_versions(_with_existing_root(config, options), options.source)
+    config.source(options.source)
+    config = _with_existing_root(config, options)
+    versions = registry.read_versions(config.layout.schemas(options.source))
     return _present(options, render_tables.schema_json, render_tables.schema_text, versions)
 
 

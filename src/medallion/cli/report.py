@@ -44,7 +44,7 @@ def report_json(overview: Overview) -> dict[str, Any]:
     return {
         "root": overview.root,
         "made_at": iso_utc(overview.created_at),
-        **render_runs.verdict_json(overview.verdict),
+        **render_runs.verdict_json(overview.seen.verdict),
         **render_runs.audit_json(overview.audit),
         "gold": {
             each.table: {
@@ -100,10 +100,11 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         overview=overview,
         audit=overview.audit,
         balance_verdict=render_runs.balance_verdict(overview.audit),
-        last_run=overview.nightly or next(iter(overview.runs), None),  # the last query
+        last_run=overview.seen.run_state.nightly
+        or next(iter(overview.runs), None),  # the last query
         refresh_seconds=refresh_seconds,
         tiles=_tiles(overview),
-        stale={each.name: each.expect_every.text for each in overview.stale},
+        stale={each.name: each.expect_every.text for each in overview.seen.stale},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),

@@ -1,10 +1,11 @@
 """Sources and gold tables without new rows for longer than `expect_every`; no JVM, read-only."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from medallion.config.model import Config
 from medallion.config.values import Duration
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.state import ledger
 from medallion.state.runs import LastRun, RunState
 from medallion.storage import clock
@@ -24,16 +25,18 @@ class StaleTable:
     expect_every: Duration
     since: int | None
 
-    @property
-    def sentence(self) -> str:
-        """Return since when it is stale, without its name."""
-        if self.since is None:
-            return f"never had a row (expect_every: {self.expect_every})"
-        since = clock.format_time(self.since)
-        return f"no new rows since {since} (expect_every: {self.expect_every})"
-
     def __str__(self) -> str:
-        return f"{self.name}: {self.sentence}"
+        since = "never had a row"
+        if self.since is not None:
+            since = f"no new rows since {clock.format_time(self.since)}"
+        return f"{since} (expect_every: {self.expect_every})"
+
+
+def stale_problems(tables: Iterable[StaleTable]) -> Iterator[Problem]:
+    """Yield a problem for each stale table."""
+    remedy = "run medallion nightly; if it is still stale, ask the writer of its rows"
+    for table in tables:
+        yield Problem(ProblemCode.STALE, table.name, str(table), remedy)
 
 
 def last_arrivals(config: Config, run_state: RunState) -> dict[str, int | None]:
@@ -61,16 +64,16 @@ def _end_of(runs: Mapping[str, LastRun], query: str) -> int | None:
     return run.started_at + round((run.seconds or 0) * 1e6) if run else None
 
 
-def stale_tables(config: Config, run_state: RunState) -> tuple[StaleTable, ...]:
+def stale_tables(config: Config, run_state: RunState) -> list[StaleTable]:
     """Return the stale sources and gold tables; the arguments are those of `last_arrivals`."""
     durations = {name: source.expect_every for name, source in config.sources.items()}
     durations |= {f"gold.{name}": table.expect_every for name, table in config.gold.items()}
     expected = {name: every for name, every in durations.items() if every}
     if not expected:
-        return ()
+        return []
     times, now = last_arrivals(config, run_state), clock.now_micros()
-    return tuple(
+    return [
         StaleTable(name, every, times[name])
         for name, every in expected.items()
         if now - (times[name] or 0) > every.micros
-    )
+    ]

@@ -8,23 +8,23 @@ from typing import Any, TypeVar
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
-from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
 from medallion.inspect.catalog import FirstRows, quarantined_by_rule, read_rows
-from medallion.inspect.freshness import StaleTable
+from medallion.inspect.problems import PartReader, ProblemCode
 from medallion.inspect.status import QueryStatus, query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
+from medallion.inspect.verdict import Observations, observe
 from medallion.sql import engine, guard
 from medallion.state import runs
-from medallion.state.runs import LastRun
+from medallion.state.runs import RunState
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, SOURCE_POSITION
 
 _GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
+_NO_SIZE = TableSize(0, 0, 0, None)
 _UNITS = ("minute", 2 * 3600), ("hour", 3 * 86_400)
 _Value = TypeVar("_Value")
 
@@ -85,10 +85,8 @@ class Overview:
         root: path of the lakehouse.
         created_at: microseconds since 1970.
         audit: the balance of every source.
-        verdict: what is wrong, with its remedy.
-        nightly: the last complete nightly run.
+        seen: what is wrong, with its remedy, and the records.
         arrivals: when the last rows of each source and gold table arrived, in microseconds.
-        stale: sources and gold tables without new rows for too long.
         gold: the newest rows of each gold table and view.
         broken: number of quarantined rows by silver table and rule; a row that breaks two counts
             twice.
@@ -107,10 +105,8 @@ class Overview:
     root: str
     created_at: int
     audit: Audit
-    verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
-    nightly: LastRun | None = None
+    seen: Observations = field(default_factory=lambda: Observations(RunState()))
     arrivals: Mapping[str, int | None] = field(default_factory=dict)
-    stale: tuple[StaleTable, ...] = ()
     gold: tuple[FirstRows, ...] = ()
     broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     gates: tuple[GateRun, ...] = ()
@@ -133,23 +129,19 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         patience: seconds to wait beside a running stream until its batches are recorded; by
             default half a minute.
     """
-    created_at, seen = clock.now_micros(), observe(config)
-    audit, state = run_audit(config, patience=patience), seen.run_state
+    created_at, seen, parts = clock.now_micros(), observe(config), PartReader()
+    audit = run_audit(config, patience=patience)
+    parts.problems += (p for p in audit.problems if p.code is ProblemCode.UNREADABLE)
     tables = [*(f"gold.{name}" for name in config.gold), *config.views]
     gold = tuple(read_rows(config, table, _GOLD_ROWS, is_newest=True) for table in tables)
-    unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
-
-    def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:
-        try:
-            return read()
-        except ITEM_ERRORS as error:
-            unreadable.append(error_message(error))
-            return default
+    for table in gold:
+        if table.unreadable:
+            parts.add(table.table, table.unreadable)
 
     def by_name(
         names: Iterable[str], read: Callable[[Config, str], list[_Value]]
     ) -> dict[str, list[_Value]]:
-        return {name: read_or([], partial(read, config, name)) for name in names}
+        return {name: parts.read_or([], name, partial(read, config, name)) for name in names}
 
     silver = [query.table for query in queries(config, ["silver"])]
     broken = by_name(silver, quarantined_by_rule)
@@ -158,7 +150,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     changes = ((name, *change) for name, each in schemas.items() for change in each)
     newest_first = sorted(changes, key=lambda change: change[1].created_at, reverse=True)
     sizes = {
-        name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
+        name: parts.read_or(_NO_SIZE, name, partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
     }
     return Overview(
@@ -167,20 +159,20 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         audit=audit,
         gold=gold,
         broken={source: dict(rows) for source, rows in broken.items()},
-        verdict=derive_verdict(config, seen),
-        nightly=state.nightly,
-        arrivals=read_or({}, partial(freshness.last_arrivals, config, state)),
-        stale=tuple(seen.stale),
-        gates=tuple(read_or([], partial(_newest_runs, config, "gate", GateRun))),
-        runs=tuple(read_or([], partial(_newest_runs, config, "query", QueryRun))),
+        seen=seen,
+        arrivals=parts.read_or(
+            {}, "ops.files", partial(freshness.last_arrivals, config, seen.run_state)
+        ),
+        gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate", GateRun))),
+        runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query", QueryRun))),
         statuses=tuple(query_statuses(config)),
-        periods=read_or((), partial(_source_periods, config)),
+        periods=parts.read_or((), "ops.runs", partial(_source_periods, config)),
         rules=by_name(silver, _rule_periods),
         examples=examples,
         sizes=sizes,
         schemas=tuple(newest_first),
-        edges=tuple(read_or([], partial(_edges, config))),
-        unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
+        edges=tuple(parts.read_or([], "lineage", partial(_edges, config))),
+        unreadable=tuple(each.sentence for each in parts.problems),  # the last
     )
 
 

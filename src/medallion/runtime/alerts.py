@@ -4,13 +4,14 @@ import json
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from medallion.config.model import Config
 from medallion.config.operations import OnFailure
 from medallion.errors import UsageError
-from medallion.inspect.verdict import LakehouseVerdict
+from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json
 from medallion.storage.text import error_reason, printable
 
 _POST_SECONDS, _COMMAND_SECONDS = 10, 60
@@ -36,19 +37,15 @@ def send_alerts(
         A message for each alert that could not be sent; it has no secret.
     """
     settings = config.monitoring.on_failure
+    if not settings.details:
+        without = (replace(each, sentence=each.detail) for each in verdict.problems)
+        verdict = LakehouseVerdict(tuple(without))
     text = alert_text(config, command, status, verdict, error)
     if settings.command and (problem := _run_command(settings, text)):
         yield f"on_failure.command: the alert was not sent: {problem}."
     if settings.variable and not settings.post:
         yield f"on_failure.post: the alert was not sent: {settings.variable} is not set."
     if settings.post:
-        names = (
-            "code",
-            "subject",
-            "detail",
-            "remedy",
-            *(("sentence",) if settings.details else ()),
-        )
         document = {
             # Slack reads <...> as links and mentions.
             "text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
@@ -56,7 +53,7 @@ def send_alerts(
             "exit_status": status,
             "host": socket.gethostname(),
             "root": str(config.layout.root),
-            "problems": [{n: getattr(each, n) for n in names} for each in verdict.problems],
+            "problems": problems_json(verdict.problems),
         }
         if problem := _post(settings.post, json.dumps(document)):
             yield f"on_failure.post: the alert was not sent: {problem}."
@@ -82,12 +79,7 @@ def alert_text(
     if error and (details or isinstance(error, UsageError)):
         lines.append(str(error))
     if verdict.problems:
-        lines.append(str(verdict))
-    for each in verdict.errors:
-        sentence = each.sentence if details else each.detail
-        lines.append(
-            f"- {each.code.label} {each.subject}: {sentence and f'{sentence}: '}{each.remedy}"
-        )
+        lines += [str(verdict), *problem_lines(verdict.errors)]
     if verdict.errors and not details:
         lines.append("medallion status has the messages.")
     return "\n".join(map(printable, lines))
