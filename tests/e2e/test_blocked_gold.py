@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect.status import query_statuses
 from medallion.runtime import backfill, nightly
 from medallion.runtime.outcome import Outcome, complete_outcome
 from medallion.runtime.pipeline import Pipeline
@@ -119,11 +118,6 @@ def test_failed_gate_blocks_gold(blocked: Blocked) -> None:
 
 def test_failed_gate_is_reported(blocked: Blocked) -> None:
     lakehouse = blocked.lakehouse
-    errors = {query.query: query.error for query in query_statuses(lakehouse.config)}
-    assert errors["gold.device_totals"] == (
-        "blocked: x_small on silver.activity failed, and no later run passed"
-    )
-    assert errors["silver.activity"] is None
     assert (
         f"  gold.{GOLD} is blocked by the gate of silver.activity: it stays as the last good run "
         "left it"

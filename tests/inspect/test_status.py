@@ -14,7 +14,7 @@ from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect.status import QueryStatus, query_statuses
 from medallion.inspect.verdict import Observations
-from medallion.state import journal, ledger
+from medallion.state import ledger
 from medallion.state.ledger import Entry, Ledger, State
 from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
@@ -74,23 +74,6 @@ def test_status_before_the_first_run(config: Config) -> None:
     assert backlog
     assert (backlog.files, backlog.bytes, backlog.oldest_age) == (0, 0, None)
     assert (backlog.bytes_per_second, backlog.caught_up_in) == (None, 0.0)
-
-
-def test_status_of_tables_waiting_for_a_rebuild(config: Config) -> None:
-    journal.require_rebuilds(config, ["gold.device_totals"])
-    errors = {status.query: status.error for status in query_statuses(config) if status.error}
-    assert errors == {
-        "gold.device_totals": "unfinished refresh of gold.device_totals: complete it with "
-        "medallion nightly"
-    }
-
-
-def test_damaged_journal_is_an_error(config: Config) -> None:
-    (config.layout.journal / "refresh-silver.event.json").write_atomic("{")
-    expected = {status.query: status.error or "" for status in query_statuses(config)}
-    damaged = [name for name, error in expected.items() if "event.json is damaged" in error]
-    assert damaged == QUERIES[2:]
-    assert expected["bronze.event"] == ""
 
 
 def test_backlog_of_files_before_the_first_run(home: Home, config: Config) -> None:

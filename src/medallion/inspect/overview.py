@@ -21,6 +21,7 @@ from medallion.state import runs
 from medallion.state.runs import RunState
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, SOURCE_POSITION
 
 _GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
@@ -30,8 +31,11 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class QueryRun:
-    """One row of `ops.runs`; `started_at` in microseconds since 1970."""
+class Run:
+    """One row of `ops.runs`, of a query or a gate; `started_at` in microseconds since 1970.
+
+    The last two are of a gate, as JSON and as names separated by commas.
+    """
 
     query: str
     state: str
@@ -44,37 +48,12 @@ class QueryRun:
     duplicate_rows: int | None
     late_rows: int | None
     error: str | None
+    failures: str | None = None
+    accepted_expectations: str | None = None
 
 
-@dataclass(frozen=True)
-class GateRun:
-    """The validation of one table's new rows, from `ops.runs`; `started_at` as in `QueryRun`."""
-
-    query: str
-    state: str
-    failures: str | None
-    started_at: int
-    rows_in: int | None
-    accepted_expectations: str | None
-    seconds: float | None
-
-
-_Run = TypeVar("_Run", QueryRun, GateRun)
-
-
-@dataclass(frozen=True)
-class SourcePeriod:
-    """The rows of one source that its queries processed in a minute, an hour or a day."""
-
-    source: str
-    start: datetime
-    silver_rows: int
-    quarantined_rows: int
-    duplicate_rows: int
-
-
-RulePeriod = tuple[datetime, str, int]
-"""The start of a minute, hour or day, a rule, and the rows that it quarantined in that time."""
+Periods = Mapping[str, Sequence[tuple[datetime, str, int]]]
+"""By name, the start of a minute, hour or day, what became of rows in that time, and how many."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +88,12 @@ class Overview:
     arrivals: Mapping[str, int | None] = field(default_factory=dict)
     gold: tuple[FirstRows, ...] = ()
     broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    gates: tuple[GateRun, ...] = ()
-    runs: tuple[QueryRun, ...] = ()
+    gates: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = ()
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
-    periods: tuple[SourcePeriod, ...] = ()
-    rules: Mapping[str, Sequence[RulePeriod]] = field(default_factory=dict)
+    periods: Periods = field(default_factory=dict)
+    rules: Periods = field(default_factory=dict)
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     sizes: Mapping[str, TableSize] = field(default_factory=dict)
     schemas: tuple[tuple[str, SchemaVersion, list[str]], ...] = ()
@@ -163,10 +142,10 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         arrivals=parts.read_or(
             {}, "ops.files", partial(freshness.last_arrivals, config, seen.run_state)
         ),
-        gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate", GateRun))),
-        runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query", QueryRun))),
+        gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate"))),
+        runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query"))),
         statuses=tuple(query_statuses(config)),
-        periods=parts.read_or((), "ops.runs", partial(_source_periods, config)),
+        periods=by_name(config.sources, _source_periods),
         rules=by_name(silver, _rule_periods),
         examples=examples,
         sizes=sizes,
@@ -194,53 +173,54 @@ def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and k != "_nth"} for row in rows]
 
 
-def _rule_periods(config: Config, name: str) -> list[RulePeriod]:
+def _rule_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
     table = config.layout.table(f"quarantine.{name}")
     rules = f"(select unnest({FAILED_RULES}) as rule, {INGESTED_AT} from rows)"
-    if not (unit := _unit(delta_tables.select_rows(table, _span(INGESTED_AT)))):
-        return []
-    what = f"rule, date_trunc('{unit}', {INGESTED_AT}), count(*)"
-    rows = delta_tables.select_rows(table, what, "group by 1, 2 order by 2, 1", rules)
-    return [(start, rule, count) for rule, start, count in _newest_periods(rows)]
+    return _periods(table, INGESTED_AT, rules, "rule, count(*)")
 
 
-def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
+def _source_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
     """Return rows over time from `ops.runs`: like the balance, since a query's last refresh."""
-    table, since = config.layout.table(runs.TABLE), runs.rows_since_refresh()
-    where = "where query like 'bronze.%' or query like 'silver.%'"
-    if not (unit := _unit(delta_tables.select_rows(table, _span("started_at"), where, since))):
-        return ()
-    sums = (
-        f"coalesce(sum({column}) filter (where query like 'silver.%'), 0)"
-        for column in ("rows_out", "quarantined_rows", "duplicate_rows")
+    columns = {
+        "silver": "rows_out",
+        "quarantined": "quarantined_rows",
+        "duplicates": "duplicate_rows",
+    }
+    of_silver = f"{runs.rows_since_refresh()} where query = 'silver.{name}'"
+    counts = (
+        f"select started_at, '{fate}' as fate, {column} as n from {of_silver} and {column} > 0"
+        for fate, column in columns.items()
     )
-    what = ", ".join(("split_part(query, '.', 2)", f"date_trunc('{unit}', started_at)", *sums))
-    rows = delta_tables.select_rows(table, what, f"{where} group by 1, 2 order by 2, 1", since)
-    known = [row for row in rows if row[0] in config.sources]
-    return tuple(SourcePeriod(*row) for row in _newest_periods(known))
+    source = f"({' union all '.join(counts)})"
+    table = config.layout.table(runs.TABLE)
+    return _periods(table, "started_at", source, "fate, sum(n)")
 
 
-def _span(column: str) -> str:
-    return f"(extract(epoch from max({column})) - extract(epoch from min({column})))"
+def _periods(
+    table: StoragePath, time: str, source: str, what: str
+) -> list[tuple[datetime, str, int]]:
+    """Return the numbers of rows in the newest minutes, hours or days.
+
+    Args:
+        table: the table.
+        time: its column of times.
+        source: the rows to count, as SQL over `rows`.
+        what: a name and the number of its rows, as SQL.
+    """
+    span = f"extract(epoch from max({time})) - extract(epoch from min({time}))"
+    seconds = [row[0] for row in delta_tables.select_rows(table, span, source=source)]
+    if not seconds or seconds[0] is None:
+        return []
+    unit = next((unit for unit, longest in _UNITS if seconds[0] < longest), "day")
+    columns = f"date_trunc('{unit}', {time}), {what}"
+    rows = delta_tables.select_rows(table, columns, "group by 1, 2 order by 1, 2", source)
+    newest = sorted({row[0] for row in rows})[-_PERIODS:]
+    return [(start, name, count) for start, name, count in rows if start in newest]
 
 
-def _unit(span: list[tuple[Any, ...]]) -> str | None:
-    """Return the unit of time for a span in seconds; None if there are no rows."""
-    seconds = span[0][0] if span else None
-    if seconds is None:
-        return None
-    return next((unit for unit, longest in _UNITS if seconds < longest), "day")
-
-
-def _newest_periods(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the rows of the newest periods; the second value of a row is its period."""
-    newest = sorted({row[1] for row in rows})[-_PERIODS:]
-    return [row for row in rows if row[1] in newest]
-
-
-def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:
+def _newest_runs(config: Config, kind: str) -> list[Run]:
     newest = f"where kind = '{kind}' order by number desc limit {_RUNS}"
-    return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, run_type, newest)
+    return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, Run, newest)
 
 
 def _schema_changes(config: Config, source: str) -> list[tuple[SchemaVersion, list[str]]]:
