@@ -14,22 +14,6 @@ from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.outcome import GateResult, Outcome
 from medallion.state.runs import RunState
 
-
-def test_nightly_text_warnings_name_the_consequence() -> None:
-    failures = tuple(
-        Failure("bronze.event", name, name, 2, 3, (), "2 of 3 rows")
-        for name in ("quarantine", "warn", "stop")
-    )
-    gate = GateResult(Verdict("bronze.event", 3, failures), 1, accepted=("stop",), seconds=0.0)
-    outcome = Outcome(seconds={"all": 0.0}, gates=[gate])
-    assert render_runs.nightly_text(outcome, []).splitlines()[:3] == [
-        "quarantine failed on bronze.event: 2 of 3 rows (rows are in quarantine)",
-        "warn failed on bronze.event: 2 of 3 rows (a warning: the run continues)",
-        "stop failed on bronze.event: 2 of 3 rows (let through by --accept)",
-    ]
-    assert render_runs.nightly_failures(outcome) == []
-
-
 LANDED = BalanceSnapshot({"a": Balance(2, 2, 2, 0, 0, 0, 0)})
 NOTHING = BalanceSnapshot({"a": Balance(*[0] * 7)})
 

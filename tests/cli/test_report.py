@@ -21,7 +21,7 @@ from tests.support.overview import OVERVIEW
 
 HEALTHY = Overview("/some/where", 0, Audit({"event": Balance(10, 10, 10, 0, 0, 0, 0)}))
 LOST = Problem(ProblemCode.UNBALANCED, "event", "a row is lost.")
-WARNING = LakehouseVerdict(OVERVIEW.seen.verdict.problems[1:])
+WARNING = LakehouseVerdict(OVERVIEW.seen.verdict.problems[2:])
 
 
 class Elements(HTMLParser):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from medallion.cli import render_runs
 from medallion.errors import UsageError
 from medallion.ingest.files import archive
 from medallion.inspect import ledger_files
@@ -133,15 +132,6 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     second = ledger_files.find_attention(home.config)
     assert not second.has_failures
     assert [*ledger_files.file_problems(second)] == [replace(problem, is_reported=True)]
-
-
-def test_attention_json_names_ten_files(home: Home) -> None:
-    for number in range(13):
-        enter(home, f"{number:02}", state=State.REJECTED, code="unreadable", hours=20 - number)
-    attention = ledger_files.find_attention(home.config)
-    document = render_runs.attention_json(attention)["rejected"]
-    assert [each["path"][-2:] for each in document["files"]] == [f"{n:02}" for n in range(10)]
-    assert (len(document["files"]), document["more"]) == (10, 3)
 
 
 def test_dismissed_files_stay_rejected(home: Home) -> None:

@@ -12,11 +12,10 @@ import pytest
 from medallion.cli.render_runs import status_json, status_text
 from medallion.config.model import Config
 from medallion.errors import UsageError
+from medallion.inspect.problems import LakehouseVerdict
 from medallion.inspect.status import QueryStatus, query_statuses
-from medallion.inspect.verdict import Observations
 from medallion.state import ledger
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
 from tests.support import checkpoints, runs
@@ -215,7 +214,7 @@ def test_failed_query_has_its_error(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     statuses = query_statuses(config)
     assert status_of(config, "silver.event").state == "failed"
-    document = status_json(statuses, Observations(RunState()))
+    document = status_json(statuses, LakehouseVerdict())
     (query,) = (q for q in document["queries"] if q["query"] == "silver.event")
     assert query["error"] == "it broke"
     json.dumps(document)

@@ -20,7 +20,6 @@ from medallion.ingest.schema import registry
 from medallion.inspect import balance, freshness, ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.inspect.catalog import _quarantine_remedy
-from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention, file_problems
 from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
@@ -253,8 +252,8 @@ def test_verdict_of_balances_and_files(config: Config, monkeypatch: pytest.Monke
         folders=(entry("f", "pending"),),
     )
     monkeypatch.setattr(ledger_files, "find_attention", lambda _: files)
-    stale = StaleTable("gold.x", Duration.parse("1 day"), 0)
-    monkeypatch.setattr(freshness, "stale_tables", lambda *_: [stale])
+    stale = Problem(ProblemCode.STALE, "gold.x", "never had a row")
+    monkeypatch.setattr(freshness, "stale_problems", lambda *_: [stale])
     balances = {"event": Balance(5, 5, 5, 0, 0, 0, 0), "activity": Balance(5, 4, 4, 0, 0, 0, 0)}
     unreadable = "silver.event", "unknown", None, None, None, None, None, None, "it is damaged"
     verdict = observe(

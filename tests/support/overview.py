@@ -6,12 +6,10 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from medallion.config.values import Duration
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.overview import Overview, Run
 from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
@@ -54,16 +52,14 @@ OVERVIEW = Overview(
             "erased": Balance(2, 0, 0, 0, 0, 0, 0, erased_rows=2),
         },
         (Problem(ProblemCode.NOTE, "event", "a note"),),
-        files=Attention(
-            rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)
-        ),
     ),
     seen=Observations(
         RunState(),
-        stale=[StaleTable("event", Duration.parse("1 day"), MICROS[3])],
+        Attention(rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)),
         verdict=LakehouseVerdict(
             (
                 Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
+                Problem(ProblemCode.STALE, "event", "no new rows since May", "ask"),
                 Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
             )
         ),

@@ -361,7 +361,7 @@ def status(config: Config, options: argparse.Namespace) -> int:
     statuses = status.query_statuses(config)
     seen = observe(config, statuses)
     if options.json:
-        print_result(to_json(render_runs.status_json(statuses, seen)))
+        print_result(to_json(render_runs.status_json(statuses, seen.verdict)))
     else:
         print_result(render_runs.verdict_text(seen.verdict))
         print_result(f"lakehouse {config.layout.root}")

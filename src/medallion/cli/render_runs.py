@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from medallion.cli.terminal import aligned_table, iso_utc
+from medallion.cli.terminal import aligned_table
 from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import (
     LakehouseVerdict,
     problem_lines,
@@ -17,17 +16,10 @@ from medallion.inspect.problems import (
     summary,
 )
 from medallion.inspect.status import QueryStatus
-from medallion.inspect.verdict import Observations
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
 from medallion.storage.text import counted, printable
 
-_CONSEQUENCE = {
-    "quarantine": "rows are in quarantine",
-    "warn": "a warning: the run continues",
-    "stop": "let through by --accept",
-}
-_FILES_SHOWN = 10
 _QUERY = (
     "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",
     "watermark",
@@ -43,7 +35,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
     failures = [asdict(each) for gate in outcome.gates for each in gate.verdict.failures]
     return {
         "ok": outcome.is_good,
-        **observations_json(outcome.seen),
+        **verdict_json(outcome.seen.verdict),
         **balances_json(outcome.balances, outcome.snapshot.child_tables),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
@@ -53,13 +45,8 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
-    """Return warnings, the tables of gold, the balance of rows, and the total time."""
-    lines = [
-        printable(f"{each.expectation} failed on {each.table}: {each.detail} ({consequence})")
-        for gate in outcome.gates
-        for each in gate.verdict.failures
-        if each not in gate.blocking_failures and (consequence := _CONSEQUENCE[each.on_failure])
-    ]
+    """Return the tables of gold, the balance of rows, and the total time."""
+    lines = []
     for table in gold:
         lines += ["", *_first_rows_lines(table)]
     files, has_landed = outcome.seen.files, any(b.landed_lines for b in outcome.balances.values())
@@ -98,12 +85,11 @@ def _first_rows_lines(table: FirstRows) -> list[str]:
 
 
 def audit_json(audit: Audit) -> dict[str, Any]:
-    """Return the balance by source; findings, notes and files only if there are any."""
+    """Return the balance by source; findings and notes only if there are any."""
     lists = {"findings": list(audit.findings), "notes": list(audit.notes)}
     return {
         "balanced": audit.is_balanced,
         **balances_json(audit.balances, audit.child_tables),
-        **attention_json(audit.files),
         **{name: lines for name, lines in lists.items() if lines},
         "problems": problems_json(audit.problems),
     }
@@ -142,41 +128,10 @@ def balances_json(
     return {"sources": sources, **({"child_tables": tables} if tables else {})}
 
 
-def attention_json(files: Attention) -> dict[str, Any]:
-    """Return the first ten files of each group with files, and the number of the others."""
-    groups = {
-        "rejected": files.rejected,
-        "waiting": files.waiting,
-        "changed": files.changed,
-        "unreadable_folders": files.folders,
-    }
-    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
-    return {
-        group: {
-            "files": [{n: getattr(entry, n) for n in names} for entry in entries[:_FILES_SHOWN]],
-            "more": max(len(entries) - _FILES_SHOWN, 0),
-        }
-        for group, entries in groups.items()
-        if entries
-    }
-
-
 def verdict_json(verdict: LakehouseVerdict) -> dict[str, Any]:
     """Return whether the lakehouse is healthy, the verdict in one line, and all problems."""
     problems = problems_json(verdict.problems)
     return {"healthy": verdict.is_healthy, "verdict": str(verdict), "problems": problems}
-
-
-def observations_json(seen: Observations) -> dict[str, Any]:
-    """Return the verdict, files that need attention, and stale tables.
-
-    `since` of a stale table is null if it never had rows.
-    """
-    stale = [
-        {"name": each.name, "expect_every": str(each.expect_every), "since": iso_utc(each.since)}
-        for each in seen.stale
-    ]
-    return {**verdict_json(seen.verdict), **attention_json(seen.files), "stale": stale}
 
 
 def verdict_text(verdict: LakehouseVerdict) -> str:
@@ -184,9 +139,9 @@ def verdict_text(verdict: LakehouseVerdict) -> str:
     return "\n".join([printable(str(verdict)), *problem_lines(verdict.problems)])
 
 
-def status_json(statuses: Sequence[QueryStatus], seen: Observations) -> dict[str, Any]:
-    """Return the observations, and the queries with their backlogs."""
-    return {**observations_json(seen), "queries": [asdict(query) for query in statuses]}
+def status_json(statuses: Sequence[QueryStatus], verdict: LakehouseVerdict) -> dict[str, Any]:
+    """Return the verdict, and the queries with their backlogs."""
+    return {**verdict_json(verdict), "queries": [asdict(query) for query in statuses]}
 
 
 def status_text(statuses: Sequence[QueryStatus]) -> str:
@@ -197,20 +152,18 @@ def status_text(statuses: Sequence[QueryStatus]) -> str:
 
 
 def check_json(result: CheckResult) -> dict[str, Any]:
-    """Return the problems by level, files, and the plan of the next nightly run."""
+    """Return the problems by level, and the plan of the next nightly run."""
     return {
         "ok": result.exit_status == 0,
         "errors": result.errors,
         "attention": result.lines(1),
         "notes": result.lines(0),
-        **attention_json(result.files),
         "problems": problems_json(result.problems),
         "sources": {
             name: {"files": backlog.files, "bytes": backlog.bytes, "messages": backlog.messages}
             for name, backlog in result.backlogs.items()
         },
         "queries": {name: list(reasons) for name, reasons in result.queries.items()},
-        "rebuilds": result.rebuilds,
     }
 
 

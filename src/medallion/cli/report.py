@@ -109,7 +109,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         or next(iter(overview.runs), None),  # the last query
         refresh_seconds=refresh_seconds,
         tiles=_tiles(overview),
-        stale={each.name: each.expect_every.text for each in overview.seen.stale},
+        stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
@@ -176,7 +176,7 @@ def _tiles(overview: Overview) -> dict[str, str]:
     layers = ("bronze", "silver", "gold", "quarantine")
     return {
         **{f"rows in {layer}": f"{rows[layer]:,}" for layer in layers},
-        "rejected files": f"{len(overview.audit.files.rejected):,}",
+        "rejected files": f"{len(overview.seen.files.rejected):,}",
         "stored": do_filesizeformat(sum(size.bytes for size in overview.sizes.values())),
     }
 

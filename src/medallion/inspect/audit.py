@@ -47,13 +47,11 @@ class Audit:
     Attributes:
         balances: by source.
         problems: each once.
-        files: files that need the user's attention.
         child_tables: the balances by child table.
     """
 
     balances: dict[str, Balance]
     problems: tuple[Problem, ...] = ()
-    files: Attention = field(default_factory=Attention)
     child_tables: Mapping[str, ChildBalance] = field(default_factory=dict)
 
     @property
@@ -129,7 +127,7 @@ def run_audit(
     problems: dict[str, Problem] = {}
     for problem in by_severity(parts.problems):
         problems.setdefault(problem.sentence, problem)
-    return Audit(snapshot.balances, tuple(problems.values()), files, snapshot.child_tables)
+    return Audit(snapshot.balances, tuple(problems.values()), snapshot.child_tables)
 
 
 def _run_problems(

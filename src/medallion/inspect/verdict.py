@@ -9,7 +9,6 @@ from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import catalog, freshness, ledger_files
 from medallion.inspect.balance import BalanceSnapshot
-from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import (
     RETRY,
@@ -38,14 +37,12 @@ class Observations:
     Attributes:
         run_state: the recorded runs and gates.
         files: files that need attention.
-        stale: stale sources and gold tables.
         snapshot: the balances of sources whose batches are all recorded.
         verdict: all that is wrong.
     """
 
     run_state: RunState
     files: Attention = field(default_factory=Attention)
-    stale: Sequence[StaleTable] = ()
     snapshot: BalanceSnapshot = field(default_factory=BalanceSnapshot)
     verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
 
@@ -72,9 +69,6 @@ def observe(
             parts.add(status.query, status.error or "")
     state = parts.read_or(RunState(), "ops.runs", lambda: runs.run_state)
     files = parts.read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
-    stale = parts.read_or(
-        list[StaleTable](), "ops.files", lambda: freshness.stale_tables(config, state)
-    )
     if snapshot is None:
         snapshot = BalanceSnapshot()
         if not parts.problems:  # they would be in its figures, too
@@ -83,7 +77,8 @@ def observe(
         last = state.nightly
         errors = [last.error] if last and last.state == FAILED and last.error else []
     unreadable = {problem.subject for problem in parts.problems}
-    parts.problems += [*snapshot.problems, *freshness.stale_problems(stale)]
+    parts.problems += snapshot.problems
+    parts.collect("ops.files", freshness.stale_problems(config, state))
     parts.collect("ops.runs", _failed_queries(config, state, unreadable))
     parts.collect("ops.runs", _gate_problems(config, state))
     parts.collect("journal", unfinished_problems(config))
@@ -101,7 +96,7 @@ def observe(
         failure = Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY)
         parts.problems.append(failure)
     verdict = LakehouseVerdict(by_severity(parts.problems))
-    return Observations(state, files, stale, snapshot, verdict)
+    return Observations(state, files, snapshot, verdict)
 
 
 def _settled_balances(config: Config, runs: RunRecords) -> BalanceSnapshot:

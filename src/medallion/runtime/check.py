@@ -3,18 +3,12 @@
 Nothing is written, and Spark is not started: SQL is compared with the known columns by name only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from medallion.config.document import config_error
-from medallion.config.expressions import (
-    column_names,
-    did_you_mean,
-    nearest_name,
-    sql_problem,
-    unknown_columns,
-)
+from medallion.config.expressions import column_names, did_you_mean, nearest_name, sql_problem
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
@@ -64,12 +58,10 @@ class CheckResult(PartReader):
     """The result of a check.
 
     Attributes:
-        files: files that need attention.
         backlogs: the waiting input, by source.
         queries: the reasons to start, by query.
     """
 
-    files: Attention = field(default_factory=Attention)
     backlogs: dict[str, Backlog] = field(default_factory=dict)
     queries: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -89,33 +81,18 @@ class CheckResult(PartReader):
         errors = (each for each in self.problems if each.code is ProblemCode.CONFIGURATION)
         return [each.sentence for each in errors]
 
-    @property
-    def rebuilds(self) -> dict[str, str]:
-        """Return why `medallion refresh` is needed, by table."""
-        rebuilds = (each for each in self.problems if each.code is ProblemCode.REBUILD)
-        return {each.subject: each.sentence for each in rebuilds}
-
     def add_error(self, message: str, subject: str = "pipeline.yaml") -> None:
         """Add an error of the configuration."""
         self.problems.append(Problem(ProblemCode.CONFIGURATION, subject, message))
 
-    @contextmanager
-    def collecting(self, subject: str) -> Iterator[None]:
-        """Collect the error of a part of the check, and continue with the next."""
+    def attempt(self, subject: str, step: Callable[..., object], *arguments: Any) -> None:
+        """Run a part of the check, collect its error, and continue with the next."""
         try:
-            yield
+            step(*arguments)
         except UsageError as error:
             self.add_error(str(error), subject)
         except ITEM_ERRORS as error:
             self.add(subject, error_message(error))
-
-    def run_steps(self, config: Config, steps: Iterable[Callable[..., None]]) -> None:
-        """Run parts of the check, each of which may fail; keep each message once."""
-        for step in steps:
-            with self.collecting("project"):
-                step(config, self)
-        by_sentence = {each.sentence: each for each in self.problems}
-        self.problems = list(by_sentence.values())
 
 
 def _exit_status(problem: Problem) -> int:
@@ -145,7 +122,9 @@ def _check_project(
     result = CheckResult()
     for error in errors:
         result.add_error(str(error), error.key)
-    result.run_steps(config, (*_PROJECT_CHECKS, *more))
+    for step in (*_PROJECT_CHECKS, *more):
+        result.attempt("project", step, config, result)
+    result.problems = list({each.sentence: each for each in result.problems}.values())
     return result
 
 
@@ -182,14 +161,10 @@ def has_invalid_suites(config: Config) -> bool:
 
 def _check_installation(config: Config, result: CheckResult) -> None:
     """Check Spark's settings, Java and jars; a Spark that runs already has them."""
-    with result.collecting("Spark"):
-        settings.session_settings(config)
-    if is_submitted():
-        return
-    with result.collecting("Java"):
-        use_java()
-    with result.collecting("jars"):
-        class_path(settings.required_extras(config))
+    result.attempt("Spark", settings.session_settings, config)
+    if not is_submitted():
+        result.attempt("Java", use_java)
+        result.attempt("jars", lambda: class_path(settings.required_extras(config)))
 
 
 def _check_permissions(config: Config, result: CheckResult) -> None:
@@ -203,8 +178,7 @@ def _check_permissions(config: Config, result: CheckResult) -> None:
 
 def _check_suites(config: Config, result: CheckResult) -> None:
     for table in query_names(config):
-        with result.collecting(table):
-            read_suite(config.conf_dir, table)
+        result.attempt(table, read_suite, config.conf_dir, table)
 
 
 def _check_sql(config: Config, result: CheckResult) -> None:
@@ -212,20 +186,17 @@ def _check_sql(config: Config, result: CheckResult) -> None:
     from medallion.quality.rules import load_rules  # here: it imports PySpark
 
     for source in config.sources.values():
-        with result.collecting(source.name):
-            _check_silver(config, source, result)
+        result.attempt(source.name, _check_silver, config, source, result)
     for child in config.silver.values():
         _check_child(config, child, result)
     for table in config.gold.values():
         _check_gold(config, table, result)
     for name in config.views:
-        with result.collecting(name):
-            _check_view(config, name)
+        result.attempt(name, _check_view, config, name)
     for name in query_names(config):
-        with result.collecting(name):
-            if layer_of(name) != "gold":
-                load_rules(config.conf_dir, name)
-            _check_suite(config, name, result)
+        if layer_of(name) != "gold":
+            result.attempt(name, load_rules, config.conf_dir, name)
+        result.attempt(name, _check_suite, config, name, result)
 
 
 def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> None:
@@ -240,12 +211,13 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
                 f"such as {column}: struct<{field_name}:string>. Or cast {hint} in silver."
             )
             result.problems.append(Problem(ProblemCode.DOUBTFUL, f"{entry}.hints", sentence))
-    expressions, changes = {f"silver.{column}": sql for column, sql in source.silver.items()}, {}
+    changes = {}
     if cdc := source.cdc:
         names = "sequence_by", "apply_as_deletes", "apply_as_truncates"
         changes = {f"cdc.{name}": sql for name in names if (sql := getattr(cdc, name))}
     is_declared = source.schema is not None
-    _check_expressions(config, result, entry, expressions, table, columns, is_declared)
+    silver = {f"silver.{column}": sql for column, sql in source.silver.items()}
+    _check_expressions(config, result, entry, silver, table, columns, is_declared)
     known = None if columns is None else (*columns, *source.silver)
     _check_expressions(config, result, entry, changes, table, known, is_declared)
 
@@ -254,7 +226,7 @@ def _check_expressions(
     config: Config,
     result: CheckResult,
     entry: str,
-    expressions: Mapping[str, str],
+    sql_by_key: Mapping[str, str],
     tables: str,
     columns: Collection[str] | None,
     is_declared: bool = True,
@@ -265,13 +237,13 @@ def _check_expressions(
         config: the configuration.
         result: gets the messages.
         entry: the path of the expressions' entry in pipeline.yaml.
-        expressions: the SQL by its key in the entry.
+        sql_by_key: the SQL by its key in the entry.
         tables: the tables that it reads, for messages.
         columns: their columns; None if they are unknown.
         is_declared: False if the tables may get further columns.
     """
     known = {column.lower() for column in columns or ()}
-    for key, sql in expressions.items():
+    for key, sql in sql_by_key.items():
         path = f"{entry}.{key}"
         if problem := sql_problem(sql):
             result.add_error(str(config_error(config.pipeline_file, path, problem)), path)
@@ -305,21 +277,21 @@ def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
     known = {name: _table_columns(config, name) for name in table.tables}
     columns = [column for each in known.values() for column in each or ()]
     entry, sources = f"gold.{table.name}", " and ".join(known)
-    expressions: dict[str, str] = {}
+    sql_by_key: dict[str, str] = {}
     match table.definition:
         case Statement() as statement:
             _check_expressions(config, result, entry, {"sql": statement.sql}, sources, None)
             views = {name.replace(".", "_"): names for name, names in known.items()}
-            for view, name in unknown_columns(statement.sql, views):
+            for view, name in expressions.unknown_columns(statement.sql, views):
                 read, names = view.replace("_", ".", 1), views[view] or ()
                 _check_expressions(config, result, entry, {"sql": name}, read, names)
         case Aggregate() as aggregate:
-            expressions = aggregate.expressions
+            sql_by_key = aggregate.expressions
             columns += WINDOW
         case Join() as join:
-            expressions = join.expressions
+            sql_by_key = join.expressions
             columns += [name.removeprefix("silver.") for name in known]
-    _check_expressions(config, result, entry, expressions, sources, columns)
+    _check_expressions(config, result, entry, sql_by_key, sources, columns)
 
 
 def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None:
@@ -383,9 +355,9 @@ _PROJECT_CHECKS = (_check_suites, _check_sql, _check_permissions, _check_install
 
 def _check_landing(config: Config, result: CheckResult) -> None:
     """Find unused files and suites, sources without files, and unreadable directories."""
-    result.files = ledger_files.find_attention(config)
-    result.problems += ledger_files.file_problems(result.files)
-    reported = {entry.path for entry in (*result.files.files, *result.files.folders)}
+    known = ledger_files.find_attention(config)
+    result.problems += ledger_files.file_problems(known)
+    reported = {entry.path for entry in (*known.files, *known.folders)}
     result.collect("landing", unread_problems(config))
     for suite in unused_suites(config.conf_dir, query_names(config)):
         result.note(str(suite), f"{suite} is not used: no table has that name.")
@@ -393,21 +365,29 @@ def _check_landing(config: Config, result: CheckResult) -> None:
         result.note(old, f"the next nightly run moves what {old} has to {new}.")
     result.problems += leftover_problems(config)
     for source in config.sources.values():
-        with result.collecting(source.name):
-            if source.stream:
-                result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
-                continue
-            entries = Discovery(config, source).entries()
-            result.backlogs[source.name] = backlog_of(entries)
-            unknown = [each for each in entries if each.path not in reported]
-            folders = (each for each in unknown if each.reason_code in ledger_files.FOLDERS)
-            waiting = (each for each in unknown if each.reason_code in ledger_files.FOR_THE_USER)
-            files = Attention(folders=tuple(folders), waiting=tuple(waiting))
-            result.problems += ledger_files.file_problems(files)
-            if not any(entry.reason_code not in ledger_files.FOLDERS for entry in entries):
-                folder = config.layout.relative(config.layout.landing(source.name))
-                sentence = f"{source.name} has no files: nothing has landed in {folder}/."
-                result.note(source.name, sentence)
+        result.attempt(source.name, _check_input, config, source, result, reported)
+
+
+def _check_input(
+    config: Config, source: SourceConfig, result: CheckResult, reported: Collection[str]
+) -> None:
+    """Find waiting files, and directories whose files are unknown, that no run has reported."""
+    if source.stream:
+        result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
+        return
+    entries = Discovery(config, source).entries()
+    result.backlogs[source.name] = backlog_of(entries)
+    folders = [each for each in entries if each.reason_code in ledger_files.FOLDERS]
+    waiting = (each for each in entries if each.reason_code in ledger_files.FOR_THE_USER)
+    files = Attention(
+        folders=tuple(each for each in folders if each.path not in reported),
+        waiting=tuple(each for each in waiting if each.path not in reported),
+    )
+    result.problems += ledger_files.file_problems(files)
+    if len(folders) == len(entries):
+        folder = config.layout.relative(config.layout.landing(source.name))
+        sentence = f"{source.name} has no files: nothing has landed in {folder}/."
+        result.note(source.name, sentence)
 
 
 def _plan(config: Config, result: CheckResult) -> None:

@@ -14,18 +14,9 @@ from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import Problem, ProblemCode
 from medallion.inspect.verdict import Observations, observe
 from medallion.quality.suites import Failure, Verdict
-from medallion.state import journal, ledger
+from medallion.state import journal, ledger, runs
 from medallion.state.ledger import Entry
-from medallion.state.runs import (
-    DONE,
-    FAILED,
-    IDLE,
-    NIGHTLY,
-    RescuedSummary,
-    RunRecords,
-    RunState,
-    run_row,
-)
+from medallion.state.runs import NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock
 from medallion.storage.text import error_reason
 
@@ -149,8 +140,8 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
         seconds: how long it took.
     """
     error = outcome.errors[0] if outcome.errors else None
-    state = FAILED if error else IDLE if outcome.is_idle else DONE
-    row = run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
+    state = runs.FAILED if error else runs.IDLE if outcome.is_idle else runs.DONE
+    row = runs.run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
         RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
     except Exception as error:
