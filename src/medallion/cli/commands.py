@@ -110,27 +110,47 @@ def add(config: Config, options: argparse.Namespace) -> int:
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.pipeline import open_pipeline
-    from medallion.runtime.stream import run_stream
-    from medallion.spark import query
+    from medallion.spark.query import AVAILABLE_NOW
     from medallion.state import pending_work
 
     refuse_invalid_project(config, options.config_errors)
+    command, layers = f"run {options.layer}", [options.layer]
     if options.layer not in layers_in_use(config):
         file = config.pipeline_file
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
-    query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
-    layers = [options.layer]
     if options.layer == "gold":
         pending_work.refuse_if_all_blocked(config, query_names(config, layers))
-    ends = options.trigger == query.AVAILABLE_NOW
-    report = _reporter(False) if ends else print_message
-    command = f"run {options.layer}"
-    with open_pipeline(config, command, layers, report, options.debug) as pipeline:
-        if ends:
-            pipeline.run(options.layer)
-        else:
-            run_stream(pipeline, layers, options.trigger)
-    return _report_files(config, command) if command == "run bronze" and ends else 0
+    if options.trigger != AVAILABLE_NOW:
+        return _stream_layers(config, options, command, layers)
+    with open_pipeline(config, command, layers, _reporter(False), options.debug) as pipeline:
+        pipeline.run(options.layer)
+    return _report_files(config, command) if options.layer == "bronze" else 0
+
+
+def stream(config: Config, options: argparse.Namespace) -> int:
+    from medallion.runtime.check import refuse_invalid_project
+    from medallion.spark.query import AVAILABLE_NOW
+
+    refuse_invalid_project(config, options.config_errors)
+    if options.trigger == AVAILABLE_NOW:
+        raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
+    return _stream_layers(config, options, "stream", layers_in_use(config))
+
+
+def _stream_layers(
+    config: Config, options: argparse.Namespace, command: str, layers: Sequence[str]
+) -> int:
+    from medallion.ingest.files.listing import unread_file_warnings
+    from medallion.runtime.pipeline import open_pipeline
+    from medallion.runtime.stream import run_stream
+    from medallion.spark import query
+
+    query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
+    with open_pipeline(config, command, layers, print_message, options.debug) as pipeline:
+        for line in unread_file_warnings(config):
+            pipeline.report(line)
+        run_stream(pipeline, layers, options.trigger)
+    return 0
 
 
 def _report_files(config: Config, command: str) -> int:
@@ -146,25 +166,6 @@ def _report_files(config: Config, command: str) -> int:
             print_message(f"medallion: {problem.line}", sys.stderr)
     record_reported(config, files, command)
     return 1 if files.has_failures else 0
-
-
-def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ingest.files.listing import unread_file_warnings
-    from medallion.runtime.check import refuse_invalid_project
-    from medallion.runtime.pipeline import open_pipeline
-    from medallion.runtime.stream import run_stream
-    from medallion.spark import query
-
-    refuse_invalid_project(config, options.config_errors)
-    query.trigger_options(options.trigger)
-    if options.trigger == query.AVAILABLE_NOW:
-        raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
-    layers = layers_in_use(config)
-    with open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
-        for line in unread_file_warnings(config):
-            pipeline.report(line)
-        run_stream(pipeline, layers, options.trigger)
-    return 0
 
 
 def nightly(config: Config, options: argparse.Namespace) -> int:

@@ -60,18 +60,16 @@ def report_json(overview: Overview) -> dict[str, Any]:
             for each in overview.gold
         },
         "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
-        "gates": [
-            {
-                **asdict(run),
-                "started_at": iso_utc(run.started_at),
-                "failures": [asdict(failure) for failure in parse_failures(run.failures)],
-            }
-            for run in overview.gates
-        ],
-        "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in overview.runs],
+        "gates": [*map(_run_json, overview.gates)],
+        "runs": [*map(_run_json, overview.runs)],
         "tables": {name: asdict(size) for name, size in overview.sizes.items()},
         **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
     }
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    failures = [asdict(failure) for failure in parse_failures(run.failures)]
+    return {**asdict(run), "started_at": iso_utc(run.started_at), "failures": failures}
 
 
 def write_report(overview: Overview, page: Path) -> str:
@@ -105,8 +103,7 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         overview=overview,
         audit=overview.audit,
         balance_verdict=render_runs.balance_verdict(overview.audit),
-        last_run=overview.seen.run_state.nightly
-        or next(iter(overview.runs), None),  # the last query
+        last_run=overview.seen.run_state.nightly or next(iter(overview.runs), None),
         refresh_seconds=refresh_seconds,
         tiles=_tiles(overview),
         stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},

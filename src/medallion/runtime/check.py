@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from medallion.config import expressions
 from medallion.config.document import config_error
 from medallion.config.expressions import column_names, did_you_mean, nearest_name, sql_problem
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
