@@ -230,7 +230,6 @@ def test_metrics_of_status(
         ("query_failed", "silver.event"): 1,
         ("query_rows_in", "silver.event"): 9,
         ("query_waiting_rows", "silver.event"): 0,
-        ("source_rejected_files", "event"): 1,
         ("arrival_timestamp_seconds", "event"): 3,
     }
     assert {key: values.get(key) for key in expected} == expected

@@ -181,25 +181,23 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     started, started_at = time.monotonic(), clock.now_micros()
     report = _reporter(bool(options.json)) if not options.quiet else lambda _: None
     unread = unread_file_warnings(config)
-    messages = list(unread)
-    outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
+    for line in unread:
+        report(line)
+    outcome = None if options.accept else end_if_idle(config, "nightly", report)
     if outcome is None:
-        outcome, messages = _run_layers(config, options, messages, report), []
+        outcome = _run_layers(config, options, report)
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
     outcome.seconds["all"] = time.monotonic() - started
     record_nightly(config, outcome, started_at, outcome.seconds["all"])
     complete_outcome(config, outcome, unread)
-    if pending := outcome.seen.files.pending:
-        waiting = counted(pending, "file")
-        messages.append(f"{waiting} not ingested yet: medallion files --state pending")
     if options.json:
         print_result(to_json(render_runs.nightly_json(outcome)))
     elif not options.quiet or outcome.seen.verdict.problems:
         print_result(render_runs.verdict_text(outcome.seen.verdict))
-    for line in messages:
-        report(line)
+    if pending := outcome.seen.files.pending:
+        report(f"{counted(pending, 'file')} not ingested yet: medallion files --state pending")
     if not options.json and not options.quiet:
         print_result(render_runs.nightly_text(outcome, gold))
     for line in render_runs.nightly_failures(outcome):
@@ -210,17 +208,7 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
-def _run_layers(
-    config: Config, options: argparse.Namespace, messages: Sequence[str], report: Reporter
-) -> Outcome:
-    """Run all layers.
-
-    Args:
-        config: the configuration.
-        options: the arguments of `nightly`.
-        messages: messages that were not printed yet.
-        report: reports progress.
-    """
+def _run_layers(config: Config, options: argparse.Namespace, report: Reporter) -> Outcome:
     from medallion.runtime import check, nightly, planner
     from medallion.runtime.pipeline import open_pipeline
 
@@ -229,8 +217,6 @@ def _run_layers(
     work = planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
     with open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
-        for line in messages:
-            pipeline.report(line)
         return nightly.Nightly(pipeline, options.accept).run()
 
 
@@ -293,8 +279,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
     path, report = Path(options.path), _reporter(bool(options.json))
     result = backfill.run_backfill(config, options.source, path, report, options.debug)
-    documents = render_tables.backfill_json, render_tables.backfill_text
-    return _present(options, *documents, result, result.is_good)
+    return _present(options, asdict, render_tables.backfill_text, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:

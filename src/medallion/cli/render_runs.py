@@ -9,12 +9,7 @@ from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.problems import (
-    LakehouseVerdict,
-    problem_lines,
-    problems_json,
-    summary,
-)
+from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json, summary
 from medallion.inspect.status import QueryStatus
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
@@ -26,7 +21,7 @@ _QUERY = (
 )  # fmt: skip
 _BACKLOG = (
     "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
-    "caught_up_in (s)", "rejected_files",
+    "caught_up_in (s)",
 )  # fmt: skip
 
 

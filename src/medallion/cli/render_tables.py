@@ -83,19 +83,6 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def backfill_json(result: BackfillResult) -> dict[str, Any]:
-    """Return the counts, and each file that was not ingested, with the reason."""
-    return {
-        "files": result.files,
-        "new_files": result.new_files,
-        "rows": result.rows,
-        "refused": [{"path": entry.path, "why": entry.why} for entry in result.refused],
-        "waiting": [{"path": entry.path, "why": entry.why} for entry in result.waiting],
-        "topic": result.topic,
-        "lost_offsets": result.lost,
-    }
-
-
 def backfill_text(result: BackfillResult) -> str:
     """Return a summary, and a line for each file that was not ingested."""
     if result.topic:

@@ -18,7 +18,7 @@ from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
 from medallion.inspect.catalog import leftover_problems
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.problems import RETRY, PartReader, Problem, ProblemCode, by_severity
+from medallion.inspect.problems import RETRY, PartReader, Problem, ProblemCode
 from medallion.inspect.verdict import unfinished_problems, unread_problems
 from medallion.spark import checkpoints
 from medallion.state.runs import RunRecords
@@ -125,7 +125,7 @@ def run_audit(
         for note in result.notes:
             parts.note(name, note)
     problems: dict[str, Problem] = {}
-    for problem in by_severity(parts.problems):
+    for problem in parts.by_severity():
         problems.setdefault(problem.sentence, problem)
     return Audit(snapshot.balances, tuple(problems.values()), snapshot.child_tables)
 
@@ -220,25 +220,20 @@ def _changed_sources(
 
 
 def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
-    source = config.sources[name]
+    source, result = config.sources[name], Verification()
     try:
         refuse_format_change(config, source)
+        source_type, bronze = SOURCE_TYPES[source.format], balance.bronze_rows
         if everything or not balance.is_balanced:
             result = verify_counts(config, source)
-        else:
-            result = Verification(_ledger_difference(config, source, balance))
-        if losses := SOURCE_TYPES[source.format].losses(config, source):
+        elif (rows := source_type.rows_in_ledger(config, source)) != bronze:
+            sentence = f"{name}: the ledger has {rows:,} rows, bronze has {bronze:,}."
+            result.findings.append(sentence)
+        if losses := source_type.losses(config, source):
             result.notes.append(f"{name}: {'; '.join(losses)}.")
     except ITEM_ERRORS as error:  # a table cannot be read, or the source's format has changed
         result = Verification([error_message(error)])
     return result
-
-
-def _ledger_difference(config: Config, source: SourceConfig, balance: Balance) -> list[str]:
-    rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
-    if rows == balance.bronze_rows:
-        return []
-    return [f"{source.name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
 
 
 def verify_counts(config: Config, source: SourceConfig) -> Verification:

@@ -84,11 +84,17 @@ def find_attention(config: Config) -> Attention:
     entries = _entries_of_sources(config)
     listed = [entry for entry in entries if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == State.PENDING and e.reason_code is not None]
+    due = clock.now_micros() - _LONG_WAIT
     malformed = ledger.malformed_entries(config.layout)
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(_rejected(config, listed)),
-        waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
+        waiting=tuple(
+            entry
+            for entry in waiting
+            if entry.reason_code in FOR_THE_USER
+            or (entry.reason_code not in FOLDERS and entry.first_seen_at < due)
+        ),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
         malformed=tuple(e for e in malformed if e.source in config.sources and not e.dismissed_at),
         folders=tuple(e for e in waiting if e.reason_code in FOLDERS),
@@ -171,13 +177,6 @@ def _is_ingested(config: Config, entry: Entry, file: StoragePath) -> bool:
 
 def _entries_of_sources(config: Config) -> list[Entry]:
     return [e for e in ledger.entries_not_ingested(config.layout) if e.source in config.sources]
-
-
-def _waits_too_long(entry: Entry, now: int) -> bool:
-    """Return whether a pending file needs attention."""
-    is_folder = entry.reason_code in FOLDERS
-    is_due = entry.reason_code in FOR_THE_USER or now - entry.first_seen_at > _LONG_WAIT
-    return is_due and not is_folder
 
 
 def find_files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:

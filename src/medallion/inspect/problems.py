@@ -117,11 +117,6 @@ class LakehouseVerdict:
         return f"healthy, with {warnings}. {parts}" if parts else "healthy"
 
 
-def by_severity(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the problems in the order of `ProblemCode`."""
-    return tuple(sorted(problems, key=lambda problem: _ORDER.index(problem.code)))
-
-
 def summary(problems: Iterable[Problem]) -> str:
     """Return the subjects by code, such as `failed: silver.a, silver.b; stale: c`."""
     subjects: dict[ProblemCode, dict[str, None]] = {}
@@ -169,6 +164,10 @@ class PartReader:
     def collect(self, subject: str, problems: Iterable[Problem]) -> None:
         """Collect the problems of a generator, until it meets a part that cannot be read."""
         self.read_or(None, subject, lambda: self.problems.extend(problems))
+
+    def by_severity(self) -> tuple[Problem, ...]:
+        """Return the problems in the order of `ProblemCode`."""
+        return tuple(sorted(self.problems, key=lambda problem: _ORDER.index(problem.code)))
 
     def note(self, subject: str, sentence: str) -> None:
         """Collect a fact that may be intended."""

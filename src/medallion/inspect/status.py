@@ -1,7 +1,5 @@
 """The status of each query: its last run and its backlog; no JVM, read-only."""
 
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 
 from medallion.config.model import Config, SourceConfig
@@ -9,7 +7,6 @@ from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.source import Backlog
-from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
 from medallion.state import ledger, pending_work
 from medallion.state.runs import FAILED, LastRun, RunRecords, RunState
@@ -28,7 +25,6 @@ class BacklogStatus:
     oldest_age: float | None
     bytes_per_second: float | None
     caught_up_in: float | None
-    rejected_files: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,30 +51,21 @@ class QueryStatus:
 
 def query_statuses(config: Config) -> list[QueryStatus]:
     """Return the status of all queries, in order of layers; each reports its own errors."""
-    state, rejected, unknown = RunState(), None, None
+    state, unknown = RunState(), None
     try:
         state = RunRecords(config.layout).run_state
     except ITEM_ERRORS as error:
         unknown = f"last run unknown: {error_message(error)}"
-    with suppress(*ITEM_ERRORS):  # the queries of the sources report it
-        rejected = ledger_files.rejected_files(config)
-    return [_status(config, query, state, rejected, unknown) for query in queries(config)]
+    return [_status(config, query, state, unknown) for query in queries(config)]
 
 
-def _status(
-    config: Config,
-    query: Query,
-    state: RunState,
-    rejected: Counter[str] | None,
-    unknown: str | None,
-) -> QueryStatus:
+def _status(config: Config, query: Query, state: RunState, unknown: str | None) -> QueryStatus:
     """Return the status of one query.
 
     Args:
         config: the configuration.
         query: the query.
         state: the recorded runs.
-        rejected: rejected files by source; None if unknown.
         unknown: why the recorded runs are unknown; None if they are known.
     """
     run, checkpoint = state.last.get(query.name), config.layout.checkpoint(query.name)
@@ -88,9 +75,8 @@ def _status(
         batch = checkpoints.last_committed(checkpoint)
         waiting = pending_work.unread_rows(config, query)
         if not query.upstream:
-            count = None if rejected is None else rejected[query.source]
             last_busy = state.last_busy.get(query.name)
-            backlog = _backlog(config, config.sources[query.source], last_busy, count)
+            backlog = _backlog(config, config.sources[query.source], last_busy)
         watermark = checkpoints.watermark(checkpoint, batch)
     except ITEM_ERRORS as error:  # e.g. no broker answers, or a table is damaged
         errors.append(f"backlog unknown: {_without_name(error, query)}")
@@ -124,9 +110,7 @@ def _state(run: LastRun | None, holder: str | None) -> str:
     return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
 
 
-def _backlog(
-    config: Config, source: SourceConfig, last_busy: LastRun | None, rejected: int | None
-) -> BacklogStatus:
+def _backlog(config: Config, source: SourceConfig, last_busy: LastRun | None) -> BacklogStatus:
     """Return the backlog of a source, with the rate of the last run that ingested rows."""
     waiting = SOURCE_TYPES[source.format].backlog(config, source)
     rate = _bytes_per_second(config, source, last_busy)
@@ -137,7 +121,6 @@ def _backlog(
         oldest_age=None if waiting.oldest is None else _age(waiting.oldest),
         bytes_per_second=round(rate, 1) if rate else None,
         caught_up_in=_seconds_to_catch_up(waiting, rate),
-        rejected_files=rejected,
     )
 
 

@@ -10,14 +10,7 @@ from medallion.inspect import balance as accounting
 from medallion.inspect import catalog, freshness, ledger_files
 from medallion.inspect.balance import BalanceSnapshot
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.problems import (
-    RETRY,
-    LakehouseVerdict,
-    PartReader,
-    Problem,
-    ProblemCode,
-    by_severity,
-)
+from medallion.inspect.problems import RETRY, LakehouseVerdict, PartReader, Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import suite_path
 from medallion.state import journal, pending_work
@@ -95,7 +88,7 @@ def observe(
         more = f" And {len(errors) - 1} more." if len(errors) > 1 else ""
         failure = Problem(ProblemCode.FAILED, NIGHTLY, f"{errors[0]}{more}", RETRY)
         parts.problems.append(failure)
-    verdict = LakehouseVerdict(by_severity(parts.problems))
+    verdict = LakehouseVerdict(parts.by_severity())
     return Observations(state, files, snapshot, verdict)
 
 

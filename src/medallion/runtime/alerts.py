@@ -24,7 +24,9 @@ def send_alerts(
     verdict: LakehouseVerdict,
     error: Exception | None = None,
 ) -> Iterator[str]:
-    """Send the configured alerts of a run that failed.
+    """Send the configured alerts of a run that failed: the verdict, and problems with remedies.
+
+    Messages of errors are part of them only with `details`, or if they are about wrong use.
 
     Args:
         config: the configuration.
@@ -40,7 +42,15 @@ def send_alerts(
     if not settings.details:
         without = (replace(each, sentence=each.detail) for each in verdict.problems)
         verdict = LakehouseVerdict(tuple(without))
-    text = alert_text(config, command, status, verdict, error)
+    where = f"{socket.gethostname()}:{config.layout.root}"
+    lines = [f"medallion {command} on {where} ended with status {status}."]
+    if error and (settings.details or isinstance(error, UsageError)):
+        lines.append(str(error))
+    if verdict.problems:
+        lines += [str(verdict), *problem_lines(verdict.errors)]
+    if verdict.errors and not settings.details:
+        lines.append("medallion status has the messages.")
+    text = "\n".join(map(printable, lines))
     if settings.command and (problem := _run_command(settings, text)):
         yield f"on_failure.command: the alert was not sent: {problem}."
     if settings.variable and not settings.post:
@@ -57,32 +67,6 @@ def send_alerts(
         }
         if problem := _post(settings.post, json.dumps(document)):
             yield f"on_failure.post: the alert was not sent: {problem}."
-
-
-def alert_text(
-    config: Config, command: str, status: int, verdict: LakehouseVerdict, error: Exception | None
-) -> str:
-    """Return the text of an alert: the verdict, then each problem with its remedy.
-
-    Messages of errors are part of it only with `details`, or if they are about wrong use.
-
-    Args:
-        config: the configuration.
-        command: the command.
-        status: its exit status.
-        verdict: the verdict on the lakehouse.
-        error: the error that ended the command, if any.
-    """
-    details = config.monitoring.on_failure.details
-    where = f"{socket.gethostname()}:{config.layout.root}"
-    lines = [f"medallion {command} on {where} ended with status {status}."]
-    if error and (details or isinstance(error, UsageError)):
-        lines.append(str(error))
-    if verdict.problems:
-        lines += [str(verdict), *problem_lines(verdict.errors)]
-    if verdict.errors and not details:
-        lines.append("medallion status has the messages.")
-    return "\n".join(map(printable, lines))
 
 
 def _run_command(settings: OnFailure, text: str) -> str | None:

@@ -71,7 +71,7 @@ def _source_metrics(
     config: Config, statuses: Sequence[QueryStatus], seen: Observations
 ) -> Iterator[Metric]:
     backlogs = {s.query.partition(".")[2]: s.backlog for s in statuses if s.backlog}
-    for name in ("files", "bytes", "messages", "rejected_files"):
+    for name in ("files", "bytes", "messages"):
         values = {source: getattr(each, name) for source, each in backlogs.items()}
         yield f"source_{name}", f"{name} of a source that are not in bronze", "source", values
     try:
