@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import query_names
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
@@ -18,8 +17,8 @@ from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
 from medallion.inspect.catalog import leftover_problems
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.problems import RETRY, PartReader, Problem, ProblemCode
-from medallion.inspect.verdict import unfinished_problems, unread_problems
+from medallion.inspect.problems import PartReader, Problem, ProblemCode
+from medallion.inspect.verdict import failed_queries, unfinished_problems, unread_problems
 from medallion.spark import checkpoints
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
@@ -137,15 +136,12 @@ def _run_problems(
     for name in interrupted:
         sentence = "a run was interrupted before its last batches were recorded; the next run"
         yield Problem(ProblemCode.UNBALANCED, name, f"{name}: {sentence} records them.")
-    for name in query_names(config):
-        if not runs.has_failed(name):
-            continue
-        error = runs.run_state.last[name].error
-        if name in running:
-            sentence = f"failed with unrecorded batches ({error}); {running[name]} retries it."
+    for name, holder in running.items():
+        if runs.has_failed(name):
+            error = runs.run_state.last[name].error
+            sentence = f"failed with unrecorded batches ({error}); {holder} retries it."
             yield Problem(ProblemCode.UNBALANCED, name, f"{name}: {sentence}")
-        else:
-            yield Problem(ProblemCode.FAILED, name, error or "it failed", RETRY)
+    yield from failed_queries(config, runs.run_state, running)
 
 
 def _split_by_writer(

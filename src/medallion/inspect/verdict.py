@@ -72,8 +72,9 @@ def observe(
     unreadable = {problem.subject for problem in parts.problems}
     parts.problems += snapshot.problems
     parts.collect("ops.files", freshness.stale_problems(config, state))
-    parts.collect("ops.runs", _failed_queries(config, state, unreadable))
-    parts.collect("ops.runs", _gate_problems(config, state))
+    parts.collect("ops.runs", failed_queries(config, state, unreadable))
+    parts.collect("gates", blocked_problems(config, state))
+    parts.collect("ops.runs", _warned_problems(config, state))
     parts.collect("journal", unfinished_problems(config))
     parts.collect("ops.files", ledger_files.file_problems(files))
     parts.collect("ops.files", ledger_files.malformed_problems(config, files))
@@ -104,16 +105,16 @@ def _settled_balances(config: Config, runs: RunRecords) -> BalanceSnapshot:
     return BalanceSnapshot(settled, children_of_settled, unreadable=snapshot.unreadable)
 
 
-def _failed_queries(
-    config: Config, state: RunState, unreadable: Collection[str]
-) -> Iterator[Problem]:
+def failed_queries(config: Config, state: RunState, but: Collection[str]) -> Iterator[Problem]:
+    """Yield a problem for each query whose last run failed, but for those with other problems."""
     for query in query_names(config, (*LAYERS, PUBLISH)):
         last = state.last.get(query)
-        if last and last.state == FAILED and query not in unreadable:
+        if last and last.state == FAILED and query not in but:
             yield Problem(ProblemCode.FAILED, query, last.error or "it failed", RETRY)
 
 
-def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
+def blocked_problems(config: Config, state: RunState) -> Iterator[Problem]:
+    """Yield a problem for each table whose gate blocks its rows."""
     for table, failed in pending_work.blocked_gates(config, state, LAYERS).items():
         accept = " ".join(f"--accept {name}" for name in failed.split(", "))
         remedy = f"accept the rows: {_RUN} {accept}; or {_rule_remedy(config, table)}"
@@ -122,6 +123,9 @@ def _gate_problems(config: Config, state: RunState) -> Iterator[Problem]:
         effect = f"this blocks {', '.join(blocked)}" if blocked else "no table reads its rows"
         sentence = f"{state.gates[table].describe(failed)}; no later run passed; {effect}"
         yield Problem(ProblemCode.BLOCKED, table, sentence, remedy)
+
+
+def _warned_problems(config: Config, state: RunState) -> Iterator[Problem]:
     remedy = "ask the writer of the rows, or correct the rule; the next run validates new rows"
     for table in query_names(config):
         gate = state.gates.get(table)

@@ -29,7 +29,7 @@ from medallion.inspect import ledger_files
 from medallion.inspect.catalog import leftover_problems
 from medallion.inspect.ledger_files import Attention
 from medallion.inspect.problems import PartReader, Problem, ProblemCode
-from medallion.inspect.verdict import unfinished_problems, unread_problems
+from medallion.inspect.verdict import blocked_problems, unfinished_problems, unread_problems
 from medallion.install.jars import class_path
 from medallion.install.java import use_java
 from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
@@ -399,10 +399,7 @@ def _plan(config: Config, result: CheckResult) -> None:
     if alerts.variable and not alerts.post:
         sentence = f"on_failure.post: {alerts.variable} is not set: no alert is sent."
         result.problems.append(Problem(ProblemCode.DOUBTFUL, "on_failure.post", sentence))
-    for name in query_names(config, ["gold"]):
-        if gates := pending_work.blocking_gates(config, runs.run_state, name):
-            sentence = f"{name} is blocked: {pending_work.blocked_reason(gates)}"
-            result.problems.append(Problem(ProblemCode.BLOCKED, name, sentence))
+    result.collect("gates", blocked_problems(config, runs.run_state))
     plan = planner.plan_run(config, runs)
     result.collect("journal", unfinished_problems(config))
     for query in plan.queries:
