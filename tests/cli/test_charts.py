@@ -8,7 +8,7 @@ from decimal import Decimal
 from medallion.cli import charts
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import QueryRun
+from medallion.inspect.overview import Run
 from medallion.sql.result import Result
 
 DAYS = [datetime(2026, 5, day, tzinfo=UTC) for day in (1, 2)]
@@ -82,8 +82,8 @@ def test_gold_chart_needs_numbers_and_groups() -> None:
 
 def test_run_charts_of_seconds_rates_and_batches() -> None:
     runs = [
-        QueryRun("bronze.event", "done", 2_000_000, 4.0, 2, 100, 100, None, None, None, None),
-        QueryRun("bronze.event", "failed", 1_000_000, None, None, None, 0, None, None, None, "x"),
+        Run("bronze.event", "done", 2_000_000, 4.0, 2, 100, 100, None, None, None, None),
+        Run("bronze.event", "failed", 1_000_000, None, None, None, 0, None, None, None, "x"),
     ]
     at = "1970-01-01T00:00:02Z"
     series = {name: chart["series"] for name, chart in charts.run_charts(runs).items()}

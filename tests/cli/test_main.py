@@ -23,7 +23,7 @@ from markupsafe import escape
 
 from medallion.cli import commands, main
 from medallion.errors import ConfigError, MedallionError, UsageError
-from medallion.inspect.balance import Balance
+from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.runtime import pipeline, stream
 from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
@@ -421,15 +421,15 @@ def test_nightly_fails_until_a_rejection_is_reported(
     monkeypatch.setattr("medallion.runtime.pipeline.open_pipeline", MagicMock())
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
-    line = f"rejected: {path}: no text"
+    line = f"rejected: event: {path}: no text"
     assert main.main(["audit", "--json"]) == 0
     audited = json.loads(capsys.readouterr().out)
     assert audited["sources"]["event"]["rejected_files"] == 1
-    assert audited["rejected"]["files"][0]["path"] == path
+    assert audited["problems"][0]["sentence"] == f"{path}: no text"
     assert main.main(["status"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "NOT HEALTHY. rejected: event"
-    assert [line_ for line_ in lines if path in line_] == [f"  rejected: event: {path}: no text"]
+    assert [line_ for line_ in lines if path in line_] == [f"  {line}"]
     assert main.main(["status", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert (problem["code"], problem["subject"]) == ("rejected", "event")
@@ -438,12 +438,14 @@ def test_nightly_fails_until_a_rejection_is_reported(
 
     assert main.main(command) == 1
     captured = capsys.readouterr()
-    assert f"medallion: {line}" in captured.err.splitlines()
+    assert f"medallion: {line}" in captured.err
     assert "balanced" not in captured.out
     assert main.main(command) == 0
-    assert line in capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    assert line in captured.out
+    assert captured.err == ""
     assert main.main(["audit"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "balanced, but 1 file was rejected"
+    assert capsys.readouterr().out.splitlines()[-1] == "balanced, but rejected: event"
 
     assert main.main(["files", "--dismiss", "*.json"]) == 2
     assert "--dismiss *.json: no reported file" in capsys.readouterr().err
@@ -452,7 +454,7 @@ def test_nightly_fails_until_a_rejection_is_reported(
     assert (dismissed["path"], dismissed["state"]) == (path, "rejected")
     assert dismissed["dismissed_at"].endswith("Z")
     assert main.main(command) == 0
-    assert line not in capsys.readouterr().out.splitlines()
+    assert line not in capsys.readouterr().out
     assert main.main(["audit"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "balanced"
     assert main.main(["files", "--json"]) == 0
@@ -471,7 +473,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     monkeypatch.setattr(idle, lambda *_: Outcome(is_idle=True))
     assert main.main(["nightly", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["ok"], document["stale"]) == (True, [])
+    assert document["ok"] is True
     assert (document["healthy"], document["verdict"]) == (True, "healthy")
     table = Layout(tmp_path / "home").table("ops.runs")
     assert rows_of(table.local, "kind", "query", "command", "state", "number") == [
@@ -482,7 +484,7 @@ def test_nightly_idle_is_recorded_and_reports_stale(
     (conf / "pipeline.yaml").write_text(text.replace(key, f"{key}    expect_every: 1 h\n"))
     line = "stale: event: never had a row (expect_every: 1 hour)"
     assert main.main(["nightly"]) == 1
-    assert f"medallion: {line}" in capsys.readouterr().err.splitlines()
+    assert f"medallion: {line}" in capsys.readouterr().err
     assert main.main(["status"]) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert (first, second) == ("NOT HEALTHY. stale: event", f"  {line}")
@@ -502,8 +504,8 @@ def test_commands_report_a_damaged_table(
             newest.write_bytes(b"")
             output[name] = f"{name}: {newest}"
     monkeypatch.setattr("medallion.runtime.planner.end_if_idle", lambda *_: None)
-    balances = {"event": Balance(2, 2, 2, 0, 0, 0, 0)}
-    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome(balances=balances))
+    snapshot = BalanceSnapshot({"event": Balance(2, 2, 2, 0, 0, 0, 0)})
+    monkeypatch.setattr(commands, "_run_layers", lambda *_: Outcome(snapshot=snapshot))
     monkeypatch.chdir(PROJECT)
     monkeypatch.setenv("MEDALLION_HOME", str(tmp_path))
 

@@ -16,10 +16,12 @@ from medallion.errors import UsageError
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.overview import Overview
-from medallion.inspect.verdict import LakehouseVerdict
+from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from tests.support.overview import OVERVIEW
 
-HEALTHY = Overview("/some/where", 0, Audit({"event": Balance(10, 10, 10, 0, 0, 0, 0)}, ()))
+HEALTHY = Overview("/some/where", 0, Audit({"event": Balance(10, 10, 10, 0, 0, 0, 0)}))
+LOST = Problem(ProblemCode.UNBALANCED, "event", "a row is lost.")
+WARNING = LakehouseVerdict(OVERVIEW.seen.verdict.problems[2:])
 
 
 class Elements(HTMLParser):
@@ -94,11 +96,11 @@ def test_report_html_is_small_enough_to_send() -> None:
     ("overview", "title", "tone"),
     [
         (HEALTHY, "healthy", "good"),
-        (replace(HEALTHY, audit=Audit({}, ("a row is lost.",))), "not healthy", "bad"),
-        (replace(HEALTHY, verdict=OVERVIEW.verdict), "not healthy", "bad"),
+        (replace(HEALTHY, audit=Audit({}, (LOST,))), "not healthy", "bad"),
+        (replace(HEALTHY, seen=OVERVIEW.seen), "not healthy", "bad"),
         (replace(HEALTHY, unreadable=("ops.runs: corrupt",)), "not healthy", "bad"),
         (
-            replace(HEALTHY, verdict=LakehouseVerdict(OVERVIEW.verdict.problems[1:])),
+            replace(HEALTHY, seen=replace(OVERVIEW.seen, verdict=WARNING)),
             "healthy, with 1 warning",
             "warn",
         ),

@@ -17,6 +17,7 @@ from medallion.errors import UsageError
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.catalog import FirstRows
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import Failure, Verdict
 from medallion.runtime.backfill import BackfillResult
@@ -37,6 +38,9 @@ FAILURE = Failure("silver.event", HOSTILE, "warn", 1, 1, (HOSTILE,), HOSTILE)
 OUTCOME = Outcome({"all": 1.0}, [GateResult(Verdict("silver.event", 1, (FAILURE,)), 1, (), 1.0)])
 ROWS = Result((HOSTILE,), [(HOSTILE,), ([HOSTILE],), ({HOSTILE: HOSTILE},)])
 
+LOST = Problem(ProblemCode.UNBALANCED, HOSTILE, HOSTILE)
+NOTE = Problem(ProblemCode.NOTE, HOSTILE, HOSTILE)
+
 
 @pytest.mark.parametrize(
     ("text", "lines"),
@@ -44,10 +48,10 @@ ROWS = Result((HOSTILE,), [(HOSTILE,), ([HOSTILE],), ({HOSTILE: HOSTILE},)])
         (render_tables.sql_text(ROWS), 5),
         (render_tables.files_text([ENTRY]), 4),
         (render_runs.status_text([STATUS]), 6),
-        (render_runs.audit_text(Audit({}, (HOSTILE,), (HOSTILE,))), 5),
+        (render_runs.audit_text(Audit({}, (LOST, NOTE))), 5),
         (render_tables.backfill_text(BackfillResult(1, 0, 0, (ENTRY,), (ENTRY,))), 3),
         (render_tables.schema_text([SchemaVersion(1, HOSTILE, HOSTILE, {HOSTILE: "string"})]), 2),
-        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 13),
+        (render_runs.nightly_text(OUTCOME, [FirstRows("gold.x", 3, ROWS)]), 12),
     ],
 )
 def test_visible_lines_escapes_control_characters(text: str, lines: int) -> None:

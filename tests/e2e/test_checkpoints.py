@@ -119,7 +119,7 @@ def test_missing_or_older_bronze_is_refused(filled: Lakehouse) -> None:
     with pytest.raises(MedallionError, match=r"bronze/activity is missing, and nothing else"):
         lakehouse.fill("bronze")
     assert not layout.table("bronze.activity").local.exists()
-    assert not lakehouse.run_without_gates().is_counted
+    assert not lakehouse.run_without_gates().is_balanced
     (lakehouse.root / "older").rename(layout.table("bronze.activity"))
     lakehouse.land("activity", "2.json", recording("13:30:02"))
     message = r"bronze.activity cannot start: bronze.activity is older .* from one backup\.$"

@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from medallion.inspect.audit import run_audit
 from medallion.inspect.balance import ChildBalance
-from medallion.inspect.verdict import ProblemCode, derive_verdict, observe
+from medallion.inspect.problems import ProblemCode
 from medallion.runtime import refresh
 from tests.support import FORMS
 from tests.support.lakehouse import Lakehouse
+from tests.support.verdict import take_verdict
 
 ITEM = "struct<sku: string, qty: long, tags: array<struct<tag: string, value: string>>>"
 SHOP: dict[str, Any] = {
@@ -105,7 +106,7 @@ def test_child_tables_over_two_runs(shop: Lakehouse, form: str) -> None:
         refresh.refresh_table(shop.pipeline(), "silver.orders")
         check_tables(shop)
     DeltaTable(str(shop.config.layout.table("silver.item_tags"))).delete("tag = 'size'")
-    verdict = derive_verdict(shop.config, observe(shop.config))
+    verdict = take_verdict(shop.config)
     unbalanced = [p.subject for p in verdict.problems if p.code == ProblemCode.UNBALANCED]
     assert unbalanced == ["silver.item_tags"]
 

@@ -394,7 +394,7 @@ def test_lost_messages_are_reported(spark: SparkSession, broker: Broker, tmp_pat
     lost = "topic shelf lost messages before they were ingested: partition 0, offsets 8 to 9"
     remedy = "To continue without them: medallion backfill clicks shelf."
     check_refused(lakehouse, f"{lost}. {remedy}")
-    assert resume_topic(lakehouse) == BackfillResult(0, 0, 1, (), topic="shelf", lost=2)
+    assert resume_topic(lakehouse) == BackfillResult(0, 0, 1, (), topic="shelf", lost_offsets=2)
     assert offset_numbers(lakehouse)[-1] == 10
     assert ledger(lakehouse, "shelf") == {0: (11, 9, 0, 2)}
     assert check_verified(lakehouse) == [
@@ -407,7 +407,7 @@ def test_lost_messages_are_reported(spark: SparkSession, broker: Broker, tmp_pat
     broker.send("shelf", message("joe", 1), message("joe", 2))
     check_refused(lakehouse, "topic shelf was recreated after 9 messages of its partition 0 were")
     result = resume_topic(lakehouse)
-    assert (result.rows, result.lost) == (2, None)
+    assert (result.rows, result.lost_offsets) == (2, None)
     with pytest.raises(UsageError, match="topic shelf has lost no messages"):
         resume_topic(lakehouse)
     assert (len(offset_numbers(lakehouse)), waiting(lakehouse)) == (11, 0)

@@ -102,7 +102,7 @@ def test_files_by_source_and_state(
 def test_unknown_source(config: Config, source: str) -> None:
     for query in (
         lambda: ledger_files.find_files(config, "*", source, None),
-        lambda: schema(config, source),
+        lambda: config.source(source),
     ):
         with pytest.raises(UsageError, match="activity, event"):
             query()
@@ -143,7 +143,7 @@ def test_files_as_text_are_one_line_each(config: Config) -> None:
 
 
 def schema(config: Config, source: str) -> list[registry.SchemaVersion]:
-    return catalog.schema_versions(config, source)
+    return registry.read_versions(config.layout.schemas(source))
 
 
 def test_schema_before_its_first_run(config: Config) -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from medallion.cli.render_runs import stale_json
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.values import Duration
 from medallion.inspect import freshness
-from medallion.inspect.freshness import StaleTable
 from medallion.state.ledger import Entry, Ledger
-from medallion.state.runs import RunRecords
+from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock
 from tests.support import PROJECT, runs
 from tests.support.home import Home
@@ -35,9 +34,15 @@ def config(home: Home, monkeypatch: pytest.MonkeyPatch) -> Config:
     return replace(project, layout=home.layout, sources=sources, gold=gold)
 
 
-def stale(config: Config) -> dict[str, int | None]:
-    tables = freshness.stale_tables(config, RunRecords(config.layout).run_state)
-    return {table.name: table.since for table in tables}
+def stale(config: Config) -> dict[str, str]:
+    problems = freshness.stale_problems(config, RunRecords(config.layout).run_state)
+    return {problem.subject: problem.sentence for problem in problems}
+
+
+def since(hours: float) -> str:
+    """Return the sentence about a table whose last rows arrived some hours ago."""
+    time = datetime.fromtimestamp((NOW - round(hours * HOUR)) // 1_000_000, UTC)
+    return f"no new rows since {time:%Y-%m-%dT%H:%M:%SZ} (expect_every: 1 day)"
 
 
 def ingest(config: Config, hours_ago: float, seen_hours_ago: float = 0, **more: Any) -> None:
@@ -49,7 +54,9 @@ def ingest(config: Config, hours_ago: float, seen_hours_ago: float = 0, **more: 
 
 
 def test_stale_tables_never_filled(config: Config) -> None:
-    assert stale(config) == {"event": None, "gold.device_totals": None}
+    assert stale(config) == dict.fromkeys(
+        ("event", "gold.device_totals"), "never had a row (expect_every: 1 day)"
+    )
 
 
 @pytest.mark.parametrize(("hours", "is_stale"), [(23.9, False), (24.1, True)])
@@ -62,13 +69,12 @@ def test_stale_tables_of_source_by_its_newest_file(
     ingest(config, 1, rows=0)
     ingest(config, 1, state="pending", rows=None)
     ingest(config, 1, state="rejected", rows=None)
-    since = NOW - round(hours * HOUR)
-    assert stale(config).get("event", "fresh") == (since if is_stale else "fresh")
+    assert stale(config).get("event", "fresh") == (since(hours) if is_stale else "fresh")
 
 
 def test_stale_tables_with_a_writer_ahead_of_the_clock(config: Config) -> None:
     ingest(config, -500, seen_hours_ago=30)
-    assert stale(config)["event"] == NOW - 30 * HOUR
+    assert stale(config)["event"] == since(30)
 
 
 def test_stale_tables_of_gold_by_its_last_run_with_rows(config: Config) -> None:
@@ -77,7 +83,7 @@ def test_stale_tables_of_gold_by_its_last_run_with_rows(config: Config) -> None:
     runs.record(config, "gold.device_totals", **busy)
     runs.record(config, "gold.device_totals", started_at=NOW - HOUR, rows_in=0)
     runs.record(config, "gold.action_counts", started_at=NOW - HOUR, rows_in=4)
-    assert stale(config)["gold.device_totals"] == ended
+    assert stale(config)["gold.device_totals"] == since(25)
     runs.record(config, "gold.device_totals", started_at=NOW - HOUR, rows_in=1)
     assert "gold.device_totals" not in stale(config)
 
@@ -87,29 +93,13 @@ def test_stale_tables_of_stream_by_its_last_run_with_rows(config: Config) -> Non
     event = replace(stream, expect_every=DAY, stream=object(), format="kafka")  # type: ignore[arg-type]
     config = replace(config, sources={"event": event})
     runs.record(config, "bronze.event", started_at=NOW - 30 * HOUR, seconds=0.0, rows_in=4)
-    assert stale(config)["event"] == NOW - 30 * HOUR
+    assert stale(config)["event"] == since(30)
     runs.record(config, "bronze.event", started_at=NOW - 20 * HOUR, rows_in=4)
     assert "event" not in stale(config)
 
 
-def test_stale_tables_nothing_expected(config: Config) -> None:
+def test_stale_tables_nothing_expected(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `expect_every` nothing is read."""
-    without_expectations = replace(load({}, PROJECT), layout=config.layout)
-    assert (
-        freshness.stale_tables(
-            without_expectations, RunRecords(without_expectations.layout).run_state
-        )
-        == ()
-    )
-
-
-def test_stale_table_says_since_when() -> None:
-    tables = [StaleTable("event", DAY, NOW), StaleTable("gold.x", Duration.parse("26 h"), None)]
-    assert list(map(str, tables)) == [
-        "event: no new rows since 2023-11-14T22:13:20Z (expect_every: 1 day)",
-        "gold.x: never had a row (expect_every: 26 hours)",
-    ]
-    assert stale_json(tables) == [
-        {"name": "event", "expect_every": "1 day", "since": "2023-11-14T22:13:20Z"},
-        {"name": "gold.x", "expect_every": "26 hours", "since": None},
-    ]
+    monkeypatch.delattr(freshness, "last_arrivals")
+    config = replace(load({}, PROJECT), layout=config.layout)
+    assert [*freshness.stale_problems(config, RunState())] == []

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from medallion.cli import render_runs
 from medallion.errors import UsageError
 from medallion.ingest.files import archive
 from medallion.inspect import ledger_files
@@ -46,7 +45,8 @@ def test_rejected_files_without_ingested_version(home: Home) -> None:
     assert names(attention.rejected) == ["bad", "stuck"]
     assert ledger_files.rejected_files(home.config) == {"activity": 2}
     assert attention.has_failures
-    assert render_runs.attention_summary(attention) == "2 files were rejected"
+    (problem,) = ledger_files.file_problems(attention)
+    assert problem.sentence.startswith("2 files, such as landing/activity/")
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,8 @@ def test_missing_directory_is_a_failure_of_each_run(home: Home, tmp_path: Path) 
             True,
         )
         outcome.record_reported(home.config, attention, "test")
-    assert render_runs.attention_errors(attention)[0].startswith(
-        f"no files were read from: {tmp_path}/missing: "
-    )
+    (problem,) = ledger_files.file_problems(attention)
+    assert problem.sentence.startswith(f"no files were read from {tmp_path}/missing: ")
     (tmp_path / "missing").mkdir()
     home.poll()
     assert not ledger_files.find_attention(home.config).has_failures
@@ -123,29 +122,16 @@ def test_reported_files_are_a_warning(home: Home) -> None:
     """Only recorded reports count: a run that dies early has not reported them."""
     enter(home, "bad", state=State.REJECTED, code="unreadable")
     first = ledger_files.find_attention(home.config)
-    assert (
-        render_runs.attention_errors(first)[0]
-        == "rejected: landing/activity/bad: because of unreadable"
-    )
-    assert render_runs.attention_warnings(first) == []
+    (problem,) = ledger_files.file_problems(first)
+    line = "rejected: activity: landing/activity/bad: because of unreadable"
+    assert (str(problem), problem.is_reported) == (line, False)
     with locks.lock_layers(home.layout, ["bronze"], "stream"):  # nothing can be written
         outcome.record_reported(home.config, first, "nightly")
     assert ledger_files.find_attention(home.config).has_failures
     outcome.record_reported(home.config, first, "nightly")
     second = ledger_files.find_attention(home.config)
-    assert (second.has_failures, render_runs.attention_errors(second)) == (False, [])
-    assert render_runs.attention_warnings(second)[0] == render_runs.attention_errors(first)[0]
-
-
-def test_attention_lines_name_ten_files(home: Home) -> None:
-    for number in range(13):
-        enter(home, f"{number:02}", state=State.REJECTED, code="unreadable", hours=20 - number)
-    attention = ledger_files.find_attention(home.config)
-    lines = render_runs.attention_lines(attention)
-    assert [line.split(":")[1][-2:] for line in lines[:10]] == [f"{n:02}" for n in range(10)]
-    assert lines[10] == "rejected: and 3 more files (medallion files --state rejected)"
-    document = render_runs.attention_json(attention)["rejected"]
-    assert (len(document["files"]), document["more"]) == (10, 3)
+    assert not second.has_failures
+    assert [*ledger_files.file_problems(second)] == [replace(problem, is_reported=True)]
 
 
 def test_dismissed_files_stay_rejected(home: Home) -> None:

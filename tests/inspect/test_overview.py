@@ -10,7 +10,7 @@ import pytest
 from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.ingest.schema import registry
-from medallion.inspect.overview import QueryRun, SourcePeriod, take_overview
+from medallion.inspect.overview import Run, take_overview
 from medallion.storage import records
 from medallion.storage.delta_tables import TableSize
 from medallion.storage.table_specs import TableSpec
@@ -34,7 +34,7 @@ def config(home: Home) -> Config:
 def test_overview_of_an_empty_lakehouse(config: Config) -> None:
     config.layout.root.local.mkdir(parents=True)
     overview = take_overview(config)
-    assert (overview.runs, overview.periods, overview.schemas) == ((), (), ())
+    assert (overview.runs, overview.periods, overview.schemas) == ((), {"event": []}, ())
     assert overview.rules == {"event": []}
     assert overview.sizes == {}
     assert overview.examples == {"event": []}
@@ -54,12 +54,10 @@ def test_overview_runs_and_periods(config: Config) -> None:
     silver = {"rows_in": 6, "rows_out": 3, "quarantined_rows": 2, "duplicate_rows": 1}
     record(config, "silver.event", started_at=9 * DAY, state="refreshed", **silver)
     overview = take_overview(config)
-    assert overview.periods == (
-        SourcePeriod("event", FIRST, 0, 0, 0),
-        SourcePeriod("event", SECOND, 3, 2, 1),
-    )
+    counts = {"duplicates": 1, "quarantined": 2, "silver": 3}
+    assert overview.periods == {"event": [(SECOND, *each) for each in counts.items()]}
     assert len(overview.runs) == 3
-    oldest = QueryRun("bronze.event", "done", 5, 1.0, 2, 7, 6, None, None, None, None)
+    oldest = Run("bronze.event", "done", 5, 1.0, 2, 7, 6, None, None, None, None)
     assert overview.runs[-1] == oldest
 
 

@@ -12,11 +12,10 @@ import pytest
 from medallion.cli.render_runs import status_json, status_text
 from medallion.config.model import Config
 from medallion.errors import UsageError
+from medallion.inspect.problems import LakehouseVerdict
 from medallion.inspect.status import QueryStatus, query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations
-from medallion.state import journal, ledger
+from medallion.state import ledger
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.state.runs import RunState
 from medallion.storage import delta_tables, locks, records
 from medallion.storage.table_specs import TableSpec
 from tests.support import checkpoints, runs
@@ -74,23 +73,6 @@ def test_status_before_the_first_run(config: Config) -> None:
     assert backlog
     assert (backlog.files, backlog.bytes, backlog.oldest_age) == (0, 0, None)
     assert (backlog.bytes_per_second, backlog.caught_up_in) == (None, 0.0)
-
-
-def test_status_of_tables_waiting_for_a_rebuild(config: Config) -> None:
-    journal.require_rebuilds(config, ["gold.device_totals"])
-    errors = {status.query: status.error for status in query_statuses(config) if status.error}
-    assert errors == {
-        "gold.device_totals": "unfinished refresh of gold.device_totals: complete it with "
-        "medallion nightly"
-    }
-
-
-def test_damaged_journal_is_an_error(config: Config) -> None:
-    (config.layout.journal / "refresh-silver.event.json").write_atomic("{")
-    expected = {status.query: status.error or "" for status in query_statuses(config)}
-    damaged = [name for name, error in expected.items() if "event.json is damaged" in error]
-    assert damaged == QUERIES[2:]
-    assert expected["bronze.event"] == ""
 
 
 def test_backlog_of_files_before_the_first_run(home: Home, config: Config) -> None:
@@ -232,7 +214,7 @@ def test_failed_query_has_its_error(config: Config) -> None:
     record(config, "silver.event", state="failed", error="it broke", started_at=START + 1)
     statuses = query_statuses(config)
     assert status_of(config, "silver.event").state == "failed"
-    document = status_json(statuses, Observations(RunState()), LakehouseVerdict())
+    document = status_json(statuses, LakehouseVerdict())
     (query,) = (q for q in document["queries"] if q["query"] == "silver.event")
     assert query["error"] == "it broke"
     json.dumps(document)

@@ -17,18 +17,13 @@ from medallion.config.model import Config
 from medallion.config.tables import CdcConfig
 from medallion.config.values import Duration
 from medallion.ingest.schema import registry
-from medallion.inspect import balance
+from medallion.inspect import balance, freshness, ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot
-from medallion.inspect.freshness import StaleTable
-from medallion.inspect.ledger_files import Attention
-from medallion.inspect.verdict import (
-    LakehouseVerdict,
-    Observations,
-    Problem,
-    ProblemCode,
-    derive_verdict,
-    observe,
-)
+from medallion.inspect.catalog import _quarantine_remedy
+from medallion.inspect.ledger_files import Attention, file_problems
+from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
+from medallion.inspect.status import QueryStatus
+from medallion.inspect.verdict import Observations, observe
 from medallion.quality.suites import Failure, Verdict, suite_path
 from medallion.runtime.nightly import gate_row
 from medallion.runtime.outcome import GateResult, Outcome, dismiss_files
@@ -172,7 +167,8 @@ def test_verdict_of_deletes_in_quarantine(
     rows = pa.table({"_failed_rules": [["no_key", "delete_not_applied"], ["no_key"]]})
     write_deltalake(str(config.layout.table("quarantine.event")), rows)
     verdict = take_verdict(config)
-    assert verdict.is_healthy == Outcome(verdict=verdict).is_good == (cdc is None)
+    seen = Observations(EMPTY, verdict=verdict)
+    assert verdict.is_healthy == Outcome(seen=seen).is_good == (cdc is None)
     for problem in verdict.problems:
         assert problem.code is ProblemCode.DELETES
         assert problem.sentence == "1 delete broke a rule, so silver.event keeps the rows"
@@ -205,13 +201,12 @@ def test_verdict_is_silent_about_messages_without_rows(
     assert str(take_verdict(config)) == "healthy"
 
 
-def test_verdict_has_the_remedy_of_each_reason(config: Config) -> None:
+def test_verdict_has_the_remedy_of_each_reason() -> None:
     files = [
         Entry("event", f"landing/event/{name}", 1, 1, 0, 0, reason_code=name, why=f"it is {name}")
         for name in ("unreadable", "name_taken", "name_taken", "grew_after_reading")
     ]
-    seen = Observations(RunState(), files=Attention(rejected=tuple(files)))
-    problems = derive_verdict(config, seen).problems
+    problems = file_problems(Attention(rejected=tuple(files)))
     assert [(p.sentence, p.remedy.partition(",")[0]) for p in problems] == [
         (
             "landing/event/grew_after_reading: it is grew_after_reading",
@@ -228,9 +223,9 @@ def test_verdict_has_the_remedy_of_each_reason(config: Config) -> None:
 def test_verdict_names_the_remedy_of_a_child_table(config: Config) -> None:
     """Its rows cannot be replayed."""
     child: Any = SimpleNamespace(name="item", parent="event")
-    seen = Observations(RunState(), quarantined={"quarantine.item": "", "quarantine.event": ""})
-    verdict = derive_verdict(replace(config, silver={"item": child}), seen)
-    assert [problem.remedy.rpartition("medallion ")[2] for problem in verdict.problems] == [
+    config = replace(config, silver={"item": child})
+    remedies = [_quarantine_remedy(config, f"quarantine.{name}") for name in ("item", "event")]
+    assert [remedy.rpartition("medallion ")[2] for remedy in remedies] == [
         "refresh silver.item",
         "replay quarantine.event",
     ]
@@ -250,22 +245,24 @@ def test_verdict_of_last_nightly_run(config: Config) -> None:
     assert str(take_verdict(config)) == "healthy"
 
 
-def test_verdict_of_balances_and_files(config: Config) -> None:
+def test_verdict_of_balances_and_files(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     files = Attention(
         waiting=(entry("w", "pending"),),
         changed=(entry("c", "archived"),),
         folders=(entry("f", "pending"),),
     )
-    observations = Observations(
-        EMPTY,
-        files,
-        balances={"event": Balance(5, 5, 5, 0, 0, 0, 0), "activity": Balance(5, 4, 4, 0, 0, 0, 0)},
-        stale=[StaleTable("gold.x", Duration.parse("1 day"), 0)],
+    monkeypatch.setattr(ledger_files, "find_attention", lambda _: files)
+    stale = Problem(ProblemCode.STALE, "gold.x", "never had a row")
+    monkeypatch.setattr(freshness, "stale_problems", lambda *_: [stale])
+    balances = {"event": Balance(5, 5, 5, 0, 0, 0, 0), "activity": Balance(5, 4, 4, 0, 0, 0, 0)}
+    unreadable = "silver.event", "unknown", None, None, None, None, None, None, "it is damaged"
+    verdict = observe(
+        config,
+        [QueryStatus(*unreadable)],
+        snapshot=BalanceSnapshot(balances),
         unread=["landing/evnt: 1 file that no source of pipeline.yaml reads"],
-        unreadable={"silver.event": "it is damaged"},
         errors=["silver.event: it is damaged"],
-    )
-    verdict = derive_verdict(config, observations)
+    ).verdict
     assert codes(verdict) == [
         ("unreadable", "silver.event"),
         ("unbalanced", "activity"),
@@ -275,7 +272,7 @@ def test_verdict_of_balances_and_files(config: Config) -> None:
         ("stale", "gold.x"),
         ("unread_files", "landing"),
     ]
-    assert verdict.problems[1].sentence == "5 lines were read, but bronze has 4 rows."
+    assert verdict.problems[1].sentence == "activity: 5 lines were read, but bronze has 4 rows."
 
 
 @pytest.mark.parametrize("has_schema", [True, False])
@@ -388,5 +385,5 @@ def test_observe_ignores_balances_while_a_process_writes(
     """The writer ends during the snapshot: its figures may be from before and after a commit."""
     holders = iter(["pid 7"])
     monkeypatch.setattr(locks, "lock_holder", lambda *_: next(holders, None))
-    assert observe(config).balances == {}
-    assert observe(config).balances.keys() == config.sources.keys()
+    assert observe(config).snapshot.balances == {}
+    assert observe(config).snapshot.balances.keys() == config.sources.keys()

@@ -14,13 +14,12 @@ from pyspark.sql import types as T
 from medallion.cli import render_runs
 from medallion.config.loader import load
 from medallion.inspect.audit import run_audit
-from medallion.inspect.status import query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode
+from medallion.inspect.problems import ProblemCode
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.pipeline import Pipeline
-from medallion.state.runs import RescuedField, RescuedSummary, RunState
+from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse, NoGates
 from tests.support.verdict import take_verdict
@@ -123,20 +122,13 @@ def test_record_has_counts_and_examples(run: RunningQuery) -> None:
             "user.plan": {"rows": 1, "example": "pro"},
         }
         assert run.outcome.rescued[mode] == RescuedSummary(4, FIELDS)
-        (query,) = (q for q in query_statuses(run.lakehouse.config) if q.query == f"bronze.{mode}")
-        assert query.rescued == RescuedSummary(4, FIELDS)
 
 
 def test_commands_show_values_that_do_not_fit(run: RunningQuery) -> None:
-    statuses = query_statuses(run.lakehouse.config)
     problems = {(p.code, p.subject): p for p in take_verdict(run.lakehouse.config).problems}
     sentence = problems[ProblemCode.RESCUED, "warn"].sentence
     assert sentence.startswith("4 rows have values that do not fit")
     fields = {name: asdict(field) for name, field in FIELDS.items()}
-    document = render_runs.status_json(statuses, Observations(RunState()), LakehouseVerdict())
-    by_query = {query["query"]: query["rescued"] for query in document["queries"]}
-    assert by_query["bronze.warn"] == {"rows": 4, "fields": fields}
-    assert by_query["silver.warn"] is None
     document = json.loads(json.dumps(render_runs.nightly_json(run.outcome)))
     assert document["rescued"] == {mode: {"rows": 4, "fields": fields} for mode in MODES}
 

@@ -19,7 +19,7 @@ from medallion.config.loader import load
 from medallion.config.model import Config
 from medallion.config.operations import Monitoring, OnFailure
 from medallion.errors import MedallionError, UsageError
-from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
+from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from medallion.runtime import hooks
 from medallion.runtime.alerts import send_alerts
 from medallion.state.ledger import Entry, Ledger
@@ -84,19 +84,17 @@ def test_alert_is_posted_without_values_of_rows(home: Home, receiver: Receiver) 
     assert first.endswith(f":{home.layout.root} ended with status 1.")
     assert rest == [
         "NOT HEALTHY. failed: silver.event; rejected: event; unread files: landing",
-        "- failed silver.event: retry",
-        "- rejected event: unreadable, a.csv: repair it",
+        "  failed: silver.event",
+        "    retry",
+        "  rejected: event: unreadable, a.csv",
+        "    repair it",
         "medallion status has the messages.",
     ]
-    assert document["problems"] == [
-        {"code": "failed", "subject": "silver.event", "detail": "", "remedy": "retry"},
-        {
-            "code": "rejected",
-            "subject": "event",
-            "detail": "unreadable, a.csv",
-            "remedy": "repair it",
-        },
-        {"code": "unread_files", "subject": "landing", "detail": "", "remedy": "move it"},
+    names = ("code", "subject", "sentence", "detail", "remedy", "is_warning")
+    assert [tuple(problem[n] for n in names) for problem in document["problems"]] == [
+        ("failed", "silver.event", "", "", "retry", False),
+        ("rejected", "event", "unreadable, a.csv", "unreadable, a.csv", "repair it", False),
+        ("unread_files", "landing", "", "", "move it", True),
     ]
     assert (document["command"], document["exit_status"]) == ("nightly", 1)
 
@@ -105,7 +103,7 @@ def test_alert_with_details_escapes_them_for_slack(home: Home, receiver: Receive
     config = alerting(home, post=receiver.url, details=True)
     assert list(send_alerts(config, "nightly", 1, VERDICT)) == []
     ((_, _, document),) = receiver.posted
-    line = "- failed silver.event: cannot cast 'secret' &amp; &lt;!channel&gt;: retry"
+    line = "  failed: silver.event: cannot cast 'secret' &amp; &lt;!channel&gt;"
     assert line in document["text"].splitlines()
     assert document["problems"][0]["sentence"] == VERDICT.problems[0].sentence
 
@@ -232,7 +230,6 @@ def test_metrics_of_status(
         ("query_failed", "silver.event"): 1,
         ("query_rows_in", "silver.event"): 9,
         ("query_waiting_rows", "silver.event"): 0,
-        ("source_rejected_files", "event"): 1,
         ("arrival_timestamp_seconds", "event"): 3,
     }
     assert {key: values.get(key) for key in expected} == expected

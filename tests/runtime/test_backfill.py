@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from medallion.cli.render_tables import backfill_json, backfill_text
+from medallion.cli.render_tables import backfill_text
 from medallion.config.values import Duration
 from medallion.errors import UsageError
 from medallion.runtime import backfill as module
@@ -79,7 +80,7 @@ def test_backfill_reports_a_growing_file(
     assert "2 files: 1 ingested with 1 row, 0 known before or refused, 1 waiting" in (
         backfill_text(result)
     )
-    assert [entry["path"] for entry in backfill_json(result)["waiting"]] == [str(recent)]
+    assert [entry["path"] for entry in asdict(result)["waiting"]] == [str(recent)]
     set_age(recent, 301)
     assert home.poll() == 1
     assert home.names() == [str(file), str(recent)]

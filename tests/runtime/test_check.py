@@ -86,7 +86,7 @@ def project(tmp_path: Path) -> Project:
 
 def test_valid_project(project: Project) -> None:
     result = project.check()
-    assert (result.errors, result.attention, result.notes, result.exit_status) == ([], [], [], 0)
+    assert (result.problems, result.exit_status) == ([], 0)
     backlog = result.backlogs["sales"]
     assert (backlog.files, backlog.bytes) == (1, 40)
     assert result.queries == {
@@ -103,12 +103,12 @@ def test_all_errors_of_the_configuration(project: Project) -> None:
     assert [error.split(": ")[1].split(" ")[0] for error in result.errors] == [
         *("sources.sales.watrmark", "sources.sales.late", "sources.more.event_time"),
     ]
-    assert (result.attention, result.queries, result.exit_status) == ([], {}, 2)
+    assert (result.lines(1), result.queries, result.exit_status) == ([], {}, 2)
 
 
 def test_alert_without_its_variable(project: Project) -> None:
     project.document["on_failure"] = {"post": "${HOOK}"}
-    assert project.check().attention == ["on_failure.post: HOOK is not set: no alert is sent."]
+    assert project.check().lines(1) == ["on_failure.post: HOOK is not set: no alert is sent."]
 
 
 def test_misspelled_columns(project: Project) -> None:
@@ -134,10 +134,10 @@ def test_misspelled_columns(project: Project) -> None:
     assert "(did you mean shop?)" in gold
     assert 'expectation "long_region" reads regio, which is not a column of silver.sales' in suite
     # Fields of an inferred schema may still land.
-    (attention,) = result.attention
+    (attention,) = result.lines(1)
     assert "line" in attention
     assert "sources.sales.silver.shop reads shopp" in attention
-    assert result.notes == [
+    assert result.lines(0) == [
         f"sources.sales.silver.region reads {name}, which no row has had yet."
         for name in ("country", "zip")
     ]
@@ -173,9 +173,9 @@ def test_columns_of_change_records(project: Project) -> None:
     sales = project.document["sources"]["sales"]
     sales["cdc"] = {"sequence_by": "at", "apply_as_deletes": "op = 'd'"}
     result = project.check()
-    assert (result.errors, result.attention) == ([], [])
+    assert (result.errors, result.lines(1)) == ([], [])
     sales["cdc"] = {"sequence_by": "att", "apply_as_deletes": "opp = 'd'"}
-    sequence, deletes = project.check().attention
+    sequence, deletes = project.check().lines(1)
     assert "sources.sales.cdc.sequence_by" in sequence
     assert "did you mean at?" in sequence
     assert "sources.sales.cdc.apply_as_deletes" in deletes
@@ -189,11 +189,11 @@ def test_directories_and_unused_files(project: Project) -> None:
     project.suite([], "gold.contus")
     project.land("salse/a.json", "{}")
     result = project.check()
-    assert [line.split(":")[0] for line in result.attention] == [
+    assert [line.split(":")[0] for line in result.lines(1)] == [
         "landing/salse",
         "no files were read from /nowhere",
     ]
-    unused, idle = result.notes
+    unused, idle = result.lines(0)
     assert "gold/contus.json is not used" in unused
     assert idle == "idle has no files: nothing has landed in landing/idle/."
     assert result.exit_status == 1
@@ -203,7 +203,7 @@ def test_hints_for_a_field_of_a_column(project: Project) -> None:
     project.add_schema_version(time="timestamp", shop="string", user="struct<age:string>")
     hints = {"user.age": "long", "user.at": "timestamp_millis", "some.at": "timestamp_millis"}
     project.document["sources"]["sales"]["hints"] = hints
-    (attention,) = project.check().attention
+    (attention,) = project.check().lines(1)
     assert "hints.user.at is not a column" in attention
     assert "Set hints for user.at to string or long, and convert it in silver" in attention
 
@@ -212,8 +212,8 @@ def test_files_that_need_a_header(project: Project) -> None:
     project.document["sources"]["sales"]["format"] = "csv"
     project.land("sales/a.json", "time,shop\n2026-05-01,x")
     project.land("sales/b.csv", "Report\n\ntime,shop\n2026-05-01,x")
-    (attention,) = project.check().attention
-    assert attention.startswith("landing/sales/b.csv waits: row 2 looks like its header")
+    (attention,) = project.check().lines(1)
+    assert attention.startswith("landing/sales/b.csv: row 2 looks like its header")
 
 
 def test_suites_are_refused_before_a_run(project: Project) -> None:

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from medallion.config.model import Config
 from medallion.config.tables import ToFiles
 from medallion.errors import ConfigError, UsageError
-from medallion.inspect.edits import Rename, leftover_notes, pending_renames
+from medallion.inspect.edits import Rename, leftover_problems, pending_renames
 from medallion.runtime.rename import carry_out_renames
 from medallion.spark import checkpoints
 from medallion.state.ledger import Entry, Ledger
@@ -153,10 +153,10 @@ def test_rename_to_a_source_with_rows_is_refused(config: Config) -> None:
 
 def test_leftover_tables_are_named(config: Config) -> None:
     """A table that the next run renames is not left over."""
-    assert leftover_notes(config) == []
+    assert [*leftover_problems(config)] == []
     visit = replace(config.sources["visit"], renamed_from=None)
-    (note,) = leftover_notes(replace(config, sources={"visit": visit}))
-    assert note.startswith("bronze.event, quarantine.event, silver.event are left over: ")
+    (note,) = leftover_problems(replace(config, sources={"visit": visit}))
+    assert note.sentence.startswith("bronze.event, quarantine.event, silver.event are left over: ")
 
 
 def test_renamed_gold_table_keeps_its_rows(config: Config) -> None:

@@ -6,26 +6,26 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from medallion.config.values import Duration
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.freshness import StaleTable
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.overview import GateRun, Overview, QueryRun, SourcePeriod
+from medallion.inspect.overview import Overview, Run
+from medallion.inspect.problems import LakehouseVerdict, Problem, ProblemCode
 from medallion.inspect.status import QueryStatus
-from medallion.inspect.verdict import LakehouseVerdict, Problem, ProblemCode
+from medallion.inspect.verdict import Observations
 from medallion.quality.suites import Failure
 from medallion.sql.result import Result
 from medallion.state.ledger import Entry
+from medallion.state.runs import RunState
 from medallion.storage.delta_tables import TableSize
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
 DAYS = [datetime(2026, 5, day, tzinfo=UTC) for day in (1, 2, 3, 4)]
 MICROS = [int(day.timestamp()) * 1_000_000 for day in DAYS]
 RUNS = tuple(
-    QueryRun("bronze.event", "done", at, 2.5, 2, 100, 100, None, None, None, None)
+    Run("bronze.event", "done", at, 2.5, 2, 100, 100, None, None, None, None)
     for at in reversed(MICROS)
 )
 FAILURE = Failure("silver.event", "small", "stop", 3, 12, (HOSTILE,), "3 of 12 rows are large")
@@ -33,6 +33,15 @@ COUNTS = Result(
     ("window_start", "device", "n", "mean"),
     [(day, device, at, at / 3) for at, day in enumerate(DAYS) for device in (HOSTILE, "phone")],
 )
+
+
+def gate(
+    state: str, at: int, seconds: float, rows: int, failures: str, accepted: str | None
+) -> Run:
+    of_queries = (None,) * 5
+    return Run("silver.event", state, at, seconds, None, rows, *of_queries, failures, accepted)
+
+
 OVERVIEW = Overview(
     root="/some/where",
     created_at=0,
@@ -42,20 +51,20 @@ OVERVIEW = Overview(
             "idle": Balance(0, 0, 0, 0, 0, 0, 0),
             "erased": Balance(2, 0, 0, 0, 0, 0, 0, erased_rows=2),
         },
-        (),
-        notes=("a note",),
-        files=Attention(
-            rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)
+        (Problem(ProblemCode.NOTE, "event", "a note"),),
+    ),
+    seen=Observations(
+        RunState(),
+        Attention(rejected=(Entry("event", HOSTILE, 1, 5, 0, 0, "rejected", "it is not gzip"),)),
+        verdict=LakehouseVerdict(
+            (
+                Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
+                Problem(ProblemCode.STALE, "event", "no new rows since May", "ask"),
+                Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
+            )
         ),
     ),
-    verdict=LakehouseVerdict(
-        (
-            Problem(ProblemCode.FAILED, "silver.event", HOSTILE, "run medallion nightly"),
-            Problem(ProblemCode.RESCUED, "event", "2 rows do not fit", "set hints"),
-        )
-    ),
     arrivals={"event": MICROS[3], "gold.counts": None},
-    stale=(StaleTable("event", Duration.parse("1 day"), MICROS[3]),),
     gold=(
         FirstRows("gold.totals", 7, Result(("device", "n"), [(HOSTILE, 8), ("phone", 2)])),
         FirstRows("gold.counts", 8, COUNTS, groups=("window_start", "device")),
@@ -64,18 +73,18 @@ OVERVIEW = Overview(
     ),
     broken={"event": {"no_device": 4, HOSTILE: 1}, "activity": {}},
     gates=(
-        GateRun("silver.event", "held", json.dumps([asdict(FAILURE)]), MICROS[3], 12, None, 1.5),
-        GateRun("silver.event", "passed", "[]", MICROS[0], 9, "small", 1.0),
+        gate("held", MICROS[3], 1.5, 12, json.dumps([asdict(FAILURE)]), None),
+        gate("passed", MICROS[0], 1.0, 9, "[]", "small"),
     ),
     runs=(
-        QueryRun("silver.event", "failed", MICROS[3], None, 1, 1234567, 5, 1, 1, 0, HOSTILE),
+        Run("silver.event", "failed", MICROS[3], None, 1, 1234567, 5, 1, 1, 0, HOSTILE),
         *RUNS,
     ),
     statuses=(
         QueryStatus("bronze.event", "done", 3, None, 100, 100, 0, None, None),
         QueryStatus("silver.event", "failed", 3, None, 100, 100, 0, None, HOSTILE),
     ),
-    periods=tuple(SourcePeriod("event", day, 6, 3, 1) for day in DAYS),
+    periods={"event": [(day, "silver", 6) for day in DAYS]},
     rules={"event": [(DAYS[0], rule, 2) for rule in ("no_device", HOSTILE)]},
     examples={
         "event": (

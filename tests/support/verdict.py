@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from medallion.config.model import Config
-from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
+from medallion.inspect.problems import LakehouseVerdict
+from medallion.inspect.verdict import observe
 
 
 def take_verdict(config: Config) -> LakehouseVerdict:
     """Return the verdict on a lakehouse as it is now."""
-    return derive_verdict(config, observe(config))
+    return observe(config).verdict

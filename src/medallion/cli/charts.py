@@ -10,26 +10,26 @@ from typing import Any
 from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
-from medallion.inspect.overview import Overview, QueryRun, SourcePeriod
+from medallion.inspect.overview import Overview, Run
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import WINDOW
 
 Chart = dict[str, Any]
 _MOST_SERIES, _MOST_BARS = 8, 20
+_COLORS = {"silver": "silver", "quarantined": "quarantine", "duplicates": "duplicate"}
 
 
 def all_charts(overview: Overview) -> dict[str, Chart]:
     """Return the data of each chart by the name that the page has for it."""
     charts = {f"flow:{name}": flow(balance) for name, balance in overview.audit.balances.items()}
-    for source in dict.fromkeys(period.source for period in overview.periods):
-        periods = [period for period in overview.periods if period.source == source]
-        charts[f"periods:{source}"] = source_periods(periods)
+    for prefix, periods in (("periods", overview.periods), ("rules", overview.rules)):
+        for name, points in periods.items():
+            if points:
+                drawn = {"type": "overTime", "stacked": True, "colors": _COLORS}
+                charts[f"{prefix}:{name}"] = drawn | _over_time(points)
     for table in overview.gold:
         if chart := gold_chart(table):
             charts[f"gold:{table.table}"] = chart
-    for name, points in overview.rules.items():
-        if points:
-            charts[f"rules:{name}"] = {"type": "overTime", "stacked": True, **_over_time(points)}
     charts |= {f"runs:{name}": chart for name, chart in run_charts(overview.runs).items()}
     sizes = {name: size.bytes for name, size in overview.sizes.items()}
     charts["sizes"] = {
@@ -39,7 +39,7 @@ def all_charts(overview: Overview) -> dict[str, Chart]:
         "values": list(sizes.values()),
         "colors": [layer if (layer := layer_of(name)) != "ops" else "other" for name in sizes],
     }
-    troubled = [problem.subject for problem in overview.verdict.errors]
+    troubled = [problem.subject for problem in overview.seen.verdict.errors]
     charts["lineage"] = lineage(overview.edges, troubled)
     return charts
 
@@ -58,17 +58,6 @@ def flow(balance: Balance) -> Chart:
         "bronze": balance.bronze_rows,
         "fates": {name: rows for name, rows in fates.items() if rows or name == "silver"},
     }
-
-
-def source_periods(periods: Iterable[SourcePeriod]) -> Chart:
-    """Return what became of a source's rows over time, as stacked bars."""
-    series: dict[str, list[Any]] = {"silver": [], "quarantined": [], "duplicates": []}
-    for each in periods:
-        rows = (each.silver_rows, each.quarantined_rows, each.duplicate_rows)
-        for points, count in zip(series.values(), rows, strict=True):
-            points.append([json_value(each.start), count])
-    colors = {"silver": "silver", "quarantined": "quarantine", "duplicates": "duplicate"}
-    return {"type": "overTime", "stacked": True, "series": series, "colors": colors}
 
 
 def gold_chart(table: FirstRows) -> Chart | None:
@@ -122,7 +111,7 @@ def _bars(names: Iterable[str], numbers: Iterable[float | None]) -> Chart:
     return {"names": [name for _, name in greatest], "values": [number for number, _ in greatest]}
 
 
-def run_charts(runs: Iterable[QueryRun]) -> dict[str, Chart]:
+def run_charts(runs: Iterable[Run]) -> dict[str, Chart]:
     """Return seconds, rows a second and rows in a batch of each query over its runs."""
     series: dict[str, dict[str, list[Any]]] = {
         name: defaultdict(list) for name in ("seconds", "rows_per_second", "rows_per_batch")

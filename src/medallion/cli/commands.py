@@ -110,61 +110,62 @@ def add(config: Config, options: argparse.Namespace) -> int:
 def run(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime.check import refuse_invalid_project
     from medallion.runtime.pipeline import open_pipeline
-    from medallion.runtime.stream import run_stream
-    from medallion.spark import query
+    from medallion.spark.query import AVAILABLE_NOW
     from medallion.state import pending_work
 
     refuse_invalid_project(config, options.config_errors)
+    command, layers = f"run {options.layer}", [options.layer]
     if options.layer not in layers_in_use(config):
         file = config.pipeline_file
         raise UsageError(f"nothing to publish: no gold table in {file} has `publish`.")
-    query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
-    layers = [options.layer]
     if options.layer == "gold":
         pending_work.refuse_if_all_blocked(config, query_names(config, layers))
-    ends = options.trigger == query.AVAILABLE_NOW
-    report = _reporter(False) if ends else print_message
-    command = f"run {options.layer}"
-    with open_pipeline(config, command, layers, report, options.debug) as pipeline:
-        if ends:
-            pipeline.run(options.layer)
-        else:
-            run_stream(pipeline, layers, options.trigger)
-    return _report_files(config, command) if command == "run bronze" and ends else 0
-
-
-def _report_files(config: Config, command: str) -> int:
-    """Print the files that need attention, and return the exit status."""
-    from medallion.cli import render_runs
-    from medallion.inspect import ledger_files
-    from medallion.runtime.outcome import record_reported
-
-    files = ledger_files.find_attention(config)
-    for line in render_runs.attention_warnings(files):
-        print_message(line)
-    for line in render_runs.attention_errors(files):
-        print_message(f"medallion: {line}", sys.stderr)
-    record_reported(config, files, command)
-    return 1 if files.has_failures else 0
+    if options.trigger != AVAILABLE_NOW:
+        return _stream_layers(config, options, command, layers)
+    with open_pipeline(config, command, layers, _reporter(False), options.debug) as pipeline:
+        pipeline.run(options.layer)
+    return _report_files(config, command) if options.layer == "bronze" else 0
 
 
 def stream(config: Config, options: argparse.Namespace) -> int:
-    from medallion.ingest.files.listing import unread_file_warnings
     from medallion.runtime.check import refuse_invalid_project
+    from medallion.spark.query import AVAILABLE_NOW
+
+    refuse_invalid_project(config, options.config_errors)
+    if options.trigger == AVAILABLE_NOW:
+        raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
+    return _stream_layers(config, options, "stream", layers_in_use(config))
+
+
+def _stream_layers(
+    config: Config, options: argparse.Namespace, command: str, layers: Sequence[str]
+) -> int:
+    from medallion.ingest.files.listing import unread_file_warnings
     from medallion.runtime.pipeline import open_pipeline
     from medallion.runtime.stream import run_stream
     from medallion.spark import query
 
-    refuse_invalid_project(config, options.config_errors)
-    query.trigger_options(options.trigger)
-    if options.trigger == query.AVAILABLE_NOW:
-        raise UsageError("medallion stream keeps running: give an interval, or use nightly.")
-    layers = layers_in_use(config)
-    with open_pipeline(config, "stream", layers, print_message, options.debug) as pipeline:
+    query.trigger_options(options.trigger)  # refuse an invalid one before Spark starts
+    with open_pipeline(config, command, layers, print_message, options.debug) as pipeline:
         for line in unread_file_warnings(config):
             pipeline.report(line)
         run_stream(pipeline, layers, options.trigger)
     return 0
+
+
+def _report_files(config: Config, command: str) -> int:
+    """Print the files that need attention, and return the exit status."""
+    from medallion.inspect import ledger_files
+    from medallion.runtime.outcome import record_reported
+
+    files = ledger_files.find_attention(config)
+    for problem in ledger_files.file_problems(files):
+        if problem.is_reported:
+            print_message(problem.line)
+        else:
+            print_message(f"medallion: {problem.line}", sys.stderr)
+    record_reported(config, files, command)
+    return 1 if files.has_failures else 0
 
 
 def nightly(config: Config, options: argparse.Namespace) -> int:
@@ -180,46 +181,34 @@ def nightly(config: Config, options: argparse.Namespace) -> int:
     started, started_at = time.monotonic(), clock.now_micros()
     report = _reporter(bool(options.json)) if not options.quiet else lambda _: None
     unread = unread_file_warnings(config)
-    messages = list(unread)
-    outcome = None if options.accept else end_if_idle(config, "nightly", messages.append)
+    for line in unread:
+        report(line)
+    outcome = None if options.accept else end_if_idle(config, "nightly", report)
     if outcome is None:
-        outcome, messages = _run_layers(config, options, messages, report), []
+        outcome = _run_layers(config, options, report)
     gold = catalog.first_rows(config)
     for unreadable in filter(None, (each.unreadable for each in gold)):
         outcome.add_error(unreadable)
     outcome.seconds["all"] = time.monotonic() - started
     record_nightly(config, outcome, started_at, outcome.seconds["all"])
     complete_outcome(config, outcome, unread)
-    if outcome.files.pending:
-        waiting = counted(outcome.files.pending, "file")
-        messages.append(f"{waiting} not ingested yet: medallion files --state pending")
     if options.json:
         print_result(to_json(render_runs.nightly_json(outcome)))
-    elif not options.quiet or outcome.verdict.problems:
-        print_result(render_runs.verdict_text(outcome.verdict))
-    for line in messages:
-        report(line)
+    elif not options.quiet or outcome.seen.verdict.problems:
+        print_result(render_runs.verdict_text(outcome.seen.verdict))
+    if pending := outcome.seen.files.pending:
+        report(f"{counted(pending, 'file')} not ingested yet: medallion files --state pending")
     if not options.json and not options.quiet:
         print_result(render_runs.nightly_text(outcome, gold))
     for line in render_runs.nightly_failures(outcome):
         print_message(f"medallion: {line}", sys.stderr)
     if outcome.crash:
         raise outcome.crash
-    record_reported(config, outcome.files, "nightly")
+    record_reported(config, outcome.seen.files, "nightly")
     return 0 if outcome.is_good else max(outcome.exit_status, 1)
 
 
-def _run_layers(
-    config: Config, options: argparse.Namespace, messages: Sequence[str], report: Reporter
-) -> Outcome:
-    """Run all layers.
-
-    Args:
-        config: the configuration.
-        options: the arguments of `nightly`.
-        messages: messages that were not printed yet.
-        report: reports progress.
-    """
+def _run_layers(config: Config, options: argparse.Namespace, report: Reporter) -> Outcome:
     from medallion.runtime import check, nightly, planner
     from medallion.runtime.pipeline import open_pipeline
 
@@ -228,8 +217,6 @@ def _run_layers(
     work = planner.estimate_workload(config)
     layers, debug = layers_in_use(config), options.debug
     with open_pipeline(config, "nightly", layers, report, debug, work) as pipeline:
-        for line in messages:
-            pipeline.report(line)
         return nightly.Nightly(pipeline, options.accept).run()
 
 
@@ -292,8 +279,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
 
     path, report = Path(options.path), _reporter(bool(options.json))
     result = backfill.run_backfill(config, options.source, path, report, options.debug)
-    documents = render_tables.backfill_json, render_tables.backfill_text
-    return _present(options, *documents, result, result.is_good)
+    return _present(options, asdict, render_tables.backfill_text, result, result.is_good)
 
 
 def refresh(config: Config, options: argparse.Namespace) -> int:
@@ -407,19 +393,18 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
 def status(config: Config, options: argparse.Namespace) -> int:
     from medallion.cli import render_runs
     from medallion.inspect import status
-    from medallion.inspect.verdict import derive_verdict, observe
+    from medallion.inspect.verdict import observe
 
     config.layout.require_root()
     statuses = status.query_statuses(config)
-    seen = observe(config, {each.query: each.error or "" for each in statuses if not each.is_known})
-    verdict = derive_verdict(config, seen)
+    seen = observe(config, statuses)
     if options.json:
-        print_result(to_json(render_runs.status_json(statuses, seen, verdict)))
+        print_result(to_json(render_runs.status_json(statuses, seen.verdict)))
     else:
-        print_result(render_runs.verdict_text(verdict))
+        print_result(render_runs.verdict_text(seen.verdict))
         print_result(f"lakehouse {config.layout.root}")
         print_result(render_runs.status_text(statuses))
-    return 0 if verdict.is_healthy else 1
+    return 0 if seen.verdict.is_healthy else 1
 
 
 def files(config: Config, options: argparse.Namespace) -> int:
@@ -438,9 +423,11 @@ def files(config: Config, options: argparse.Namespace) -> int:
 
 
 def schema(config: Config, options: argparse.Namespace) -> int:
-    from medallion.inspect import catalog
+    from medallion.ingest.schema import registry
 
-    versions = catalog.schema_versions(_with_existing_root(config, options), options.source)
+    config.source(options.source)
+    config = _with_existing_root(config, options)
+    versions = registry.read_versions(config.layout.schemas(options.source))
     return _present(options, render_tables.schema_json, render_tables.schema_text, versions)
 
 

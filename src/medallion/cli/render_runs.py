@@ -1,116 +1,72 @@
-"""The nightly run, the balance, the status and files that need attention, as text and as JSON."""
+"""Results of `nightly`, `audit`, `status` and `check`, as text and as JSON."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from medallion.cli.terminal import aligned_table, iso_utc
+from medallion.cli.terminal import aligned_table
 from medallion.inspect import balance as accounting
 from medallion.inspect.audit import Audit
 from medallion.inspect.balance import Balance, ChildBalance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.edits import Edit, EditAction
-from medallion.inspect.freshness import StaleTable
-from medallion.inspect.ledger_files import Attention
+from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json, summary
 from medallion.inspect.status import QueryStatus
-from medallion.inspect.verdict import LakehouseVerdict, Observations
-from medallion.quality.suites import Failure
 from medallion.runtime.check import CheckResult
 from medallion.runtime.outcome import Outcome
-from medallion.state.ledger import Entry, State
 from medallion.storage.text import counted, printable
 
-_CONSEQUENCE = {
-    "quarantine": "rows are in quarantine",
-    "warn": "a warning: the run continues",
-    "stop": "let through by --accept",
-}
-_FILES_SHOWN = 10
-_DISMISS = "medallion files --dismiss PATTERN acknowledges them"
 _QUERY = (
     "query", "state", "last_batch", "last_run_at", "rows_in", "rows_out", "waiting_rows",
     "watermark",
 )  # fmt: skip
 _BACKLOG = (
     "waiting for", "files", "messages", "bytes", "oldest_age (s)", "bytes_per_second",
-    "caught_up_in (s)", "rejected_files",
+    "caught_up_in (s)",
 )  # fmt: skip
 
 
 def nightly_json(outcome: Outcome) -> dict[str, Any]:
     """Return the state, balances, rescued values, seconds by step, failed gates and errors."""
+    failures = [asdict(each) for gate in outcome.gates for each in gate.verdict.failures]
     return {
         "ok": outcome.is_good,
-        **verdict_json(outcome.verdict),
-        "sources": {name: asdict(balance) for name, balance in outcome.balances.items()},
-        **child_tables_json(outcome.child_tables),
-        **attention_json(outcome.files),
-        "stale": stale_json(outcome.stale),
+        **verdict_json(outcome.seen.verdict),
+        **balances_json(outcome.balances, outcome.snapshot.child_tables),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
-        "failed_expectations": [
-            asdict(failure) for gate in outcome.gates for failure in gate.verdict.failures
-        ],
+        "failed_expectations": failures,
         "errors": nightly_failures(outcome),
     }
 
 
 def nightly_text(outcome: Outcome, gold: Sequence[FirstRows]) -> str:
-    """Return warnings, the tables of gold, the balance of rows, and the total time."""
-    lines = [
-        printable(f"{_failure_line(failure)} ({_CONSEQUENCE[failure.on_failure]})")
-        for gate in outcome.gates
-        for failure in gate.verdict.failures
-        if failure not in gate.blocking_failures
-    ]
+    """Return the tables of gold, the balance of rows, and the total time."""
+    lines = []
     for table in gold:
         lines += ["", *_first_rows_lines(table)]
-    if _has_nothing_landed(outcome):
+    files, has_landed = outcome.seen.files, any(b.landed_lines for b in outcome.balances.values())
+    if outcome.balances and outcome.is_good and not (has_landed or files.pending or files.files):
         lines += ["", "nothing has landed yet: put files into landing/<source>/ of the lakehouse"]
-    lines += ["", *balance_tables(outcome.balances, outcome.child_tables)]
+    lines += ["", *balance_tables(outcome.balances, outcome.snapshot.child_tables)]
     lines.append(_balance_line(outcome))
-    lines += map(printable, attention_warnings(outcome.files))
     lines.append(f"all       {outcome.seconds['all']:5.1f} s")
     return "\n".join(lines)
 
 
 def nightly_failures(outcome: Outcome) -> list[str]:
-    """Return a line for each failed query, file, blocking expectation and unbalanced source."""
-    lines = [*outcome.errors, *attention_errors(outcome.files)]
-    lines += [f"stale: {each}" for each in outcome.stale]
-    failures = [failure for gate in outcome.gates for failure in gate.blocking_failures]
-    for failure in failures:
-        lines += [_failure_line(failure), *(f"  {example}" for example in failure.examples)]
-    if names := dict.fromkeys(failure.expectation for failure in failures):
-        accept = " --accept ".join(("medallion nightly", *names))
-        blocked = "the gold tables that these rows feed are blocked until the expectations pass"
-        lines.append(f"{blocked}: fix the data or the rule, or let the rows through: {accept}")
-    for name in accounting.unbalanced(outcome.balances):
-        advice = "medallion audit --deep names the files and tables that differ"
-        lines.append(f"the balance of {name} does not add up: {advice}.")
-    return lines
-
-
-def _has_nothing_landed(outcome: Outcome) -> bool:
-    files, landed = outcome.files, any(one.landed_lines for one in outcome.balances.values())
-    is_seen = landed or files.pending or files.files
-    return bool(outcome.balances) and outcome.is_good and not is_seen
+    """Return a line for each error, and for each problem with which the run fails."""
+    return [*outcome.errors, *(problem.line for problem in outcome.failures)]
 
 
 def _balance_line(outcome: Outcome) -> str:
     """Return one line, which is `balanced` only if the run has no errors."""
-    if not outcome.is_counted or accounting.unbalanced(outcome.balances):
+    if not outcome.is_balanced:
         return "NOT BALANCED"
-    if outcome.has_failed:
+    if not outcome.is_good:
         return "the rows that were read add up, but the run has failed: see the errors"
-    exceptions = attention_summary(outcome.files)
-    return f"balanced, but {exceptions}:" if exceptions else "balanced"
-
-
-def _failure_line(failure: Failure) -> str:
-    return f"{failure.expectation} failed on {failure.table}: {failure.detail}"
+    exceptions = [problem for problem in outcome.seen.verdict.problems if problem.is_reported]
+    return f"balanced, but {summary(exceptions)}" if exceptions else "balanced"
 
 
 def _first_rows_lines(table: FirstRows) -> list[str]:
@@ -125,31 +81,27 @@ def _first_rows_lines(table: FirstRows) -> list[str]:
 
 
 def audit_json(audit: Audit) -> dict[str, Any]:
-    """Return the balance by source; findings, notes and files only if there are any."""
-    sources = {name: asdict(balance) for name, balance in audit.balances.items()}
-    document: dict[str, Any] = {"balanced": audit.is_balanced, "sources": sources}
-    document |= child_tables_json(audit.child_tables)
+    """Return the balance by source; findings and notes only if there are any."""
     lists = {"findings": list(audit.findings), "notes": list(audit.notes)}
-    files = attention_json(audit.files)
-    return {**document, **files, **{name: lines for name, lines in lists.items() if lines}}
+    return {
+        "balanced": audit.is_balanced,
+        **balances_json(audit.balances, audit.child_tables),
+        **{name: lines for name, lines in lists.items() if lines},
+        "problems": problems_json(audit.problems),
+    }
 
 
 def audit_text(audit: Audit) -> str:
-    """Return the balance as a table, then findings, notes, files, and the verdict."""
-    files = replace(audit.files, changed=())  # these are among the findings
-    lines = [*audit.findings, *audit.notes, *attention_lines(files), balance_verdict(audit)]
-    return "\n".join([*balance_tables(audit.balances, audit.child_tables), *map(printable, lines)])
+    """Return the balance as a table, then the problems, and the verdict."""
+    lines = [*balance_tables(audit.balances, audit.child_tables), *problem_lines(audit.problems)]
+    return "\n".join([*lines, balance_verdict(audit)])
 
 
 def balance_verdict(audit: Audit) -> str:
     """Return one line, which is just `balanced` only if nothing needs the user's attention."""
     if not audit.is_balanced:
         return "NOT BALANCED"
-    exceptions = [f"{', '.join(audit.unchecked)} could not be checked"] if audit.unchecked else []
-    if audit.failed:
-        exceptions.append(f"the last run of {', '.join(audit.failed)} failed (medallion status)")
-    exceptions += filter(None, [attention_summary(audit.files)])
-    return f"balanced, but {'; '.join(exceptions)}" if exceptions else "balanced"
+    return f"balanced, but {summary(audit.exceptions)}" if audit.exceptions else "balanced"
 
 
 def balance_tables(
@@ -163,130 +115,29 @@ def balance_tables(
     return [*lines, "", *aligned_table(*accounting.shown_figures("child table", children))]
 
 
-def child_tables_json(child_tables: Mapping[str, ChildBalance]) -> dict[str, Any]:
-    """Return the balance of each child table, if there are any."""
+def balances_json(
+    balances: Mapping[str, Balance], child_tables: Mapping[str, ChildBalance]
+) -> dict[str, Any]:
+    """Return the balance of each source, and of each child table if there are any."""
     tables = {f"silver.{name}": asdict(balance) for name, balance in child_tables.items()}
-    return {"child_tables": tables} if tables else {}
-
-
-def attention_json(files: Attention) -> dict[str, Any]:
-    """Return the first ten files of each group with files, and the number of the others."""
-    groups = {
-        "rejected": files.rejected,
-        "waiting": files.waiting,
-        "changed": files.changed,
-        "unreadable_folders": files.folders,
-    }
-    names = ("source", "path", "version", "state", "reason_code", "why", "moved_to")
-    return {
-        group: {
-            "files": [{n: getattr(entry, n) for n in names} for entry in entries[:_FILES_SHOWN]],
-            "more": max(len(entries) - _FILES_SHOWN, 0),
-        }
-        for group, entries in groups.items()
-        if entries
-    }
-
-
-def attention_errors(files: Attention) -> list[str]:
-    """Return lines for files and folders that make this run end with status 1."""
-    lines = _group_lines(files, lambda entry: entry.reported_at is None)
-    if lines:
-        lines.append(f"{_DISMISS}; until then each run names them")
-    return lines + _folder_lines(files)
-
-
-def attention_warnings(files: Attention) -> list[str]:
-    """Return lines for files that an earlier run has reported with status 1."""
-    lines = _group_lines(files, lambda entry: entry.reported_at is not None)
-    return [*lines, _DISMISS] if lines else []
-
-
-def attention_lines(files: Attention) -> list[str]:
-    """Return lines for all files and folders that need attention."""
-    lines = _group_lines(files, lambda _: True) + _folder_lines(files)
-    return [*lines, _DISMISS] if lines else []
-
-
-def attention_summary(files: Attention) -> str | None:
-    """Return the numbers of files, such as `2 files were rejected`; None if there are none."""
-    counts = (
-        (len(files.rejected), "file", "rejected"),
-        (len(files.waiting), "file", "waiting"),
-        (len(files.changed), "archived file", "written after it was read"),
-        (len(files.folders), "folder", "not readable"),
-    )
-    parts = [
-        f"{counted(number, noun)} {'was' if number == 1 else 'were'} {what}"
-        for number, noun, what in counts
-        if number
-    ]
-    return " and ".join(parts) or None
-
-
-def _group_lines(files: Attention, is_shown: Callable[[Entry], bool]) -> list[str]:
-    groups = (
-        (files.rejected, "rejected", State.REJECTED),
-        (files.waiting, "waiting", State.PENDING),
-        (files.changed, "changed", None),
-    )
-    lines = (_entry_lines(list(filter(is_shown, entries)), *rest) for entries, *rest in groups)
-    return [line for group in lines for line in group]
-
-
-def _folder_lines(files: Attention) -> list[str]:
-    return _entry_lines(files.folders, "no files were read from", State.PENDING)
-
-
-def _entry_lines(entries: Sequence[Entry], label: str, state: str | None) -> list[str]:
-    lines = [f"{label}: {entry.path}: {entry.why}" for entry in entries[:_FILES_SHOWN]]
-    if more := len(entries) - len(lines):
-        hint = f" (medallion files --state {state})" if state else ""
-        lines.append(f"{label}: and {counted(more, 'more file')}{hint}")
-    return lines
+    sources = {name: asdict(balance) for name, balance in balances.items()}
+    return {"sources": sources, **({"child_tables": tables} if tables else {})}
 
 
 def verdict_json(verdict: LakehouseVerdict) -> dict[str, Any]:
     """Return whether the lakehouse is healthy, the verdict in one line, and all problems."""
-    problems = [{**asdict(each), "is_warning": each.is_warning} for each in verdict.problems]
+    problems = problems_json(verdict.problems)
     return {"healthy": verdict.is_healthy, "verdict": str(verdict), "problems": problems}
 
 
 def verdict_text(verdict: LakehouseVerdict) -> str:
-    """Return the verdict in one line, then a line for each problem, and for each remedy once."""
-    lines = [str(verdict)]
-    for remedy, problems in groupby(verdict.problems, attrgetter("remedy")):
-        for each in problems:
-            sentence = each.sentence.removeprefix(f"{each.subject}: ")
-            lines.append(f"  {each.code.label}: {each.subject}: {sentence}")
-        lines.append(f"    {remedy}")
-    return "\n".join(map(printable, lines))
+    """Return the verdict in one line, then its problems."""
+    return "\n".join([printable(str(verdict)), *problem_lines(verdict.problems)])
 
 
-def stale_json(stale: Sequence[StaleTable]) -> list[dict[str, Any]]:
-    """Return the stale sources and gold tables; `since` is null if there never were rows."""
-    return [
-        {"name": s.name, "expect_every": str(s.expect_every), "since": iso_utc(s.since)}
-        for s in stale
-    ]
-
-
-def status_json(
-    statuses: Sequence[QueryStatus], seen: Observations, verdict: LakehouseVerdict
-) -> dict[str, Any]:
-    """Return the verdict, the queries with their backlogs, files that need attention, and stale.
-
-    Args:
-        statuses: the queries.
-        seen: the observations of the verdict.
-        verdict: the verdict.
-    """
-    return {
-        **verdict_json(verdict),
-        "queries": [asdict(query) for query in statuses],
-        **attention_json(seen.files),
-        "stale": stale_json(seen.stale),
-    }
+def status_json(statuses: Sequence[QueryStatus], verdict: LakehouseVerdict) -> dict[str, Any]:
+    """Return the verdict, and the queries with their backlogs."""
+    return {**verdict_json(verdict), "queries": [asdict(query) for query in statuses]}
 
 
 def status_text(statuses: Sequence[QueryStatus]) -> str:
@@ -297,13 +148,13 @@ def status_text(statuses: Sequence[QueryStatus]) -> str:
 
 
 def check_json(result: CheckResult) -> dict[str, Any]:
-    """Return errors, notes and files, and the plan of the next nightly run."""
+    """Return the problems by level, and the plan of the next nightly run."""
     return {
         "ok": result.exit_status == 0,
         "errors": result.errors,
-        "attention": result.attention,
-        "notes": result.notes,
-        **attention_json(result.files),
+        "attention": result.lines(1),
+        "notes": result.lines(0),
+        "problems": problems_json(result.problems),
         "sources": {
             name: {"files": backlog.files, "bytes": backlog.bytes, "messages": backlog.messages}
             for name, backlog in result.backlogs.items()
@@ -316,10 +167,9 @@ def check_json(result: CheckResult) -> dict[str, Any]:
 
 
 def check_text(result: CheckResult) -> str:
-    """Return a line for each error, note and file, then the plan of the next nightly run."""
-    lines = [f"error: {line}" for line in result.errors]
-    lines += [f"attention: {line}" for line in result.attention]
-    lines += [*attention_lines(result.files), *(f"note: {line}" for line in result.notes)]
+    """Return a line for each problem, then the plan of the next nightly run."""
+    levels = ("note", "attention", "error")
+    lines = [f"{levels[n]}: {line}" for n in (2, 1, 0) for line in result.lines(n)]
     lines = [*map(printable, lines), ""]
     if result.errors:
         return "\n".join([*lines, "the configuration is wrong: correct it before the next run"])

@@ -83,19 +83,6 @@ def schema_text(versions: Sequence[SchemaVersion]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def backfill_json(result: BackfillResult) -> dict[str, Any]:
-    """Return the counts, and each file that was not ingested, with the reason."""
-    return {
-        "files": result.files,
-        "new_files": result.new_files,
-        "rows": result.rows,
-        "refused": [{"path": entry.path, "why": entry.why} for entry in result.refused],
-        "waiting": [{"path": entry.path, "why": entry.why} for entry in result.waiting],
-        "topic": result.topic,
-        "lost_offsets": result.lost,
-    }
-
-
 def backfill_text(result: BackfillResult) -> str:
     """Return a summary, and a line for each file that was not ingested."""
     if result.topic:
@@ -146,7 +133,7 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
     """Return the figures as a table with a line for each figure and a column for each source."""
-    columns = [_flatten(document) for document in landed_json(landed).values()]
+    columns = landed_json(landed).values()
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
     return "\n".join(aligned_table(("figure", *landed), rows))
@@ -169,17 +156,6 @@ def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> s
         return f"the landing zone of {root} already had files: no sample landed"
     names = ", ".join(SOURCE_NAMES)
     return f"the sample is JSON lines of {names}, which no source here reads: none landed"
-
-
-def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
-    """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
-    flat: dict[str, int] = {}
-    for name, value in document.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}.{part}": count for part, count in value.items()}
-        else:
-            flat[name] = value
-    return flat
 
 
 def maintenance_text(result: MaintenanceResult) -> str:

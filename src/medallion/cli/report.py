@@ -11,8 +11,8 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
+from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
 from medallion.cli import charts, render_runs
@@ -27,7 +28,7 @@ from medallion.cli.terminal import cell_text, iso_utc, json_value, print_message
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
-from medallion.inspect.overview import Overview, QueryRun, take_overview
+from medallion.inspect.overview import Overview, Run, take_overview
 from medallion.state.runs import parse_failures
 from medallion.storage import files as small_files
 from medallion.storage.paths import layer_of, resolved_path
@@ -37,6 +38,10 @@ from medallion.storage.text import counted, error_reason, printable
 REFRESH_SECONDS = 5
 _ADDRESS = "127.0.0.1"
 _LONGEST_CELL = 400
+_RUN = (
+    "query", "state", "error", "started_at", "seconds", "batches", "rows_in", "rows_out",
+    "quarantined_rows", "duplicate_rows", "late_rows",
+)  # fmt: skip
 
 
 def report_json(overview: Overview) -> dict[str, Any]:
@@ -44,7 +49,7 @@ def report_json(overview: Overview) -> dict[str, Any]:
     return {
         "root": overview.root,
         "made_at": iso_utc(overview.created_at),
-        **render_runs.verdict_json(overview.verdict),
+        **render_runs.verdict_json(overview.seen.verdict),
         **render_runs.audit_json(overview.audit),
         "gold": {
             each.table: {
@@ -55,18 +60,16 @@ def report_json(overview: Overview) -> dict[str, Any]:
             for each in overview.gold
         },
         "quarantined": {source: dict(rules) for source, rules in overview.broken.items()},
-        "gates": [
-            {
-                **asdict(run),
-                "started_at": iso_utc(run.started_at),
-                "failures": [asdict(failure) for failure in parse_failures(run.failures)],
-            }
-            for run in overview.gates
-        ],
-        "runs": [{**asdict(run), "started_at": iso_utc(run.started_at)} for run in overview.runs],
+        "gates": [*map(_run_json, overview.gates)],
+        "runs": [*map(_run_json, overview.runs)],
         "tables": {name: asdict(size) for name, size in overview.sizes.items()},
         **({"unreadable": list(overview.unreadable)} if overview.unreadable else {}),
     }
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    failures = [asdict(failure) for failure in parse_failures(run.failures)]
+    return {**asdict(run), "started_at": iso_utc(run.started_at), "failures": failures}
 
 
 def write_report(overview: Overview, page: Path) -> str:
@@ -100,10 +103,10 @@ def report_html(overview: Overview, refresh_seconds: int = 0) -> str:
         overview=overview,
         audit=overview.audit,
         balance_verdict=render_runs.balance_verdict(overview.audit),
-        last_run=overview.nightly or next(iter(overview.runs), None),  # the last query
+        last_run=overview.seen.run_state.nightly or next(iter(overview.runs), None),
         refresh_seconds=refresh_seconds,
         tiles=_tiles(overview),
-        stale={each.name: each.expect_every.text for each in overview.stale},
+        stale={p.subject: p.sentence for p in overview.seen.verdict.problems if p.code == "stale"},
         statuses={each.query.removeprefix("bronze."): each for each in overview.statuses},
         balance=shown_figures("source", overview.audit.balances),
         has_views=any(layer_of(table.table) != "gold" for table in overview.gold),
@@ -131,7 +134,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=lambda value: value if isinstance(value, Markup) else printable(str(value)),
     )
-    environment.filters.update(cell=_cell, unit=_unit, utc=_time)
+    environment.filters.update(cell=_cell, utc=_time)
     environment.filters.update(counted=counted, example=_example)
     environment.tests["time"] = lambda value: isinstance(value, date)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # in the order of the data
@@ -170,29 +173,13 @@ def _tiles(overview: Overview) -> dict[str, str]:
     layers = ("bronze", "silver", "gold", "quarantine")
     return {
         **{f"rows in {layer}": f"{rows[layer]:,}" for layer in layers},
-        "rejected files": f"{len(overview.audit.files.rejected):,}",
-        "stored": _bytes(sum(size.bytes for size in overview.sizes.values())),
+        "rejected files": f"{len(overview.seen.files.rejected):,}",
+        "stored": do_filesizeformat(sum(size.bytes for size in overview.sizes.values())),
     }
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if number < 1000:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1000
-    return f"{number:.1f} TB"
 
 
 def _time(micros: int | None) -> datetime | None:
     return None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
-
-
-def _unit(starts: Iterable[datetime]) -> str:
-    """Return the unit of time that starts are truncated to."""
-    all_starts = list(starts)
-    if any(start.minute for start in all_starts):
-        return "minute"
-    return "hour" if any(start.hour for start in all_starts) else "day"
 
 
 def _gates(overview: Overview) -> tuple[list[tuple[Any, ...]], list[tuple[str, str, str]]]:
@@ -228,12 +215,10 @@ def _example(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["rule"], row.get(INGESTED_AT), row.get(SOURCE_FILE), values
 
 
-def _runs(runs: Sequence[QueryRun]) -> dict[str, Any]:
+def _runs(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the columns and rows of the runs, with the error beside the state."""
-    first = ("query", "state", "error")
-    names = [*first, *(field.name for field in fields(QueryRun) if field.name not in first)]
     values = [{**asdict(run), "started_at": _time(run.started_at)} for run in runs]
-    return {"columns": names, "rows": [[each[name] for name in names] for each in values]}
+    return {"columns": _RUN, "rows": [[each[name] for name in _RUN] for each in values]}
 
 
 class ReportServer(ThreadingHTTPServer):

@@ -91,11 +91,9 @@ def printable_lines(text: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    """Return strict JSON on one line, with unprintable characters as escapes."""
+    """Return strict JSON on one line; if a character is unprintable, all but ASCII is escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else _json_escape(c) for c in text)
+    return text if text.isprintable() else json.dumps(value, allow_nan=False)
 
 
 def json_value(value: Any) -> Any:
@@ -186,12 +184,8 @@ def _encodable(text: str, encoding: str) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        return "".join(c if c.encode(encoding, "ignore") else _json_escape(c) for c in text)
+        return "".join(c if c.encode(encoding, "ignore") else json.dumps(c)[1:-1] for c in text)
     return text
-
-
-def _json_escape(character: str) -> str:
-    return json.dumps(character)[1:-1]
 
 
 @contextmanager

@@ -5,22 +5,21 @@ Only a deep audit starts Spark, for `inspect.table_checks`.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from medallion.config.model import Config, SourceConfig
-from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
-from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.formats import SOURCE_TYPES, refuse_format_change
 from medallion.ingest.source import Verification
 from medallion.inspect import balance as accounting
 from medallion.inspect import ledger_files
 from medallion.inspect.balance import Balance, BalanceSnapshot, ChildBalance
-from medallion.inspect.edits import leftover_notes
+from medallion.inspect.edits import leftover_problems
 from medallion.inspect.ledger_files import Attention
+from medallion.inspect.problems import PartReader, Problem, ProblemCode
+from medallion.inspect.verdict import failed_queries, unfinished_problems, unread_problems
 from medallion.spark import checkpoints
-from medallion.state import journal
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
@@ -28,38 +27,52 @@ from medallion.storage.table_specs import OFFSET, VALID_FROM
 from medallion.storage.text import Reporter, counted
 
 PATIENCE = 35.0  # seconds; a stream records its batches every 30
-_MAX_FINDINGS = 20
+_MAX_FINDINGS, _TABLES = 20, "tables"
+# Rows add up beside these problems.
+_TOLERATED = (
+    ProblemCode.FAILED,
+    ProblemCode.REJECTED,
+    ProblemCode.WAITING,
+    ProblemCode.FOLDER,
+    ProblemCode.UNCHECKED,
+)
+_NOTES = (ProblemCode.UNCHECKED, ProblemCode.UNREAD, ProblemCode.NOTE)
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The balance of each source, and all findings.
+    """The balance of each source, and all that the audit found.
 
     Attributes:
         balances: by source.
+        problems: each once.
         child_tables: the balances by child table.
-        findings: faults, a sentence each.
-        notes: parts that were not checked, and lost or waiting input; not faults.
-        unchecked: sources that are being written, with unrecorded batches.
-        unreadable: the findings about tables that cannot be read.
-        files: files that need the user's attention.
-        failed: queries whose last run failed.
     """
 
     balances: dict[str, Balance]
-    findings: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    unchecked: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    files: Attention = field(default_factory=Attention)
-    failed: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
     child_tables: Mapping[str, ChildBalance] = field(default_factory=dict)
 
     @property
+    def findings(self) -> tuple[str, ...]:
+        """The faults, a sentence each."""
+        beside = (*_TOLERATED, *_NOTES)
+        return tuple(each.sentence for each in self.problems if each.code not in beside)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Parts that were not checked, and lost or waiting input; not faults."""
+        return tuple(each.sentence for each in self.problems if each.code in _NOTES)
+
+    @property
+    def exceptions(self) -> list[Problem]:
+        """Return what needs the user's attention although the rows add up."""
+        return [problem for problem in self.problems if problem.code in _TOLERATED]
+
+    @property
     def is_balanced(self) -> bool:
-        """Return whether every checked source is balanced, and there is no finding."""
-        wrong = set(accounting.unbalanced(self.balances)) - set(self.unchecked)
-        return not self.findings and not wrong
+        """Return whether there is no finding; each balance that does not add up is one."""
+        return not self.findings
 
 
 def run_audit(
@@ -84,60 +97,51 @@ def run_audit(
     holder = next(iter(writers.values()), "another process")
     unsettled = [name for name in snapshot.balances if name not in {**checks, **unchecked}]
     unchecked |= dict.fromkeys(unsettled, holder)
-    findings = [
-        *snapshot.unreadable,
-        *_unfinished_findings(config),
-        *_unrecorded_findings(RunRecords(config.layout), running, interrupted),
-    ]
-    files = _find_attention(config, findings)
-    notes = [f"{line}: in no balance." for line in unread_file_warnings(config)]
-    notes += leftover_notes(config)
+    parts, runs = PartReader(), RunRecords(config.layout)
+    parts.collect("ops.runs", _run_problems(config, runs, running, interrupted))
+    parts.collect("journal", unfinished_problems(config))
+    for problem in snapshot.problems:
+        is_fault = problem.code is ProblemCode.UNBALANCED
+        if not (is_fault and config.root(problem.subject.removeprefix("silver.")) in unchecked):
+            parts.problems.append(problem)
+    files = parts.read_or(Attention(), "ops.files", lambda: ledger_files.find_attention(config))
+    parts.problems += ledger_files.file_problems(files)
+    for name, holder in sorted(unchecked.items()):
+        reason = f"{holder} is writing it, and its last batches are not recorded yet."
+        problem = Problem(ProblemCode.UNCHECKED, name, f"{name}: not checked: {reason}")
+        parts.problems.append(problem)
+    parts.collect("landing", unread_problems(config))
+    parts.problems += leftover_problems(config)
     if files.not_compared:
         older = counted(files.not_compared, "older file")
-        notes.append(f"{older} in archive/ not compared with the ledger.")
-    for name, faults in snapshot.child_faults.items():
-        findings += faults if config.root(name) not in unchecked else []
-    results = list(checks.values())
+        parts.note("archive", f"{older} in archive/ not compared with the ledger.")
     if everything:
         from medallion.inspect import table_checks  # imports PySpark
 
-        results.append(table_checks.verify_tables(config, unchecked, report))
-    for result in results:
-        findings += result.findings
-        notes += result.notes
-    not_checked = (
-        f"{name}: not checked: {holder} is writing it, and its last batches are not recorded yet."
-        for name, holder in sorted(unchecked.items())
-    )
-    return Audit(
-        snapshot.balances,
-        findings=tuple(dict.fromkeys(findings)),
-        notes=(*not_checked, *notes),
-        unchecked=tuple(sorted(unchecked)),
-        unreadable=tuple(snapshot.unreadable),
-        files=files,
-        failed=_failed_queries(config),
-        child_tables=snapshot.child_tables,
-    )
+        checks[_TABLES] = table_checks.verify_tables(config, unchecked, report)
+    for name, result in checks.items():
+        parts.problems += (Problem(ProblemCode.UNBALANCED, name, f) for f in result.findings)
+        for note in result.notes:
+            parts.note(name, note)
+    problems: dict[str, Problem] = {}
+    for problem in parts.by_severity():
+        problems.setdefault(problem.sentence, problem)
+    return Audit(snapshot.balances, tuple(problems.values()), snapshot.child_tables)
 
 
-def _failed_queries(config: Config) -> tuple[str, ...]:
-    runs = RunRecords(config.layout)
-    try:
-        return tuple(query.name for query in queries(config) if runs.has_failed(query.name))
-    except ITEM_ERRORS:  # the balance reports it
-        return ()
-
-
-def _find_attention(config: Config, findings: list[str]) -> Attention:
-    """Return the files that need attention; add a finding for each changed archived file."""
-    try:
-        files = ledger_files.find_attention(config)
-    except ITEM_ERRORS as error:
-        findings.append(error_message(error))
-        return Attention()
-    findings += [f"{entry.source}: {entry.path}: {entry.why}" for entry in files.changed]
-    return files
+def _run_problems(
+    config: Config, runs: RunRecords, running: Mapping[str, str], interrupted: Iterable[str]
+) -> Iterator[Problem]:
+    """Yield the queries whose last batches are not recorded, and those whose last run failed."""
+    for name in interrupted:
+        sentence = "a run was interrupted before its last batches were recorded; the next run"
+        yield Problem(ProblemCode.UNBALANCED, name, f"{name}: {sentence} records them.")
+    for name, holder in running.items():
+        if runs.has_failed(name):
+            error = runs.run_state.last[name].error
+            sentence = f"failed with unrecorded batches ({error}); {holder} retries it."
+            yield Problem(ProblemCode.UNBALANCED, name, f"{name}: {sentence}")
+    yield from failed_queries(config, runs.run_state, running)
 
 
 def _split_by_writer(
@@ -155,29 +159,6 @@ def _split_by_writer(
     holders = {query: writers.get(layer_of(query)) for query in unrecorded}
     running = {query: holder for query, holder in holders.items() if holder}
     return running, [query for query in holders if query not in running]
-
-
-def _unrecorded_findings(
-    runs: RunRecords, running: Mapping[str, str], interrupted: list[str]
-) -> list[str]:
-    return [
-        f"{name}: a run was interrupted before its last batches were recorded; the next run "
-        "records them."
-        for name in interrupted
-    ] + [
-        f"{name}: failed with unrecorded batches ({runs.run_state.last[name].error}); {holder} "
-        "retries it."
-        for name, holder in running.items()
-        if runs.has_failed(name)
-    ]
-
-
-def _unfinished_findings(config: Config) -> list[str]:
-    """Return a finding for each unfinished command."""
-    try:
-        return [f"{entry}." for entry in journal.unfinished_commands(config)]
-    except ITEM_ERRORS as error:
-        return [error_message(error)]
 
 
 def _stable_checks(
@@ -206,7 +187,8 @@ def _stable_checks(
         running, interrupted = _split_by_writer(snapshot.unrecorded, writers)
         has_new_writer = any(locks.lock_holder(config.layout, layer_of(q)) for q in interrupted)
         explained = {snapshot.unrecorded[query] for query in interrupted}
-        unexplained = set(accounting.unbalanced(snapshot.balances)) - explained
+        unbalanced = {n for n, balance in snapshot.balances.items() if not balance.is_balanced}
+        unexplained = unbalanced - explained
         is_recorded = not running and not (writers and unexplained)
         is_late = time.monotonic() > deadline
         if not is_recorded and not is_waiting:
@@ -227,31 +209,27 @@ def _changed_sources(
     config: Config, snapshot: BalanceSnapshot, checks: Mapping[str, Verification]
 ) -> set[str]:
     """Return the sources with findings whose balance has changed since a snapshot."""
-    wrong = {name for name, result in checks.items() if result.findings}
+    balances = snapshot.balances
+    wrong = {n for n, result in checks.items() if result.findings or not balances[n].is_balanced}
     now = accounting.take_snapshot(config, RunRecords(config.layout)) if wrong else snapshot
     return {name for name in wrong if now.of_source(name) != snapshot.of_source(name)}
 
 
 def _check(config: Config, name: str, balance: Balance, everything: bool) -> Verification:
-    source = config.sources[name]
+    source, result = config.sources[name], Verification()
     try:
         refuse_format_change(config, source)
+        source_type, bronze = SOURCE_TYPES[source.format], balance.bronze_rows
         if everything or not balance.is_balanced:
             result = verify_counts(config, source)
-        else:
-            result = Verification(_ledger_difference(config, source, balance))
-        if losses := SOURCE_TYPES[source.format].losses(config, source):
+        elif (rows := source_type.rows_in_ledger(config, source)) != bronze:
+            sentence = f"{name}: the ledger has {rows:,} rows, bronze has {bronze:,}."
+            result.findings.append(sentence)
+        if losses := source_type.losses(config, source):
             result.notes.append(f"{name}: {'; '.join(losses)}.")
     except ITEM_ERRORS as error:  # a table cannot be read, or the source's format has changed
         result = Verification([error_message(error)])
-    return replace(result, findings=[*(f"{name}: {f}" for f in balance.faults), *result.findings])
-
-
-def _ledger_difference(config: Config, source: SourceConfig, balance: Balance) -> list[str]:
-    rows = SOURCE_TYPES[source.format].rows_in_ledger(config, source)
-    if rows == balance.bronze_rows:
-        return []
-    return [f"{source.name}: the ledger has {rows:,} rows, bronze has {balance.bronze_rows:,}."]
+    return result
 
 
 def verify_counts(config: Config, source: SourceConfig) -> Verification:

@@ -10,6 +10,7 @@ from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.inspect import ledger_files
 from medallion.inspect.edits import waiting_tables
+from medallion.inspect.problems import RETRY, Problem, ProblemCode
 from medallion.layers import recovery
 from medallion.state import erasures, pending_work
 from medallion.state.runs import RunRecords, RunState
@@ -25,6 +26,7 @@ from medallion.storage.table_specs import (
 )
 from medallion.storage.text import counted
 
+_COUNT = "run medallion audit --deep, which names the files and tables that differ"
 BALANCED_LAYERS = ("bronze", "silver")
 """Layers whose batches must all be recorded, because the balance needs their figures."""
 
@@ -121,12 +123,18 @@ class BalanceSnapshot:
     waiting: dict[str, str] = field(default_factory=dict)
 
     @property
-    def child_faults(self) -> dict[str, list[str]]:
-        """Return messages by child table whose figures do not add up."""
-        return {
-            name: [f"silver.{name}: {fault}" for fault in child.faults]
-            for name, child in self.child_tables.items()
-        }
+    def problems(self) -> list[Problem]:
+        """Return what cannot be read, and each equation that does not hold."""
+        faults = {name: balance.faults for name, balance in self.balances.items()}
+        faults |= {f"silver.{name}": child.faults for name, child in self.child_tables.items()}
+        return [
+            *(Problem(ProblemCode.UNREADABLE, "tables", m, RETRY) for m in self.unreadable),
+            *(
+                Problem(ProblemCode.UNBALANCED, name, f"{name}: {fault}", _COUNT)
+                for name, sentences in faults.items()
+                for fault in sentences
+            ),
+        ]
 
     def of_source(self, name: str) -> tuple[Balance | None, list[str]]:
         """Return the balance of a source, and its queries with unrecorded batches."""
@@ -350,8 +358,3 @@ def shown_figures(
     shown = names[:3] + used
     rows = [(name, *(getattr(each, n) for n in shown)) for name, each in balances.items()]
     return [label, *shown], rows
-
-
-def unbalanced(balances: Mapping[str, Balance]) -> list[str]:
-    """Return the sources whose balance does not add up."""
-    return [name for name, balance in balances.items() if not balance.is_balanced]

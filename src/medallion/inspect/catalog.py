@@ -1,12 +1,12 @@
-"""Schema versions and rows of gold tables; no JVM."""
+"""Rows of gold tables, and problems that the rows of tables show; no JVM."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from medallion.config.model import Aggregate, Config
 from medallion.config.queries import queries
 from medallion.errors import ITEM_ERRORS, error_message
-from medallion.ingest.schema import registry
-from medallion.ingest.schema.registry import SchemaVersion
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.sql import engine
 from medallion.sql.result import Result
 from medallion.state.runs import RunState
@@ -36,12 +36,6 @@ class FirstRows:
     first: Result
     unreadable: str | None = None
     groups: tuple[str, ...] = ()
-
-
-def schema_versions(config: Config, source: str) -> list[SchemaVersion]:
-    """Return the versions of a source's schema, oldest first; empty before its first run."""
-    config.source(source)
-    return registry.read_versions(config.layout.schemas(source))
 
 
 def first_rows(config: Config, limit: int = ROWS_SHOWN) -> list[FirstRows]:
@@ -83,12 +77,11 @@ def quarantined_by_rule(config: Config, name: str) -> list[tuple[str, int]]:
     return delta_tables.select_rows(table, "rule, count(*)", by_rule, rules)
 
 
-def mostly_quarantined(config: Config, run_state: RunState) -> dict[str, str]:
-    """Return a message by quarantine table that got most rows of its query's last run.
+def mostly_quarantined(config: Config, run_state: RunState) -> Iterator[Problem]:
+    """Yield a problem for each quarantine table that got most rows of its query's last run.
 
     A table that is empty by now, for example after a replay, is not among them.
     """
-    messages = {}
     for query in queries(config, ["silver"]):
         last, table = run_state.last_busy.get(query.name), query.targets[-1]
         if not last:
@@ -99,23 +92,35 @@ def mostly_quarantined(config: Config, run_state: RunState) -> dict[str, str]:
         rules = quarantined_by_rule(config, table.partition(".")[2])
         if not {rule for rule, _ in rules} <= {*MESSAGE_RULES}:
             all_rules = ", ".join(f"{rule} ({count:,})" for rule, count in rules)
-            messages[table] = (
+            sentence = (
                 f"{quarantined:,} of {counted(rows, 'row')} of the last run broke a rule; "
                 f"all rows by rule: {all_rules}"
             )
-    return messages
+            remedy = _quarantine_remedy(config, table)
+            yield Problem(ProblemCode.QUARANTINED, table, sentence, remedy)
 
 
-def deletes_not_applied(config: Config) -> dict[str, int]:
-    """Return the number of deletes by quarantine table that has some."""
-    names = [name for name, source in config.sources.items() if source.cdc]
-    counts = {f"quarantine.{n}": dict(quarantined_by_rule(config, n)) for n in names}
-    return {table: rules[DELETE_RULE] for table, rules in counts.items() if DELETE_RULE in rules}
+def deletes_not_applied(config: Config) -> Iterator[Problem]:
+    """Yield a problem for each quarantine table that has deletes."""
+    for name in (name for name, source in config.sources.items() if source.cdc):
+        if count := dict(quarantined_by_rule(config, name)).get(DELETE_RULE):
+            table = f"quarantine.{name}"
+            sentence = f"{counted(count, 'delete')} broke a rule, so silver.{name} keeps the rows"
+            remedy = _quarantine_remedy(config, table)
+            yield Problem(ProblemCode.DELETES, table, sentence, remedy)
 
 
-def held_snapshots(config: Config) -> dict[str, str]:
-    """Return a message by silver table whose newest snapshot is too small to be applied."""
-    messages = {}
+def _quarantine_remedy(config: Config, table: str) -> str:
+    name = table.partition(".")[2]
+    command = f"refresh silver.{name}" if name in config.silver else f"replay {table}"
+    return (
+        "see its rows in medallion report, correct the rule or the columns in pipeline.yaml, and "
+        f"run medallion {command}"
+    )
+
+
+def held_snapshots(config: Config) -> Iterator[Problem]:
+    """Yield a problem for each silver table whose newest snapshot is too small to be applied."""
     for name, source in config.sources.items():
         if not source.cdc or not source.cdc.snapshot:
             continue
@@ -127,33 +132,37 @@ def held_snapshots(config: Config) -> dict[str, str]:
             held = (sequence, size) if size < (1 - source.cdc.max_deletes) * applied else None
             applied = applied if held else size
         if held:
-            messages[f"silver.{name}"] = (
+            table = f"silver.{name}"
+            sentence = (
                 f"the snapshot {held[0]} has {counted(held[1], 'row')} and the one before it "
                 f"{applied:,}, which are more deletes than max_deletes: it is not applied"
             )
-    return messages
+            remedy = (
+                f"land the complete file, or raise max_deletes and run medallion refresh {table}"
+            )
+            yield Problem(ProblemCode.SNAPSHOT, table, sentence, remedy)
 
 
-def unlikely_times(config: Config) -> dict[str, str]:
-    """Return a message by silver table with event times before 1990, unless `max_past` is set.
+def unlikely_times(config: Config) -> Iterator[Problem]:
+    """Yield a problem for each silver table with event times before 1990, without `max_past`.
 
     Later times than `max_future` allows are in quarantine.
     """
-    messages = {}
     for name, source in config.sources.items():
         if source.cdc or source.max_past:
             continue
-        what = f'count(*), min("{source.event_time}")'
-        old = f"where \"{source.event_time}\" < timestamp '1990-01-01'"
-        for rows, first in delta_tables.select_rows(
-            config.layout.table(f"silver.{name}"), what, old
-        ):
-            if rows:
-                messages[f"silver.{name}"] = (
-                    f"{source.event_time} is before 1990 in {counted(rows, 'row')}, such as "
-                    f"{first:%Y-%m-%d %H:%M}"
-                )
-    return messages
+        table, what = f"silver.{name}", f'count(*), min("{source.event_time}")'
+        old = f"where \"{source.event_time}\" < timestamp '1990-01-01' having count(*) > 0"
+        for rows, first in delta_tables.select_rows(config.layout.table(table), what, old):
+            sentence = (
+                f"{source.event_time} is before 1990 in {counted(rows, 'row')}, such as "
+                f"{first:%Y-%m-%d %H:%M}"
+            )
+            remedy = (
+                f"correct sources.{name}.silver or hints and run medallion refresh {table}; or set "
+                "max_past to an interval that these times are within"
+            )
+            yield Problem(ProblemCode.TIMES, table, sentence, remedy)
 
 
 def _row_count(config: Config, table: str) -> int:

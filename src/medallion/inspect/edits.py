@@ -6,7 +6,7 @@ runs leave them and their readers as they are. It imports PySpark only if settin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from medallion.config.model import CHANGES, Config
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, UsageError
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
@@ -178,15 +179,25 @@ def leftover_tables(config: Config) -> list[str]:
     return [name for name in tables if not written & {name, layer_of(name)}]
 
 
-def leftover_notes(config: Config) -> list[str]:
-    """Return a note if there are left-over tables."""
-    names = leftover_tables(config)
-    note = (
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left over: nothing in "
-        "pipeline.yaml writes there. If a source has another name now, set its renamed_from; "
-        "medallion drop removes such tables."
-    )
-    return [note] if names else []
+def leftover_problems(config: Config) -> Iterator[Problem]:
+    """Yield a note if there are left-over tables."""
+    if names := leftover_tables(config):
+        sentence = (
+            f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} left over: nothing in "
+            "pipeline.yaml writes there. If a source has another name now, set its renamed_from; "
+            "medallion drop removes such tables."
+        )
+        yield Problem(ProblemCode.NOTE, "tables", sentence)
+
+
+def edited_problems(config: Config) -> Iterator[Problem]:
+    """Yield one problem for all tables that wait for `medallion apply`."""
+    if waiting := waiting_tables(config):
+        tables = ", ".join(f"{table} ({reason})" for table, reason in waiting.items())
+        wait = "1 table waits" if len(waiting) == 1 else f"{len(waiting)} tables wait"
+        remedy = "run medallion apply, which rebuilds them, or undo the edit"
+        sentence = f"{wait} for medallion apply: {tables}"
+        yield Problem(ProblemCode.EDITED, config.pipeline_file.name, sentence, remedy)
 
 
 def _queries_with_changed_settings(config: Config) -> set[str]:

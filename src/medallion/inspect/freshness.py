@@ -1,39 +1,12 @@
 """Sources and gold tables without new rows for longer than `expect_every`; no JVM, read-only."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from medallion.config.model import Config
-from medallion.config.values import Duration
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.state import ledger
 from medallion.state.runs import LastRun, RunState
 from medallion.storage import clock
-
-
-@dataclass(frozen=True)
-class StaleTable:
-    """A source or a gold table without new rows for longer than it should be.
-
-    Attributes:
-        name: the name of the source, or `gold.table`.
-        expect_every: the longest time between new rows.
-        since: when the last new rows arrived, in microseconds since 1970; None if none ever did.
-    """
-
-    name: str
-    expect_every: Duration
-    since: int | None
-
-    @property
-    def sentence(self) -> str:
-        """Return since when it is stale, without its name."""
-        if self.since is None:
-            return f"never had a row (expect_every: {self.expect_every})"
-        since = clock.format_time(self.since)
-        return f"no new rows since {since} (expect_every: {self.expect_every})"
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.sentence}"
 
 
 def last_arrivals(config: Config, run_state: RunState) -> dict[str, int | None]:
@@ -61,16 +34,16 @@ def _end_of(runs: Mapping[str, LastRun], query: str) -> int | None:
     return run.started_at + round((run.seconds or 0) * 1e6) if run else None
 
 
-def stale_tables(config: Config, run_state: RunState) -> tuple[StaleTable, ...]:
-    """Return the stale sources and gold tables; the arguments are those of `last_arrivals`."""
+def stale_problems(config: Config, run_state: RunState) -> Iterator[Problem]:
+    """Yield the stale sources and gold tables; the arguments are those of `last_arrivals`."""
     durations = {name: source.expect_every for name, source in config.sources.items()}
     durations |= {f"gold.{name}": table.expect_every for name, table in config.gold.items()}
     expected = {name: every for name, every in durations.items() if every}
-    if not expected:
-        return ()
-    times, now = last_arrivals(config, run_state), clock.now_micros()
-    return tuple(
-        StaleTable(name, every, times[name])
-        for name, every in expected.items()
-        if now - (times[name] or 0) > every.micros
-    )
+    remedy = "run medallion nightly; if it is still stale, ask the writer of its rows"
+    times, now = last_arrivals(config, run_state) if expected else {}, clock.now_micros()
+    for name, every in expected.items():
+        last = times[name]
+        if now - (last or 0) > every.micros:
+            since = f"no new rows since {clock.format_time(last)}" if last else "never had a row"
+            sentence = f"{since} (expect_every: {every})"
+            yield Problem(ProblemCode.STALE, name, sentence, remedy)

@@ -5,24 +5,36 @@ until it is ingested or acknowledged (`medallion files --dismiss`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import attrgetter
 
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.ingest.files import archive
+from medallion.ingest.schema import registry
+from medallion.inspect.problems import Problem, ProblemCode
 from medallion.state import ledger
 from medallion.state.ledger import Entry, ReasonCode, State
 from medallion.storage import clock
 from medallion.storage.files import have_same_bytes
 from medallion.storage.paths import StoragePath
+from medallion.storage.text import counted
 
 _LONG_WAIT = 24 * 3600 * 1_000_000  # microseconds that a file may wait before it is reported
 # A file with one of these waits until it or the settings change.
 FOR_THE_USER = (ReasonCode.CSV_HEADER, ReasonCode.MULTI_LINE)
 FOLDERS = (ReasonCode.FOLDER_MISSING, ReasonCode.FOLDER_UNREADABLE)
+_DISMISS = "acknowledge it with medallion files --dismiss PATTERN (its path, or a glob)"
+_REMEDIES: Mapping[str, str] = {
+    ReasonCode.UNREADABLE: "land a repaired file",
+    ReasonCode.NAME_TAKEN: "rename it if it has other rows, and delete it if it is a copy",
+    ReasonCode.GREW: "land the new lines under a new name",
+    ReasonCode.CHANGED_IN_ARCHIVE: "land the new lines under a new name",
+}
 
 
 @dataclass(frozen=True)
@@ -72,17 +84,66 @@ def find_attention(config: Config) -> Attention:
     entries = _entries_of_sources(config)
     listed = [entry for entry in entries if entry.dismissed_at is None]
     waiting = [e for e in listed if e.state == State.PENDING and e.reason_code is not None]
+    due = clock.now_micros() - _LONG_WAIT
     malformed = ledger.malformed_entries(config.layout)
     changed, not_compared = archive.find_changed_archived_files(config)
     return Attention(
         rejected=tuple(_rejected(config, listed)),
-        waiting=tuple(e for e in waiting if _waits_too_long(e, clock.now_micros())),
+        waiting=tuple(
+            entry
+            for entry in waiting
+            if entry.reason_code in FOR_THE_USER
+            or (entry.reason_code not in FOLDERS and entry.first_seen_at < due)
+        ),
         changed=tuple(entry for entry in changed if entry.dismissed_at is None),
         malformed=tuple(e for e in malformed if e.source in config.sources and not e.dismissed_at),
         folders=tuple(e for e in waiting if e.reason_code in FOLDERS),
         pending=sum(entry.state == State.PENDING for entry in entries),
         not_compared=not_compared,
     )
+
+
+def file_problems(files: Attention) -> Iterator[Problem]:
+    """Yield a problem for the files of each source and reason, and one for each folder."""
+    groups = {
+        ProblemCode.REJECTED: files.rejected,
+        ProblemCode.WAITING: files.waiting,
+        ProblemCode.CHANGED: files.changed,
+    }
+    for code, entries in groups.items():
+        for (source, reason, is_reported), group in groupby(sorted(entries, key=_group), _group):
+            listed = list(group)
+            first, more = listed[0], len(listed) - 1
+            count = f"{counted(len(listed), 'file')}, such as " if more else ""
+            moved = f"; it is in {first.moved_to}" if first.moved_to else ""
+            sentence = f"{count}{first.path}: {first.why}{moved}"
+            remedy = f"{_REMEDIES.get(reason) or 'do what the reason asks for'}, or {_DISMISS}"
+            detail = f"{reason}, {first.path}{f' and {more:,} more' if more else ''}"
+            yield Problem(code, source, sentence, remedy, detail, is_reported)
+    for folder in files.folders:
+        remedy = "create it, permit it, or remove it from folders in pipeline.yaml"
+        sentence = f"no files were read from {folder.path}: {folder.why}"
+        yield Problem(ProblemCode.FOLDER, folder.path, sentence, remedy)
+
+
+def malformed_problems(config: Config, files: Attention) -> Iterator[Problem]:
+    """Yield the sources with files of malformed lines; without other files they have no schema."""
+    by_source = attrgetter("source")
+    for name, group in groupby(sorted(files.malformed, key=by_source), by_source):
+        listed, source = list(group), config.sources[name]
+        count = counted(len(listed), "file")
+        has_schema = registry.has_known_columns(config, source)
+        code = ProblemCode.MALFORMED if has_schema else ProblemCode.NO_SCHEMA
+        sentence = f"{count}, such as {listed[0].path}: no line is a row of {source.format}"
+        remedy = (
+            f"see _corrupt_record in bronze.{name}, correct format or options of the source, and "
+            f"run medallion refresh bronze.{name}; or {_DISMISS}"
+        )
+        yield Problem(code, name, sentence, remedy)
+
+
+def _group(entry: Entry) -> tuple[str, str, bool]:
+    return entry.source, entry.reason_code or "", entry.reported_at is not None
 
 
 def rejected_files(config: Config) -> Counter[str]:
@@ -116,13 +177,6 @@ def _is_ingested(config: Config, entry: Entry, file: StoragePath) -> bool:
 
 def _entries_of_sources(config: Config) -> list[Entry]:
     return [e for e in ledger.entries_not_ingested(config.layout) if e.source in config.sources]
-
-
-def _waits_too_long(entry: Entry, now: int) -> bool:
-    """Return whether a pending file needs attention."""
-    is_folder = entry.reason_code in FOLDERS
-    is_due = entry.reason_code in FOR_THE_USER or now - entry.first_seen_at > _LONG_WAIT
-    return is_due and not is_folder
 
 
 def find_files(config: Config, pattern: str, source: str | None, state: str | None) -> list[Entry]:

@@ -8,30 +8,34 @@ from typing import Any, TypeVar
 
 from medallion.config.model import Config
 from medallion.config.queries import queries
-from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.schema import registry
 from medallion.ingest.schema.registry import SchemaVersion
 from medallion.inspect import freshness
 from medallion.inspect.audit import Audit, run_audit
 from medallion.inspect.catalog import FirstRows, quarantined_by_rule, read_rows
-from medallion.inspect.freshness import StaleTable
+from medallion.inspect.problems import PartReader, ProblemCode
 from medallion.inspect.status import QueryStatus, query_statuses
-from medallion.inspect.verdict import LakehouseVerdict, derive_verdict, observe
+from medallion.inspect.verdict import Observations, observe
 from medallion.sql import engine, guard
 from medallion.state import runs
-from medallion.state.runs import LastRun
+from medallion.state.runs import RunState
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.delta_tables import TableSize
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, SOURCE_POSITION
 
 _GOLD_ROWS, _RUNS, _PERIODS, _EXAMPLES = 500, 300, 60, 3
+_NO_SIZE = TableSize(0, 0, 0, None)
 _UNITS = ("minute", 2 * 3600), ("hour", 3 * 86_400)
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class QueryRun:
-    """One row of `ops.runs`; `started_at` in microseconds since 1970."""
+class Run:
+    """One row of `ops.runs`, of a query or a gate; `started_at` in microseconds since 1970.
+
+    The last two are of a gate, as JSON and as names separated by commas.
+    """
 
     query: str
     state: str
@@ -44,37 +48,12 @@ class QueryRun:
     duplicate_rows: int | None
     late_rows: int | None
     error: str | None
+    failures: str | None = None
+    accepted_expectations: str | None = None
 
 
-@dataclass(frozen=True)
-class GateRun:
-    """The validation of one table's new rows, from `ops.runs`; `started_at` as in `QueryRun`."""
-
-    query: str
-    state: str
-    failures: str | None
-    started_at: int
-    rows_in: int | None
-    accepted_expectations: str | None
-    seconds: float | None
-
-
-_Run = TypeVar("_Run", QueryRun, GateRun)
-
-
-@dataclass(frozen=True)
-class SourcePeriod:
-    """The rows of one source that its queries processed in a minute, an hour or a day."""
-
-    source: str
-    start: datetime
-    silver_rows: int
-    quarantined_rows: int
-    duplicate_rows: int
-
-
-RulePeriod = tuple[datetime, str, int]
-"""The start of a minute, hour or day, a rule, and the rows that it quarantined in that time."""
+Periods = Mapping[str, Sequence[tuple[datetime, str, int]]]
+"""By name, the start of a minute, hour or day, what became of rows in that time, and how many."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +64,8 @@ class Overview:
         root: path of the lakehouse.
         created_at: microseconds since 1970.
         audit: the balance of every source.
-        verdict: what is wrong, with its remedy.
-        nightly: the last complete nightly run.
+        seen: what is wrong, with its remedy, and the records.
         arrivals: when the last rows of each source and gold table arrived, in microseconds.
-        stale: sources and gold tables without new rows for too long.
         gold: the newest rows of each gold table and view.
         broken: number of quarantined rows by silver table and rule; a row that breaks two counts
             twice.
@@ -107,18 +84,16 @@ class Overview:
     root: str
     created_at: int
     audit: Audit
-    verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
-    nightly: LastRun | None = None
+    seen: Observations = field(default_factory=lambda: Observations(RunState()))
     arrivals: Mapping[str, int | None] = field(default_factory=dict)
-    stale: tuple[StaleTable, ...] = ()
     gold: tuple[FirstRows, ...] = ()
     broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    gates: tuple[GateRun, ...] = ()
-    runs: tuple[QueryRun, ...] = ()
+    gates: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = ()
     unreadable: tuple[str, ...] = ()
     statuses: tuple[QueryStatus, ...] = ()
-    periods: tuple[SourcePeriod, ...] = ()
-    rules: Mapping[str, Sequence[RulePeriod]] = field(default_factory=dict)
+    periods: Periods = field(default_factory=dict)
+    rules: Periods = field(default_factory=dict)
     examples: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     sizes: Mapping[str, TableSize] = field(default_factory=dict)
     schemas: tuple[tuple[str, SchemaVersion, list[str]], ...] = ()
@@ -133,23 +108,19 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         patience: seconds to wait beside a running stream until its batches are recorded; by
             default half a minute.
     """
-    created_at, seen = clock.now_micros(), observe(config)
-    audit, state = run_audit(config, patience=patience), seen.run_state
+    created_at, seen, parts = clock.now_micros(), observe(config), PartReader()
+    audit = run_audit(config, patience=patience)
+    parts.problems += (p for p in audit.problems if p.code is ProblemCode.UNREADABLE)
     tables = [*(f"gold.{name}" for name in config.gold), *config.views]
     gold = tuple(read_rows(config, table, _GOLD_ROWS, is_newest=True) for table in tables)
-    unreadable = [*audit.unreadable, *(each.unreadable for each in gold if each.unreadable)]
-
-    def read_or(default: _Value, read: Callable[[], _Value]) -> _Value:
-        try:
-            return read()
-        except ITEM_ERRORS as error:
-            unreadable.append(error_message(error))
-            return default
+    for table in gold:
+        if table.unreadable:
+            parts.add(table.table, table.unreadable)
 
     def by_name(
         names: Iterable[str], read: Callable[[Config, str], list[_Value]]
     ) -> dict[str, list[_Value]]:
-        return {name: read_or([], partial(read, config, name)) for name in names}
+        return {name: parts.read_or([], name, partial(read, config, name)) for name in names}
 
     silver = [query.table for query in queries(config, ["silver"])]
     broken = by_name(silver, quarantined_by_rule)
@@ -158,7 +129,7 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     changes = ((name, *change) for name, each in schemas.items() for change in each)
     newest_first = sorted(changes, key=lambda change: change[1].created_at, reverse=True)
     sizes = {
-        name: read_or(TableSize(0, 0, 0, None), partial(delta_tables.table_size, path))
+        name: parts.read_or(_NO_SIZE, name, partial(delta_tables.table_size, path))
         for name, path in sorted(config.layout.tables().items())
     }
     return Overview(
@@ -167,20 +138,20 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
         audit=audit,
         gold=gold,
         broken={source: dict(rows) for source, rows in broken.items()},
-        verdict=derive_verdict(config, seen),
-        nightly=state.nightly,
-        arrivals=read_or({}, partial(freshness.last_arrivals, config, state)),
-        stale=tuple(seen.stale),
-        gates=tuple(read_or([], partial(_newest_runs, config, "gate", GateRun))),
-        runs=tuple(read_or([], partial(_newest_runs, config, "query", QueryRun))),
+        seen=seen,
+        arrivals=parts.read_or(
+            {}, "ops.files", partial(freshness.last_arrivals, config, seen.run_state)
+        ),
+        gates=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "gate"))),
+        runs=tuple(parts.read_or([], "ops.runs", partial(_newest_runs, config, "query"))),
         statuses=tuple(query_statuses(config)),
-        periods=read_or((), partial(_source_periods, config)),
+        periods=by_name(config.sources, _source_periods),
         rules=by_name(silver, _rule_periods),
         examples=examples,
         sizes=sizes,
         schemas=tuple(newest_first),
-        edges=tuple(read_or([], partial(_edges, config))),
-        unreadable=tuple(dict.fromkeys(unreadable)),  # the last: `read_or` appends
+        edges=tuple(parts.read_or([], "lineage", partial(_edges, config))),
+        unreadable=tuple(each.sentence for each in parts.problems),  # the last
     )
 
 
@@ -202,53 +173,54 @@ def _quarantine_examples(config: Config, name: str) -> list[Mapping[str, Any]]:
     return [{k: v for k, v in row.items() if v is not None and k != "_nth"} for row in rows]
 
 
-def _rule_periods(config: Config, name: str) -> list[RulePeriod]:
+def _rule_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
     table = config.layout.table(f"quarantine.{name}")
     rules = f"(select unnest({FAILED_RULES}) as rule, {INGESTED_AT} from rows)"
-    if not (unit := _unit(delta_tables.select_rows(table, _span(INGESTED_AT)))):
-        return []
-    what = f"rule, date_trunc('{unit}', {INGESTED_AT}), count(*)"
-    rows = delta_tables.select_rows(table, what, "group by 1, 2 order by 2, 1", rules)
-    return [(start, rule, count) for rule, start, count in _newest_periods(rows)]
+    return _periods(table, INGESTED_AT, rules, "rule, count(*)")
 
 
-def _source_periods(config: Config) -> tuple[SourcePeriod, ...]:
+def _source_periods(config: Config, name: str) -> list[tuple[datetime, str, int]]:
     """Return rows over time from `ops.runs`: like the balance, since a query's last refresh."""
-    table, since = config.layout.table(runs.TABLE), runs.rows_since_refresh()
-    where = "where query like 'bronze.%' or query like 'silver.%'"
-    if not (unit := _unit(delta_tables.select_rows(table, _span("started_at"), where, since))):
-        return ()
-    sums = (
-        f"coalesce(sum({column}) filter (where query like 'silver.%'), 0)"
-        for column in ("rows_out", "quarantined_rows", "duplicate_rows")
+    columns = {
+        "silver": "rows_out",
+        "quarantined": "quarantined_rows",
+        "duplicates": "duplicate_rows",
+    }
+    of_silver = f"{runs.rows_since_refresh()} where query = 'silver.{name}'"
+    counts = (
+        f"select started_at, '{fate}' as fate, {column} as n from {of_silver} and {column} > 0"
+        for fate, column in columns.items()
     )
-    what = ", ".join(("split_part(query, '.', 2)", f"date_trunc('{unit}', started_at)", *sums))
-    rows = delta_tables.select_rows(table, what, f"{where} group by 1, 2 order by 2, 1", since)
-    known = [row for row in rows if row[0] in config.sources]
-    return tuple(SourcePeriod(*row) for row in _newest_periods(known))
+    source = f"({' union all '.join(counts)})"
+    table = config.layout.table(runs.TABLE)
+    return _periods(table, "started_at", source, "fate, sum(n)")
 
 
-def _span(column: str) -> str:
-    return f"(extract(epoch from max({column})) - extract(epoch from min({column})))"
+def _periods(
+    table: StoragePath, time: str, source: str, what: str
+) -> list[tuple[datetime, str, int]]:
+    """Return the numbers of rows in the newest minutes, hours or days.
+
+    Args:
+        table: the table.
+        time: its column of times.
+        source: the rows to count, as SQL over `rows`.
+        what: a name and the number of its rows, as SQL.
+    """
+    span = f"extract(epoch from max({time})) - extract(epoch from min({time}))"
+    seconds = [row[0] for row in delta_tables.select_rows(table, span, source=source)]
+    if not seconds or seconds[0] is None:
+        return []
+    unit = next((unit for unit, longest in _UNITS if seconds[0] < longest), "day")
+    columns = f"date_trunc('{unit}', {time}), {what}"
+    rows = delta_tables.select_rows(table, columns, "group by 1, 2 order by 1, 2", source)
+    newest = sorted({row[0] for row in rows})[-_PERIODS:]
+    return [(start, name, count) for start, name, count in rows if start in newest]
 
 
-def _unit(span: list[tuple[Any, ...]]) -> str | None:
-    """Return the unit of time for a span in seconds; None if there are no rows."""
-    seconds = span[0][0] if span else None
-    if seconds is None:
-        return None
-    return next((unit for unit, longest in _UNITS if seconds < longest), "day")
-
-
-def _newest_periods(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the rows of the newest periods; the second value of a row is its period."""
-    newest = sorted({row[1] for row in rows})[-_PERIODS:]
-    return [row for row in rows if row[1] in newest]
-
-
-def _newest_runs(config: Config, kind: str, run_type: type[_Run]) -> list[_Run]:
+def _newest_runs(config: Config, kind: str) -> list[Run]:
     newest = f"where kind = '{kind}' order by number desc limit {_RUNS}"
-    return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, run_type, newest)
+    return records.read_records(config.layout.table(runs.TABLE), runs.RUNS, Run, newest)
 
 
 def _schema_changes(config: Config, source: str) -> list[tuple[SchemaVersion, list[str]]]:

@@ -1,17 +1,15 @@
 """The status of each query: its last run and its backlog; no JVM, read-only."""
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import Query, queries
 from medallion.errors import ITEM_ERRORS, error_message
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.source import Backlog
-from medallion.inspect import ledger_files
 from medallion.spark import checkpoints
-from medallion.state import journal, ledger, pending_work
-from medallion.state.runs import FAILED, LastRun, RescuedSummary, RunRecords, RunState
+from medallion.state import ledger, pending_work
+from medallion.state.runs import FAILED, LastRun, RunRecords, RunState
 from medallion.storage import clock, delta_tables, locks
 
 RUNNING, NEVER, UNKNOWN = "running", "never run", "unknown"
@@ -27,15 +25,11 @@ class BacklogStatus:
     oldest_age: float | None
     bytes_per_second: float | None
     caught_up_in: float | None
-    rejected_files: int | None = None
 
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """One query: `rows_*` are of its last run, `waiting_rows` are for the next.
-
-    `rescued` summarizes the rescued values of a bronze run.
-    """
+    """One query: `rows_*` are of its last run, `waiting_rows` are for the next."""
 
     query: str
     state: str
@@ -47,7 +41,6 @@ class QueryStatus:
     watermark: str | None
     error: str | None
     backlog: BacklogStatus | None = None
-    rescued: RescuedSummary | None = None
 
     @property
     def is_known(self) -> bool:
@@ -58,97 +51,53 @@ class QueryStatus:
 
 def query_statuses(config: Config) -> list[QueryStatus]:
     """Return the status of all queries, in order of layers; each reports its own errors."""
-    state, unknown = _read_run_state(config)
-    unfinished = _unfinished_commands(config)
+    state, unknown = RunState(), None
     try:
-        rejected = ledger_files.rejected_files(config)
-    except ITEM_ERRORS:  # the queries of the sources report it
-        rejected = None
-    statuses = []
-    for query in queries(config):
-        status = _status(config, query, state, rejected)
-        gates = pending_work.blocking_gates(config, state, query.name)
-        blocked = f"blocked: {pending_work.blocked_reason(gates)}" if gates else None
-        error = _combined(unknown, status.error, blocked, unfinished.get(query.name))
-        statuses.append(replace(status, state=UNKNOWN if unknown else status.state, error=error))
-    return statuses
-
-
-def _read_run_state(config: Config) -> tuple[RunState, str | None]:
-    """Return the recorded runs; if they cannot be read, an empty state and the reason."""
-    try:
-        return RunRecords(config.layout).run_state, None
+        state = RunRecords(config.layout).run_state
     except ITEM_ERRORS as error:
-        return RunState(), f"last run unknown: {error_message(error)}"
+        unknown = f"last run unknown: {error_message(error)}"
+    return [_status(config, query, state, unknown) for query in queries(config)]
 
 
-def _unfinished_commands(config: Config) -> dict[str, str]:
-    """Return a message for each table of an unfinished command.
-
-    If an entry of the journal is damaged, that may be any table but those of bronze.
-    """
-    try:
-        return {entry.subject: str(entry) for entry in journal.unfinished_commands(config)}
-    except ITEM_ERRORS as error:
-        return {query.name: error_message(error) for query in queries(config) if query.upstream}
-
-
-def _combined(*messages: str | None) -> str | None:
-    return "; ".join(filter(None, messages)) or None
-
-
-def _status(
-    config: Config, query: Query, state: RunState, rejected: Counter[str] | None
-) -> QueryStatus:
+def _status(config: Config, query: Query, state: RunState, unknown: str | None) -> QueryStatus:
     """Return the status of one query.
 
     Args:
         config: the configuration.
         query: the query.
         state: the recorded runs.
-        rejected: rejected files by source; None if unknown.
+        unknown: why the recorded runs are unknown; None if they are known.
     """
     run, checkpoint = state.last.get(query.name), config.layout.checkpoint(query.name)
-    holder = locks.lock_holder(config.layout, query.layer)
     batch, waiting, backlog, watermark = -1, None, None, None
-    error = run.error if run else None
+    errors = [unknown, run.error if run else None]
     try:
         batch = checkpoints.last_committed(checkpoint)
         waiting = pending_work.unread_rows(config, query)
         if not query.upstream:
-            count = None if rejected is None else rejected[query.source]
             last_busy = state.last_busy.get(query.name)
-            backlog = _backlog(config, config.sources[query.source], last_busy, count)
+            backlog = _backlog(config, config.sources[query.source], last_busy)
         watermark = checkpoints.watermark(checkpoint, batch)
-    except ITEM_ERRORS as failure:  # e.g. no broker answers, or a table is damaged
-        error = _combined(error, f"backlog unknown: {_without_name(failure, query)}")
-    unreadable = _unreadable_reason(config, query)
-    rescued = None
-    if run and not query.upstream:
-        rescued = RescuedSummary.from_record(run.rescued_rows, run.rescued_fields)
+    except ITEM_ERRORS as error:  # e.g. no broker answers, or a table is damaged
+        errors.append(f"backlog unknown: {_without_name(error, query)}")
+    try:
+        for name in query.targets:
+            delta_tables.table_version(config.layout.table(name))
+    except ITEM_ERRORS as error:
+        unknown = _without_name(error, query)
+        errors.append(unknown)
     return QueryStatus(
         query=query.name,
-        state=UNKNOWN if unreadable else _state(run, holder),
+        state=UNKNOWN if unknown else _state(run, locks.lock_holder(config.layout, query.layer)),
         last_batch=batch if batch >= 0 else None,
         last_run_at=clock.format_time(run.started_at) if run else None,
         rows_in=run.rows_in if run else None,
         rows_out=run.rows_out if run else None,
         waiting_rows=waiting,
         watermark=clock.format_time(watermark * 1000) if watermark else None,
-        error=_combined(error, unreadable),
+        error="; ".join(filter(None, errors)) or None,
         backlog=backlog,
-        rescued=rescued,
     )
-
-
-def _unreadable_reason(config: Config, query: Query) -> str | None:
-    """Return why a table that the query writes cannot be read; None if all can."""
-    try:
-        for name in query.targets:
-            delta_tables.table_version(config.layout.table(name))
-    except ITEM_ERRORS as error:
-        return _without_name(error, query)
-    return None
 
 
 def _without_name(error: Exception, query: Query) -> str:
@@ -161,9 +110,7 @@ def _state(run: LastRun | None, holder: str | None) -> str:
     return f"{RUNNING} ({holder})" if holder else run.state if run else NEVER
 
 
-def _backlog(
-    config: Config, source: SourceConfig, last_busy: LastRun | None, rejected: int | None
-) -> BacklogStatus:
+def _backlog(config: Config, source: SourceConfig, last_busy: LastRun | None) -> BacklogStatus:
     """Return the backlog of a source, with the rate of the last run that ingested rows."""
     waiting = SOURCE_TYPES[source.format].backlog(config, source)
     rate = _bytes_per_second(config, source, last_busy)
@@ -174,7 +121,6 @@ def _backlog(
         oldest_age=None if waiting.oldest is None else _age(waiting.oldest),
         bytes_per_second=round(rate, 1) if rate else None,
         caught_up_in=_seconds_to_catch_up(waiting, rate),
-        rejected_files=rejected,
     )
 
 

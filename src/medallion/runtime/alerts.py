@@ -4,13 +4,14 @@ import json
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from medallion.config.model import Config
 from medallion.config.operations import OnFailure
 from medallion.errors import UsageError
-from medallion.inspect.verdict import LakehouseVerdict
+from medallion.inspect.problems import LakehouseVerdict, problem_lines, problems_json
 from medallion.storage.text import error_reason, printable
 
 _POST_SECONDS, _COMMAND_SECONDS = 10, 60
@@ -23,7 +24,9 @@ def send_alerts(
     verdict: LakehouseVerdict,
     error: Exception | None = None,
 ) -> Iterator[str]:
-    """Send the configured alerts of a run that failed.
+    """Send the configured alerts of a run that failed: the verdict, and problems with remedies.
+
+    Messages of errors are part of them only with `details`, or if they are about wrong use.
 
     Args:
         config: the configuration.
@@ -36,19 +39,23 @@ def send_alerts(
         A message for each alert that could not be sent; it has no secret.
     """
     settings = config.monitoring.on_failure
-    text = alert_text(config, command, status, verdict, error)
+    if not settings.details:
+        without = (replace(each, sentence=each.detail) for each in verdict.problems)
+        verdict = LakehouseVerdict(tuple(without))
+    where = f"{socket.gethostname()}:{config.layout.root}"
+    lines = [f"medallion {command} on {where} ended with status {status}."]
+    if error and (settings.details or isinstance(error, UsageError)):
+        lines.append(str(error))
+    if verdict.problems:
+        lines += [str(verdict), *problem_lines(verdict.errors)]
+    if verdict.errors and not settings.details:
+        lines.append("medallion status has the messages.")
+    text = "\n".join(map(printable, lines))
     if settings.command and (problem := _run_command(settings, text)):
         yield f"on_failure.command: the alert was not sent: {problem}."
     if settings.variable and not settings.post:
         yield f"on_failure.post: the alert was not sent: {settings.variable} is not set."
     if settings.post:
-        names = (
-            "code",
-            "subject",
-            "detail",
-            "remedy",
-            *(("sentence",) if settings.details else ()),
-        )
         document = {
             # Slack reads <...> as links and mentions.
             "text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"),
@@ -56,41 +63,10 @@ def send_alerts(
             "exit_status": status,
             "host": socket.gethostname(),
             "root": str(config.layout.root),
-            "problems": [{n: getattr(each, n) for n in names} for each in verdict.problems],
+            "problems": problems_json(verdict.problems),
         }
         if problem := _post(settings.post, json.dumps(document)):
             yield f"on_failure.post: the alert was not sent: {problem}."
-
-
-def alert_text(
-    config: Config, command: str, status: int, verdict: LakehouseVerdict, error: Exception | None
-) -> str:
-    """Return the text of an alert: the verdict, then each problem with its remedy.
-
-    Messages of errors are part of it only with `details`, or if they are about wrong use.
-
-    Args:
-        config: the configuration.
-        command: the command.
-        status: its exit status.
-        verdict: the verdict on the lakehouse.
-        error: the error that ended the command, if any.
-    """
-    details = config.monitoring.on_failure.details
-    where = f"{socket.gethostname()}:{config.layout.root}"
-    lines = [f"medallion {command} on {where} ended with status {status}."]
-    if error and (details or isinstance(error, UsageError)):
-        lines.append(str(error))
-    if verdict.problems:
-        lines.append(str(verdict))
-    for each in verdict.errors:
-        sentence = each.sentence if details else each.detail
-        lines.append(
-            f"- {each.code.label} {each.subject}: {sentence and f'{sentence}: '}{each.remedy}"
-        )
-    if verdict.errors and not details:
-        lines.append("medallion status has the messages.")
-    return "\n".join(map(printable, lines))
 
 
 def _run_command(settings: OnFailure, text: str) -> str | None:

@@ -45,7 +45,7 @@ class BackfillResult:
         refused: entries of files that cannot be ingested.
         waiting: entries of files that a later run ingests, or whose reason says what to do.
         topic: the topic that was resumed.
-        lost: number of lost offsets of the topic; None if unknown.
+        lost_offsets: number of lost offsets of the topic; None if unknown.
     """
 
     files: int
@@ -54,7 +54,7 @@ class BackfillResult:
     refused: tuple[Entry, ...]
     waiting: tuple[Entry, ...] = ()
     topic: str | None = None
-    lost: int | None = 0
+    lost_offsets: int | None = 0
 
     @property
     def is_good(self) -> bool:
@@ -196,7 +196,7 @@ def resume_topic(
     report(f"topic {topic}: resumes from its first available message; {loss}")
     run()
     rows = rows_in_ledger(config, source) - before
-    return BackfillResult(0, 0, rows, (), topic=topic, lost=lost)
+    return BackfillResult(0, 0, rows, (), topic=topic, lost_offsets=lost)
 
 
 def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:

@@ -3,18 +3,13 @@
 Nothing is written, and Spark is not started: SQL is compared with the known columns by name only.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from medallion.config import expressions
 from medallion.config.document import config_error
-from medallion.config.expressions import (
-    column_names,
-    did_you_mean,
-    nearest_name,
-    sql_problem,
-    unknown_columns,
-)
+from medallion.config.expressions import column_names, did_you_mean, nearest_name, sql_problem
 from medallion.config.model import Aggregate, Config, GoldTable, Join, SourceConfig, Statement
 from medallion.config.queries import queries, query_names
 from medallion.config.tables import ChildTable
@@ -26,15 +21,16 @@ from medallion.errors import (
     error_message,
 )
 from medallion.ingest.files.discovery import Discovery
-from medallion.ingest.files.listing import unread_file_warnings
 from medallion.ingest.files.source_type import backlog_of
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.parsing.times import is_time_format
 from medallion.ingest.schema import registry
 from medallion.ingest.source import Backlog
 from medallion.inspect import ledger_files
-from medallion.inspect.edits import Edit, EditAction, find_edits, pending_renames
+from medallion.inspect.edits import Edit, edited_problems, find_edits, pending_renames
 from medallion.inspect.ledger_files import Attention
+from medallion.inspect.problems import PartReader, Problem, ProblemCode
+from medallion.inspect.verdict import blocked_problems, unfinished_problems, unread_problems
 from medallion.install.jars import class_path
 from medallion.install.java import use_java
 from medallion.quality.suites import BY_QUERY, Expectation, read_suite, suite_path, unused_suites
@@ -58,52 +54,53 @@ from medallion.storage.text import counted
 
 
 @dataclass
-class CheckResult:
+class CheckResult(PartReader):
     """The result of a check.
 
     Attributes:
-        errors: errors in the configuration, a message each.
-        attention: problems with the data, a message each.
-        notes: facts that may be intended, a message each.
-        files: files that need attention.
         backlogs: the waiting input, by source.
         queries: the reasons to start, by query.
         edits: what `medallion apply` would do.
     """
 
-    errors: list[str] = field(default_factory=list)
-    attention: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    files: Attention = field(default_factory=Attention)
     backlogs: dict[str, Backlog] = field(default_factory=dict)
     queries: dict[str, tuple[str, ...]] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
 
+    def lines(self, exit_status: int) -> list[str]:
+        """Return a line for each problem with an exit status; 0 is that of notes."""
+        problems = (each for each in self.problems if _exit_status(each) == exit_status)
+        return ["; ".join(filter(None, (each.sentence, each.remedy))) for each in problems]
+
     @property
     def exit_status(self) -> int:
-        """Return 2 if the configuration is wrong, 1 if something needs the user, else 0."""
-        if self.errors:
-            return 2
-        needs_apply = any(edit.action == EditAction.REBUILD for edit in self.edits)
-        return 1 if needs_apply or self.attention or self.files.has_failures else 0
+        """Return 2 if the configuration is wrong, 1 if the data needs attention, else 0."""
+        return max(map(_exit_status, self.problems), default=0)
 
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Collect the error of a part of the check, and continue with the next."""
+    @property
+    def errors(self) -> list[str]:
+        """Return the messages about the configuration; a table to rebuild is none."""
+        errors = (each for each in self.problems if each.code is ProblemCode.CONFIGURATION)
+        return [each.sentence for each in errors]
+
+    def add_error(self, message: str, subject: str = "pipeline.yaml") -> None:
+        """Add an error of the configuration."""
+        self.problems.append(Problem(ProblemCode.CONFIGURATION, subject, message))
+
+    def attempt(self, subject: str, step: Callable[..., object], *arguments: Any) -> None:
+        """Run a part of the check, collect its error, and continue with the next."""
         try:
-            yield
+            step(*arguments)
         except UsageError as error:
-            self.errors.append(str(error))
+            self.add_error(str(error), subject)
         except ITEM_ERRORS as error:
-            self.attention.append(error_message(error))
+            self.add(subject, error_message(error))
 
-    def run_steps(self, config: Config, steps: Iterable[Callable[..., None]]) -> None:
-        """Run parts of the check, each of which may fail; keep each message once."""
-        for step in steps:
-            with self.collecting():
-                step(config, self)
-        for messages in (self.errors, self.attention):
-            messages[:] = dict.fromkeys(messages)
+
+def _exit_status(problem: Problem) -> int:
+    if problem.code is ProblemCode.CONFIGURATION:
+        return 2
+    return 0 if problem.code is ProblemCode.NOTE or problem.is_reported else 1
 
 
 def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult:
@@ -113,12 +110,23 @@ def run_check(config: Config, errors: Iterable[ConfigError] = ()) -> CheckResult
         config: the valid part of the configuration.
         errors: the errors of the rest.
     """
-    result = CheckResult(errors=[str(error) for error in errors])
     # The other steps need all sources: the files of an invalid one would count as unread.
-    steps = () if result.errors else (_check_landing, _plan)
-    result.run_steps(config, (*_PROJECT_CHECKS, *steps))
+    steps = () if errors else (_check_landing, _plan)
+    result = _check_project(config, errors, steps)
     if result.errors:
         result.queries = {}
+    return result
+
+
+def _check_project(
+    config: Config, errors: Iterable[ConfigError], more: Iterable[Callable[..., None]] = ()
+) -> CheckResult:
+    result = CheckResult()
+    for error in errors:
+        result.add_error(str(error), error.key)
+    for step in (*_PROJECT_CHECKS, *more):
+        result.attempt("project", step, config, result)
+    result.problems = list({each.sentence: each for each in result.problems}.values())
     return result
 
 
@@ -142,10 +150,8 @@ def refuse_invalid_project(config: Config, errors: Iterable[ConfigError] = ()) -
     Raises:
         InvalidProjectError: something is wrong.
     """
-    result = CheckResult(errors=[str(error) for error in errors])
-    result.run_steps(config, _PROJECT_CHECKS)
-    if result.errors:
-        raise InvalidProjectError(*result.errors)
+    if found := _check_project(config, errors).errors:
+        raise InvalidProjectError(*found)
 
 
 def has_invalid_suites(config: Config) -> bool:
@@ -157,30 +163,24 @@ def has_invalid_suites(config: Config) -> bool:
 
 def _check_installation(config: Config, result: CheckResult) -> None:
     """Check Spark's settings, Java and jars; a Spark that runs already has them."""
-    with result.collecting():
-        settings.session_settings(config)
-    if is_submitted():
-        return
-    with result.collecting():
-        use_java()
-    with result.collecting():
-        class_path(settings.required_extras(config))
+    result.attempt("Spark", settings.session_settings, config)
+    if not is_submitted():
+        result.attempt("Java", use_java)
+        result.attempt("jars", lambda: class_path(settings.required_extras(config)))
 
 
 def _check_permissions(config: Config, result: CheckResult) -> None:
     layout = config.layout
     directories = (layout.root, *layout.internal_directories(), *layout.tables().values())
-    result.errors += [
-        f"{path}: this user may not write here. Grant it, or set MEDALLION_HOME to another folder."
-        for path in directories
-        if not path.is_writable()
-    ]
+    remedy = "Grant it, or set MEDALLION_HOME to another folder."
+    for path in directories:
+        if not path.is_writable():
+            result.add_error(f"{path}: this user may not write here. {remedy}", str(path))
 
 
 def _check_suites(config: Config, result: CheckResult) -> None:
     for table in query_names(config):
-        with result.collecting():
-            read_suite(config.conf_dir, table)
+        result.attempt(table, read_suite, config.conf_dir, table)
 
 
 def _check_sql(config: Config, result: CheckResult) -> None:
@@ -188,87 +188,83 @@ def _check_sql(config: Config, result: CheckResult) -> None:
     from medallion.quality.rules import load_rules  # here: it imports PySpark
 
     for source in config.sources.values():
-        with result.collecting():
-            _check_silver(config, source, result)
+        result.attempt(source.name, _check_silver, config, source, result)
     for child in config.silver.values():
         _check_child(config, child, result)
     for table in config.gold.values():
         _check_gold(config, table, result)
     for name in config.views:
-        with result.collecting():
-            _check_view(config, name)
+        result.attempt(name, _check_view, config, name)
     for name in query_names(config):
-        with result.collecting():
-            if layer_of(name) != "gold":
-                load_rules(config.conf_dir, name)
-            _check_suite(config, name, result)
+        if layer_of(name) != "gold":
+            result.attempt(name, load_rules, config.conf_dir, name)
+        result.attempt(name, _check_suite, config, name, result)
 
 
 def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> None:
     entry, table = f"sources.{source.name}", f"bronze.{source.name}"
-    expressions, changes = {f"silver.{column}": sql for column, sql in source.silver.items()}, {}
+    # A Debezium source names columns of the row in the envelope.
+    columns = None if source.is_debezium else known_columns(config, source)
+    for hint, type_ in source.hints.items():
+        column, dot, _ = hint.partition(".")
+        if (
+            dot
+            and is_time_format(type_)
+            and column in (columns or ())
+            and column not in source.hints
+        ):
+            sentence = (
+                f"{entry}.hints.{hint} is not a column: time formats are for whole columns. Set "
+                f"hints for {hint} to string or long, and convert it in silver."
+            )
+            result.problems.append(Problem(ProblemCode.DOUBTFUL, f"{entry}.hints", sentence))
+    changes = {}
     if cdc := source.cdc:
         names = "sequence_by", "apply_as_deletes", "apply_as_truncates"
         changes = {f"cdc.{name}": sql for name in names if (sql := getattr(cdc, name))}
-    _check_syntax(config, result, entry, expressions | changes)
-    columns = known_columns(config, source)
-    if columns is None or source.is_debezium:  # it names columns of the row in the envelope
-        return
-    for hint in source.hints:
-        column, dot, _ = hint.partition(".")
-        is_format = is_time_format(source.hints[hint])
-        if is_format and dot and column in columns and column not in source.hints:
-            result.attention.append(
-                f"sources.{source.name}.hints.{hint} is not a column: time formats are for whole "
-                f"columns. Set hints for {hint} to string or long, and convert it in silver."
-            )
     is_declared = source.schema is not None
-    _check_names(config, result, entry, expressions, table, columns, is_declared)
-    known = (*columns, *source.silver)
-    _check_names(config, result, entry, changes, table, known, is_declared)
+    silver = {f"silver.{column}": sql for column, sql in source.silver.items()}
+    _check_expressions(config, result, entry, silver, table, columns, is_declared)
+    known = None if columns is None else (*columns, *source.silver)
+    _check_expressions(config, result, entry, changes, table, known, is_declared)
 
 
-def _check_syntax(
-    config: Config, result: CheckResult, entry: str, expressions: Mapping[str, str]
-) -> None:
-    for key, sql in expressions.items():
-        if problem := sql_problem(sql):
-            path = f"{entry}.{key}"
-            result.errors.append(str(config_error(config.pipeline_file, path, problem)))
-
-
-def _check_names(
+def _check_expressions(
     config: Config,
     result: CheckResult,
     entry: str,
-    expressions: Mapping[str, str],
+    sql_by_key: Mapping[str, str],
     tables: str,
-    columns: Collection[str],
+    columns: Collection[str] | None,
     is_declared: bool = True,
 ) -> None:
-    """Report the names in SQL expressions that are no columns.
+    """Report wrong SQL expressions, and names in them that are no columns.
 
     Args:
         config: the configuration.
         result: gets the messages.
         entry: the path of the expressions' entry in pipeline.yaml.
-        expressions: the SQL by its key in the entry.
+        sql_by_key: the SQL by its key in the entry.
         tables: the tables that it reads, for messages.
-        columns: their columns.
+        columns: their columns; None if they are unknown.
         is_declared: False if the tables may get further columns.
     """
-    known = {column.lower() for column in columns}
-    for key, sql in expressions.items():
-        for name in (name for name in column_names(sql) or () if name.lower() not in known):
-            hint = did_you_mean(name, columns) or f"; there are {', '.join(columns)}"
+    known = {column.lower() for column in columns or ()}
+    for key, sql in sql_by_key.items():
+        path = f"{entry}.{key}"
+        if problem := sql_problem(sql):
+            result.add_error(str(config_error(config.pipeline_file, path, problem)), path)
+        names = () if columns is None else column_names(sql) or ()
+        for name in (name for name in names if name.lower() not in known):
+            hint = did_you_mean(name, columns or ()) or f"; there are {', '.join(columns or ())}"
             problem = f"reads {name}, which is not a column of {tables}{hint}"
-            error = str(config_error(config.pipeline_file, f"{entry}.{key}", problem))
+            error = str(config_error(config.pipeline_file, path, problem))
             if is_declared:
-                result.errors.append(error)
-            elif nearest_name(name, columns):
-                result.attention.append(error)
+                result.add_error(error, path)
+            elif nearest_name(name, columns or ()):
+                result.problems.append(Problem(ProblemCode.DOUBTFUL, path, error))
             else:
-                result.notes.append(f"{entry}.{key} reads {name}, which no row has had yet.")
+                result.note(path, f"{path} reads {name}, which no row has had yet.")
 
 
 def known_columns(config: Config, source: SourceConfig) -> Collection[str] | None:
@@ -287,31 +283,29 @@ def known_columns(config: Config, source: SourceConfig) -> Collection[str] | Non
 def _check_gold(config: Config, table: GoldTable, result: CheckResult) -> None:
     known = {name: _table_columns(config, name) for name in table.tables}
     columns = [column for each in known.values() for column in each or ()]
-    sources = " and ".join(known)
-    expressions: dict[str, str] = {}
+    entry, sources = f"gold.{table.name}", " and ".join(known)
+    sql_by_key: dict[str, str] = {}
     match table.definition:
         case Statement() as statement:
-            _check_syntax(config, result, f"gold.{table.name}", {"sql": statement.sql})
+            _check_expressions(config, result, entry, {"sql": statement.sql}, sources, None)
             views = {name.replace(".", "_"): names for name, names in known.items()}
-            for view, name in unknown_columns(statement.sql, views):
+            for view, name in expressions.unknown_columns(statement.sql, views):
                 read, names = view.replace("_", ".", 1), views[view] or ()
-                _check_names(config, result, f"gold.{table.name}", {"sql": name}, read, names)
+                _check_expressions(config, result, entry, {"sql": name}, read, names)
         case Aggregate() as aggregate:
-            expressions = aggregate.expressions
+            sql_by_key = aggregate.expressions
             columns += WINDOW
         case Join() as join:
-            expressions = join.expressions
+            sql_by_key = join.expressions
             columns += [name.removeprefix("silver.") for name in known]
-    _check_syntax(config, result, f"gold.{table.name}", expressions)
-    _check_names(config, result, f"gold.{table.name}", expressions, sources, columns)
+    _check_expressions(config, result, entry, sql_by_key, sources, columns)
 
 
 def _check_child(config: Config, table: ChildTable, result: CheckResult) -> None:
     added = ("item", "pos", "key") if table.explode else ()
     columns = [*_silver_columns(config, table.parent), *added]
-    parent = f"silver.{table.parent}"
-    _check_syntax(config, result, f"silver.{table.name}", table.expressions)
-    _check_names(config, result, f"silver.{table.name}", table.expressions, parent, columns)
+    entry, parent = f"silver.{table.name}", f"silver.{table.parent}"
+    _check_expressions(config, result, entry, table.expressions, parent, columns)
 
 
 def _silver_columns(config: Config, name: str) -> tuple[str, ...]:
@@ -330,9 +324,10 @@ def _check_suite(config: Config, table: str, result: CheckResult) -> None:
     for expectation in read_suite(config.conf_dir, table):
         for name in _expectation_columns(expectation):
             if known and name.lower() not in known:
-                result.errors.append(
+                result.add_error(
                     f'{suite_path(config.conf_dir, table)}: expectation "{expectation.name}" reads '
-                    f"{name}, which is not a column of {table}{did_you_mean(name, columns)}."
+                    f"{name}, which is not a column of {table}{did_you_mean(name, columns)}.",
+                    table,
                 )
 
 
@@ -367,44 +362,54 @@ _PROJECT_CHECKS = (_check_suites, _check_sql, _check_permissions, _check_install
 
 def _check_landing(config: Config, result: CheckResult) -> None:
     """Find unused files and suites, sources without files, and unreadable directories."""
-    result.files = ledger_files.find_attention(config)
-    reported = {entry.path for entry in result.files.files}
-    result.attention += unread_file_warnings(config)
+    known = ledger_files.find_attention(config)
+    result.problems += ledger_files.file_problems(known)
+    reported = {entry.path for entry in (*known.files, *known.folders)}
+    result.collect("landing", unread_problems(config))
     for suite in unused_suites(config.conf_dir, query_names(config)):
-        result.notes.append(f"{suite} is not used: no table has that name.")
-    for rename in pending_renames(config):
-        result.notes.append(f"the next nightly run moves what {rename.old} has to {rename.new}.")
+        result.note(str(suite), f"{suite} is not used: no table has that name.")
+    for each in pending_renames(config):
+        result.note(each.old, f"the next nightly run moves what {each.old} has to {each.new}.")
     for source in config.sources.values():
-        with result.collecting():
-            if source.stream:
-                result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
-                continue
-            entries = Discovery(config, source).entries()
-            result.backlogs[source.name] = backlog_of(entries)
-            for entry in entries:
-                if entry.reason_code in ledger_files.FOLDERS:
-                    result.attention.append(f"no files were read from {entry.path}: {entry.why}.")
-                elif entry.reason_code in ledger_files.FOR_THE_USER and entry.path not in reported:
-                    result.attention.append(f"{entry.path} waits: {entry.why}.")
-            if not any(entry.reason_code not in ledger_files.FOLDERS for entry in entries):
-                folder = config.layout.relative(config.layout.landing(source.name))
-                result.notes.append(f"{source.name} has no files: nothing has landed in {folder}/.")
+        result.attempt(source.name, _check_input, config, source, result, reported)
+
+
+def _check_input(
+    config: Config, source: SourceConfig, result: CheckResult, reported: Collection[str]
+) -> None:
+    """Find waiting files, and directories whose files are unknown, that no run has reported."""
+    if source.stream:
+        result.backlogs[source.name] = SOURCE_TYPES[source.format].backlog(config, source)
+        return
+    entries = Discovery(config, source).entries()
+    result.backlogs[source.name] = backlog_of(entries)
+    folders = [each for each in entries if each.reason_code in ledger_files.FOLDERS]
+    waiting = (each for each in entries if each.reason_code in ledger_files.FOR_THE_USER)
+    files = Attention(
+        folders=tuple(each for each in folders if each.path not in reported),
+        waiting=tuple(each for each in waiting if each.path not in reported),
+    )
+    result.problems += ledger_files.file_problems(files)
+    if len(folders) == len(entries):
+        folder = config.layout.relative(config.layout.landing(source.name))
+        sentence = f"{source.name} has no files: nothing has landed in {folder}/."
+        result.note(source.name, sentence)
 
 
 def _plan(config: Config, result: CheckResult) -> None:
     runs = RunRecords(config.layout)
     alerts = config.monitoring.on_failure
     if alerts.variable and not alerts.post:
-        result.attention.append(f"on_failure.post: {alerts.variable} is not set: no alert is sent.")
-    for name in query_names(config, ["gold"]):
-        if gates := pending_work.blocking_gates(config, runs.run_state, name):
-            result.attention.append(f"{name} is blocked: {pending_work.blocked_reason(gates)}")
+        sentence = f"on_failure.post: {alerts.variable} is not set: no alert is sent."
+        result.problems.append(Problem(ProblemCode.DOUBTFUL, "on_failure.post", sentence))
+    result.collect("gates", blocked_problems(config, runs.run_state))
     plan = planner.plan_run(config, runs)
-    result.attention += [f"{entry}." for entry in plan.unfinished]
+    result.collect("journal", unfinished_problems(config))
     for query in plan.queries:
-        if query.error:
-            is_usage = isinstance(query.error, UsageError)
-            (result.errors if is_usage else result.attention).append(str(query.error))
+        if isinstance(query.error, UsageError):
+            result.add_error(str(query.error), query.query)
+        elif query.error:
+            result.add(query.query, str(query.error))
         elif query.should_run or query.should_prepare:
             # The settings of a query that never ran cannot have changed.
             is_new = checkpoints.last_planned(config.layout.checkpoint(query.query)) < 0
@@ -413,6 +418,7 @@ def _plan(config: Config, result: CheckResult) -> None:
                 result.queries[query.query] = tuple(map(str, reasons))
     result.queries = _with_readers(config, result.queries)
     result.edits = find_edits(config)
+    result.problems += edited_problems(config)
 
 
 def _with_readers(

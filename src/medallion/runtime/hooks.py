@@ -29,19 +29,18 @@ def after_command(
     if not (has_alerts or has_metrics):
         return
     from medallion.inspect.status import query_statuses  # here: most commands do not need these
-    from medallion.inspect.verdict import derive_verdict, observe
+    from medallion.inspect.verdict import observe
     from medallion.runtime.alerts import send_alerts
 
     try:
         statuses = query_statuses(config)
-        seen = observe(config, {s.query: s.error or "" for s in statuses if not s.is_known})
-        verdict = derive_verdict(config, seen)
+        seen = observe(config, statuses)
         if has_alerts:
-            yield from send_alerts(config, command, status, verdict, error)
+            yield from send_alerts(config, command, status, seen.verdict, error)
         if monitoring.metrics_file and has_metrics:
             from medallion.runtime.metrics import write_metrics
 
-            write_metrics(config, monitoring.metrics_file, statuses, seen, verdict)
+            write_metrics(config, monitoring.metrics_file, statuses, seen)
     except Exception as failure:  # of a hook, which must not fail the command
         what = METRICS_FILE if isinstance(failure, OSError) else "alerts and metrics"
         yield f"{what}: {type(failure).__name__}: {error_reason(failure)}."

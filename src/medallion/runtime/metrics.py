@@ -8,8 +8,9 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS
 from medallion.inspect import freshness
+from medallion.inspect.problems import ProblemCode
 from medallion.inspect.status import QueryStatus
-from medallion.inspect.verdict import LakehouseVerdict, Observations, ProblemCode
+from medallion.inspect.verdict import Observations
 from medallion.state.runs import FAILED
 
 # Name, description, label, and the values by the values of the label; without label by "".
@@ -17,11 +18,7 @@ Metric = tuple[str, str, str, Mapping[str, float | None]]
 
 
 def write_metrics(
-    config: Config,
-    file: Path,
-    statuses: Sequence[QueryStatus],
-    seen: Observations,
-    verdict: LakehouseVerdict,
+    config: Config, file: Path, statuses: Sequence[QueryStatus], seen: Observations
 ) -> None:
     """Write all metrics at once: readers see the old file or the new one.
 
@@ -29,15 +26,14 @@ def write_metrics(
         config: the configuration.
         file: the file, whose name should end with `.prom`.
         statuses: the queries.
-        seen: the observations of the verdict.
-        verdict: the verdict.
+        seen: the lakehouse, with its verdict.
 
     Raises:
         OSError: the file cannot be written.
     """
-    codes, nightly = [problem.code for problem in verdict.problems], seen.run_state.nightly
+    codes, nightly = [each.code for each in seen.verdict.problems], seen.run_state.nightly
     metrics: list[Metric] = [
-        ("healthy", "1 if nothing is wrong but warnings", "", {"": verdict.is_healthy}),
+        ("healthy", "1 if nothing is wrong but warnings", "", {"": seen.verdict.is_healthy}),
         ("problems", "problems", "code", {code.value: codes.count(code) for code in ProblemCode}),
         ("free_bytes", "free space of the root", "", {"": config.layout.root.free_bytes()}),
         *_query_metrics(statuses, seen),
@@ -75,7 +71,7 @@ def _source_metrics(
     config: Config, statuses: Sequence[QueryStatus], seen: Observations
 ) -> Iterator[Metric]:
     backlogs = {s.query.partition(".")[2]: s.backlog for s in statuses if s.backlog}
-    for name in ("files", "bytes", "messages", "rejected_files"):
+    for name in ("files", "bytes", "messages"):
         values = {source: getattr(each, name) for source, each in backlogs.items()}
         yield f"source_{name}", f"{name} of a source that are not in bronze", "source", values
     try:

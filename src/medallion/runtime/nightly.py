@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import chain
 from typing import Any
 
 from medallion.config.model import Config
@@ -51,14 +50,13 @@ class Nightly:
         with self._catching_errors("nightly"), self.worker:
             self._run_layers()
         self._timed("maintain", self._maintain)
-        self.outcome.is_counted = False
+        self.outcome.is_balanced = False
         with self._catching_errors("balance"):
             snapshot = balance.take_snapshot(self.config, self.pipeline.runs)
-            self.outcome.balances = snapshot.balances
-            self.outcome.is_counted = not snapshot.unreadable
-            self.outcome.child_tables = snapshot.child_tables
-            faults = chain(snapshot.unreadable, *snapshot.child_faults.values())
-            self._report_errors("balance", map(MedallionError, faults))
+            self.outcome.snapshot = snapshot
+            self.outcome.is_balanced = not snapshot.problems
+            faults = (MedallionError(problem.sentence) for problem in snapshot.problems)
+            self._report_errors("balance", faults)
             rescued = self.pipeline.runs.rescued().items()
             self.outcome.rescued = {name.partition(".")[2]: summary for name, summary in rescued}
         return self.outcome

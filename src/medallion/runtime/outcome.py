@@ -9,16 +9,29 @@ from dataclasses import dataclass, field, replace
 from medallion.config.model import Config
 from medallion.errors import UsageError
 from medallion.inspect import ledger_files
-from medallion.inspect.balance import Balance, ChildBalance, unbalanced
-from medallion.inspect.freshness import StaleTable
+from medallion.inspect.balance import Balance, BalanceSnapshot
 from medallion.inspect.ledger_files import Attention
-from medallion.inspect.verdict import LakehouseVerdict, ProblemCode, derive_verdict, observe
+from medallion.inspect.problems import Problem, ProblemCode
+from medallion.inspect.verdict import Observations, observe
 from medallion.quality.suites import Failure, Verdict
-from medallion.state import journal, ledger
+from medallion.state import journal, ledger, runs
 from medallion.state.ledger import Entry
-from medallion.state.runs import DONE, FAILED, IDLE, NIGHTLY, RescuedSummary, RunRecords, run_row
+from medallion.state.runs import NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock
 from medallion.storage.text import error_reason
+
+# The others of a verdict are among the errors of the run that has them, or are of an earlier run.
+_FAILURES = (
+    ProblemCode.BLOCKED,
+    ProblemCode.DELETES,
+    ProblemCode.SNAPSHOT,
+    ProblemCode.REJECTED,
+    ProblemCode.WAITING,
+    ProblemCode.CHANGED,
+    ProblemCode.FOLDER,
+    ProblemCode.STALE,
+    ProblemCode.NO_SCHEMA,
+)
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,10 @@ class Outcome:
         seconds: duration by step.
         gates: results of the gates.
         errors: messages, each once.
-        balances: the balance of rows by source; `child_tables`: by child table.
+        snapshot: the balances after the run.
+        is_balanced: False if the balance of a source is unknown, or does not add up.
         rescued: rescued values by source.
-        is_counted: False if the balance of a source is unknown.
-        files: files that need attention.
-        stale: sources and gold tables without new rows.
-        verdict: the verdict on the lakehouse after the run.
+        seen: the lakehouse after the run, with its verdict.
         run_id: the `run_id` of its rows in `ops.runs`.
         is_idle: whether nothing was new, so that Spark was not started.
         exit_status: that of the worst error.
@@ -63,13 +74,10 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     gates: list[GateResult] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    balances: dict[str, Balance] = field(default_factory=dict)
-    child_tables: Mapping[str, ChildBalance] = field(default_factory=dict)
+    snapshot: BalanceSnapshot = field(default_factory=BalanceSnapshot)
+    is_balanced: bool = True
     rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)
-    is_counted: bool = True
-    files: Attention = field(default_factory=Attention)
-    stale: Sequence[StaleTable] = ()
-    verdict: LakehouseVerdict = field(default_factory=LakehouseVerdict)
+    seen: Observations = field(default_factory=lambda: Observations(RunState()))
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_idle: bool = False
     exit_status: int = 0
@@ -82,35 +90,44 @@ class Outcome:
             self.errors.append(message)
 
     @property
-    def is_good(self) -> bool:
-        """Return whether nothing failed, is stale or not applied, and each source has a schema."""
-        wrong = {ProblemCode.NO_SCHEMA, ProblemCode.DELETES, ProblemCode.SNAPSHOT}
-        is_wrong = any(problem.code in wrong for problem in self.verdict.problems)
-        return not self.has_failed and not self.stale and not is_wrong
+    def balances(self) -> dict[str, Balance]:
+        """The balance of rows by source."""
+        return self.snapshot.balances
 
     @property
-    def has_failed(self) -> bool:
-        """Return whether a query, a gate or a file failed, or a balance does not add up."""
-        is_blocked = any(gate.blocking_failures for gate in self.gates)
-        has_failed = is_blocked or bool(self.errors) or self.files.has_failures
-        return has_failed or bool(unbalanced(self.balances))
+    def blocked(self) -> list[str]:
+        """Return the tables that a gate of this run blocks."""
+        return [gate.verdict.table for gate in self.gates if gate.blocking_failures]
+
+    @property
+    def failures(self) -> list[Problem]:
+        """Return the problems of the verdict that are new, and that are not among the errors."""
+        return [
+            problem
+            for problem in self.seen.verdict.problems
+            if problem.code in _FAILURES and not problem.is_reported
+            if problem.code is not ProblemCode.BLOCKED or problem.subject in self.blocked
+        ]
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether nothing failed in this run, or is new among the problems."""
+        return not (self.errors or self.blocked or self.failures)
 
 
 def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) -> None:
-    """Add files that need attention, stale tables, and the verdict, to the outcome of a run.
+    """Add the verdict on the lakehouse, and errors for what cannot be read, to a run's outcome.
 
     Args:
         config: the configuration.
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
-    seen = observe(config, balances=outcome.balances, unread=unread)
-    for message in seen.unreadable.values():
-        outcome.add_error(message)
-    outcome.files, outcome.stale = seen.files, seen.stale
-    # What cannot be read is an error of the run, not of a table.
-    seen = replace(seen, unreadable={}, errors=outcome.errors)
-    outcome.verdict = derive_verdict(config, seen)
+    seen = observe(config, snapshot=outcome.snapshot, unread=unread, errors=outcome.errors)
+    for problem in seen.verdict.problems:
+        if problem.code is ProblemCode.UNREADABLE:
+            outcome.add_error(problem.sentence)
+    outcome.seen = seen
 
 
 def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: float) -> None:
@@ -123,8 +140,8 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
         seconds: how long it took.
     """
     error = outcome.errors[0] if outcome.errors else None
-    state = FAILED if error else IDLE if outcome.is_idle else DONE
-    row = run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
+    state = runs.FAILED if error else runs.IDLE if outcome.is_idle else runs.DONE
+    row = runs.run_row("run", NIGHTLY, state, started_at, seconds) | {"error": error}
     try:
         RunRecords(config.layout, run_id=outcome.run_id, command=NIGHTLY).write([row])
     except Exception as error:

@@ -5,7 +5,6 @@ This module must not import PySpark: if there is nothing to do, Spark is not sta
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from medallion.config.model import Config
@@ -175,14 +174,10 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
             snapshot = balance.take_snapshot(config, runs)
         except Exception:
             return None
-    errors = [*snapshot.unreadable, *chain(*snapshot.child_faults.values())]
-    outcome = Outcome(
-        balances=snapshot.balances, child_tables=snapshot.child_tables, errors=errors, is_idle=True
-    )
-    if not outcome.is_good:
+    if snapshot.problems:
         return None
     report("nothing is new")
-    return outcome
+    return Outcome(snapshot=snapshot, is_idle=True)
 
 
 def estimate_workload(config: Config) -> Workload:

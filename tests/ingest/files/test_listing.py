@@ -358,7 +358,7 @@ def test_unread_file_warnings_other_folders(home: Home) -> None:
         "landing/evnt: 2 files that no source of pipeline.yaml reads",
     ]
     assert run_audit(config).notes[-1] == (
-        "landing/evnt: 2 files that no source of pipeline.yaml reads: in no balance."
+        "landing/evnt: 2 files that no source of pipeline.yaml reads"
     )
     event = replace(config.sources["event"], folders=("landing/evnt/deep",))
     config = replace(config, sources={**config.sources, "event": event})
