@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from medallion.config.loader import kafka_login, load
-from medallion.config.model import Config, Kafka
+from medallion.config.model import Config
 from medallion.config.operations import Login
+from medallion.config.tables import Kafka
 from medallion.errors import ConfigError
 from medallion.ingest.kafka.broker import client_settings, spark_source_options
 from tests.support import PROJECT

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from medallion.config.loader import kafka_login
-from medallion.config.model import Kafka, SourceConfig
+from medallion.config.model import SourceConfig
 from medallion.config.queries import layers_in_use
-from medallion.config.tables import ToKafka
+from medallion.config.tables import Kafka, ToKafka
 from medallion.errors import MedallionError, UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker as brokers

@@ -12,7 +12,8 @@ import pytest
 
 from medallion.cli.render_runs import balance_verdict
 from medallion.config.loader import load
-from medallion.config.model import Config, Kafka
+from medallion.config.model import Config
+from medallion.config.tables import Kafka
 from medallion.ingest.formats import record_format, refuse_format_change
 from medallion.inspect import audit as module
 from medallion.inspect.audit import Audit, run_audit

@@ -16,14 +16,13 @@ from medallion.config.model import (
     Aggregate,
     GoldTable,
     Join,
-    Kafka,
     OutputMode,
     SilverTable,
     Statement,
     change_keys,
 )
 from medallion.config.sources import SilverTables, silver_table
-from medallion.config.tables import OutputConfig, ToFiles, ToKafka
+from medallion.config.tables import Kafka, OutputConfig, ToFiles, ToKafka
 from medallion.storage.paths import layer_of
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason

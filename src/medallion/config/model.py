@@ -11,32 +11,12 @@ from typing import Literal
 
 from medallion.config import values
 from medallion.config.operations import Login, Maintenance, Monitoring
-from medallion.config.tables import CdcConfig, ChildTable, LookupConfig, OutputConfig
+from medallion.config.tables import CdcConfig, ChildTable, Kafka, LookupConfig, OutputConfig
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
 from medallion.storage.paths import Layout, layer_of, without_dotdot
 from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
-
-
-@dataclass(frozen=True)
-class Kafka:
-    """A source of `format: kafka`.
-
-    Attributes:
-        servers: The brokers, as `host:port`.
-        topics: The topics to read. A topic added later is read from its first message.
-        value: The content of a message: a JSON object, or text for the column `value`.
-        starting_offsets: Where the first run starts.
-        max_messages_per_trigger: The most messages in one batch.
-    """
-
-    servers: tuple[str, ...] = key(values.distinct(values.server), values.SERVERS)
-    topics: tuple[str, ...] = key(values.distinct(values.topic), "a list of different topics")
-    value: str = choice_key(("json", "text"))
-    starting_offsets: str = choice_key(("earliest", "latest"))
-    max_messages_per_trigger: int = key(values.count, values.COUNT, 1_000_000)
-
 
 STREAMS: Mapping[str, type[Kafka]] = {"kafka": Kafka}
 """Formats that are no files, each with the keys that only it has."""

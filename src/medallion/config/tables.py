@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from medallion.config import values
-from medallion.config.values import Duration, key
+from medallion.config.values import Duration, choice_key, key
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,25 @@ class ToFiles:
     """
 
     format: str = key(values.one_of(("json", "csv", "parquet")), "one of json, csv, parquet")
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A source of `format: kafka`.
+
+    Attributes:
+        servers: The brokers, as `host:port`.
+        topics: The topics to read. A topic added later is read from its first message.
+        value: The content of a message: a JSON object, or text for the column `value`.
+        starting_offsets: Where the first run starts.
+        max_messages_per_trigger: The most messages in one batch.
+    """
+
+    servers: tuple[str, ...] = key(values.distinct(values.server), values.SERVERS)
+    topics: tuple[str, ...] = key(values.distinct(values.topic), "a list of different topics")
+    value: str = choice_key(("json", "text"))
+    starting_offsets: str = choice_key(("earliest", "latest"))
+    max_messages_per_trigger: int = key(values.count, values.COUNT, 1_000_000)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from medallion.config.loader import load
-from medallion.config.model import Config, Kafka
+from medallion.config.model import Config
+from medallion.config.tables import Kafka
 from medallion.errors import UsageError
 from medallion.ingest.formats import SOURCE_TYPES
 from medallion.ingest.kafka import broker, source_type

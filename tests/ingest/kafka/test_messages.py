@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.config.model import Kafka
+from medallion.config.tables import Kafka
 from medallion.ingest.kafka.broker import Partition, TopicState
 from medallion.ingest.kafka.source import to_bronze_columns
 from medallion.state.topics import PartitionProgress

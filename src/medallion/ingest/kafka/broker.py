@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from medallion.config.model import Config, Kafka, SourceConfig
+from medallion.config.model import Config, SourceConfig
 from medallion.config.operations import Login
+from medallion.config.tables import Kafka
 from medallion.errors import MedallionError, UnreachableError
 from medallion.state import topics
 from medallion.state.topics import PartitionKey, PartitionProgress

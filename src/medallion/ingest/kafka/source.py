@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from medallion.config.model import Kafka
+from medallion.config.tables import Kafka
 from medallion.errors import MedallionError, UnreachableError
 from medallion.ingest.kafka import broker
 from medallion.ingest.source import SourceContext, stale_ledger_error
