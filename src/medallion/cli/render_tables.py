@@ -133,10 +133,21 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
     """Return the figures as a table with a line for each figure and a column for each source."""
-    columns = landed_json(landed).values()
+    columns = [_flatten(document) for document in landed_json(landed).values()]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
     return "\n".join(aligned_table(("figure", *landed), rows))
+
+
+def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return nested figures under dotted names, such as `expected_quarantine.missing_x`."""
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": count for part, count in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> str:
