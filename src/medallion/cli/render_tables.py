@@ -133,7 +133,7 @@ def landed_json(landed: Mapping[str, Landed]) -> dict[str, Any]:
 
 def landed_text(landed: Mapping[str, Landed]) -> str:
     """Return the figures as a table with a line for each figure and a column for each source."""
-    columns = landed_json(landed).values()
+    columns = [_flatten(document) for document in landed_json(landed).values()]
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [(name, *(column.get(name, 0) for column in columns)) for name in names]
     return "\n".join(aligned_table(("figure", *landed), rows))
@@ -156,6 +156,17 @@ def sample_text(root: StoragePath, files: Mapping[str, int], is_read: bool) -> s
         return f"the landing zone of {root} already had files: no sample landed"
     names = ", ".join(SOURCE_NAMES)
     return f"the sample is JSON lines of {names}, which no source here reads: none landed"
+
+
+def _flatten(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return nested figures under dotted names, such as `invalid_by_rule.missing_x`."""
+    flat: dict[str, int] = {}
+    for name, value in document.items():
+        if isinstance(value, dict):
+            flat |= {f"{name}.{part}": count for part, count in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def maintenance_text(result: MaintenanceResult) -> str:
