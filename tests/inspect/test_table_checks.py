@@ -291,6 +291,8 @@ def test_interrupted_refresh_is_not_verified(activity: Config) -> None:
     table(activity, "quarantine.activity").delete()
     audit = run_audit(activity, everything=True)
     assert has_finding(audit, "unfinished refresh of silver.activity")
+    (problem,) = (each for each in audit.problems if each.code == "unfinished_refresh")
+    assert problem.remedy == "complete it with medallion nightly"
     assert not any("that neither silver" in finding for finding in audit.findings)
 
 

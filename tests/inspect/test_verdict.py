@@ -113,7 +113,10 @@ def test_verdict_five_faults(
         f"in {config.conf_dir.name}/great_expectations/expectations/silver/activity.json and run"
         in text_lines[4]
     )
-    assert text_lines[5] == "  rejected: event: 2 files, such as landing/event/a.png: no text"
+    assert text_lines[5] == (
+        "  rejected: event: 2 files, such as landing/event/a.png: no text; medallion files --state "
+        "rejected names all"
+    )
     assert text_lines[9].endswith("512 MiB are free")
     document = verdict_json(verdict)
     assert (document["healthy"], document["verdict"]) == (False, line)
@@ -203,7 +206,17 @@ def test_verdict_is_silent_about_messages_without_rows(
 
 def test_verdict_has_the_remedy_of_each_reason() -> None:
     files = [
-        Entry("event", f"landing/event/{name}", 1, 1, 0, 0, reason_code=name, why=f"it is {name}")
+        Entry(
+            "event",
+            f"landing/event/{name}",
+            1,
+            1,
+            0,
+            0,
+            "rejected",
+            reason_code=name,
+            why=f"it is {name}",
+        )
         for name in ("unreadable", "name_taken", "name_taken", "grew_after_reading")
     ]
     problems = file_problems(Attention(rejected=tuple(files)))
@@ -213,7 +226,8 @@ def test_verdict_has_the_remedy_of_each_reason() -> None:
             "land the new lines under a new name",
         ),
         (
-            "2 files, such as landing/event/name_taken: it is name_taken",
+            "2 files, such as landing/event/name_taken: it is name_taken; medallion files --state "
+            "rejected names all",
             "rename it if it has other rows",
         ),
         ("landing/event/unreadable: it is unreadable", "land a repaired file"),

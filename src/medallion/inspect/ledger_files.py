@@ -117,6 +117,8 @@ def file_problems(files: Attention) -> Iterator[Problem]:
             count = f"{counted(len(listed), 'file')}, such as " if more else ""
             moved = f"; it is in {first.moved_to}" if first.moved_to else ""
             sentence = f"{count}{first.path}: {first.why}{moved}"
+            if more and code is not ProblemCode.CHANGED:
+                sentence += f"; medallion files --state {first.state} names all"
             remedy = f"{_REMEDIES.get(reason) or 'do what the reason asks for'}, or {_DISMISS}"
             detail = f"{reason}, {first.path}{f' and {more:,} more' if more else ''}"
             yield Problem(code, source, sentence, remedy, detail, is_reported)
