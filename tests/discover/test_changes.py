@@ -83,7 +83,7 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
         },
         (
             *("csv", {"id": "id"}, ("id",)),
-            "struct(_ab_cdc_log_file, _ab_cdc_log_pos)",
+            "struct(_ab_cdc_log_file, cast(_ab_cdc_log_pos as long))",
             "_ab_cdc_deleted_at is not null",
         ),
     ),

@@ -111,9 +111,8 @@ def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:
             return None
     names = _filled(inner)
     log = next((each for each in _AIRBYTE_ORDERS if each[0] in names), [])
-    fields = [prefix + name for name in log] or [name for name in _AIRBYTE_TIMES if name in outer][
-        :1
-    ]
+    times = [name for name in _AIRBYTE_TIMES if name in outer]
+    fields = [_number_sql(inner, name, prefix) for name in log] or times[:1]
     if not fields:
         return None
     is_known = len(fields) == 1 and (not log or names[log[0]] == len(rows))
@@ -125,6 +124,13 @@ def _airbyte(rows: Sequence[Row]) -> ChangeRecords | None:
     template = prefix and f"{prefix}{{}}"
     reason = "Airbyte: _airbyte_... and _ab_cdc_..."
     return ChangeRecords(reason, inner, order, why, deletes, template, technical)
+
+
+def _number_sql(rows: Sequence[Row], name: str, prefix: str) -> str:
+    """Return SQL of a field; strings of digits are numbers, as text puts 100 before 99."""
+    values = [row[name] for row in rows if row.get(name) not in (None, "")]
+    are_digits = all(isinstance(value, str) and value.isdigit() for value in values)
+    return f"cast({prefix}{name} as long)" if are_digits else f"{prefix}{name}"
 
 
 def _fivetran(rows: Sequence[Row]) -> ChangeRecords | None:
