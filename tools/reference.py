@@ -1,4 +1,4 @@
-"""Write docs/configuration-reference.md from the parsers and the model of the configuration.
+"""Write docs/configuration-reference.md, and the keys of docs/README.md, from the configuration.
 
     .venv/bin/python tools/reference.py
 
@@ -25,6 +25,9 @@ from medallion.config.values import DECIMAL, DURATION, NESTED, TYPES
 from medallion.storage.paths import Layout
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/configuration-reference.md"
+INDEX = PAGE.with_name("README.md")
+KEYS = "## Keys\n\n"
+"""The heading of the alphabetical list in the index, which is the last of that page."""
 ALIASES = {"enrich", "sep"}
 
 SOURCE: dict[str, Any] = {
@@ -270,6 +273,7 @@ def page() -> str:
                 "Top level",
                 [
                     top_level_row("max_concurrent_queries", "4 for each core"),
+                    top_level_row("on_change", "`wait`", "`wait`, `apply`"),
                     top_level_row("views", "", "names with their SQL"),
                 ],
             ),
@@ -294,5 +298,21 @@ def stream_sections(source: Callable[[Mapping[str, Any]], object]) -> list[str]:
     return result
 
 
+def index() -> str:
+    """Return the index of the documentation with the alphabetical list of keys."""
+    sections = re.findall(r"^## (.+)\n\n(?:\|.*\n){2}((?:\|.*\n)+)", page(), re.MULTILINE)
+    rows = []
+    for title, lines in sections:
+        anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+        place = f"[{title.replace('`', '')}](configuration-reference.md#{anchor})"
+        for line in lines.splitlines():
+            key, _, default, _ = re.split(r"(?<!\\) \| ", line.strip("| "), maxsplit=3)
+            rows.append(f"| {key} | {place} | {default.strip()} |")
+    rows.sort(key=lambda row: row.lower().replace("`", ""))
+    before = INDEX.read_text(encoding="utf-8").partition(KEYS)[0]
+    return "\n".join([f"{before}{KEYS}| key | where | default |", "| --- | --- | --- |", *rows, ""])
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    INDEX.write_text(index(), encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from medallion.config.loader import load
+from medallion.inspect.problems import ProblemCode
 from medallion.quality.suites import read_suite, suite_path
 from tests.support import PROJECT
 from tools import reference
@@ -68,6 +69,29 @@ def test_changing_tables_page_is_a_valid_configuration(tmp_path: Path) -> None:
     }
 
 
+def test_complete_project_is_a_valid_configuration(tmp_path: Path) -> None:
+    examples = dict(blocks("example.md"))
+    (tmp_path / "pipeline.yaml").write_text(examples["yaml"])
+    (tmp_path / "gold").mkdir()
+    (tmp_path / "gold/revenue_by_segment.sql").write_text(examples["sql"])
+    suite = suite_path(tmp_path, "silver.orders")
+    suite.parent.mkdir(parents=True)
+    suite.write_text(examples["json"])
+    config = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
+    assert list(config.sources) == ["orders", "customers", "clicks"]
+    assert list(config.gold) == [
+        *("orders_by_country", "revenue_by_day", "visits", "revenue_by_segment"),
+    ]
+    assert len(read_suite(tmp_path, "silver.orders")) == 2
+
+
+def test_runbook_has_each_problem_once() -> None:
+    page = (PROJECT / "docs/runbook.md").read_text(encoding="utf-8")
+    table = page.split("## By problem")[1].split("\n## ")[0]
+    firsts = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
+    assert [code for first in firsts for code in re.findall(r"\w+", first)] == [*ProblemCode]
+
+
 def test_examples_of_gold_are_valid(tmp_path: Path) -> None:
     """They use the sources of the project."""
     gold = next(text for _, text in blocks("configuration.md") if text.startswith("gold:"))
@@ -117,3 +141,4 @@ def is_valid_link(page: Path, link: str) -> bool:
 def test_reference_is_up_to_date() -> None:
     """If this fails, run `make reference`."""
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
+    assert reference.INDEX.read_text(encoding="utf-8") == reference.index()

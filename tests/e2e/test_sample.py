@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
+import medallion
 from medallion.cli import main
 from medallion.config.queries import query_names
 from medallion.errors import MedallionError
@@ -21,6 +23,7 @@ from medallion.layers.flow import Flow
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.outcome import GateResult
 from medallion.runtime.planner import end_if_idle
+from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse
 
@@ -47,6 +50,13 @@ def lakehouse(samples: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name, value in lakehouse.environment.items():
         monkeypatch.setenv(name, value)
     return lakehouse
+
+
+def test_queries_for_analysts_have_rows(samples: Lakehouse) -> None:
+    page = (PROJECT / "docs/analysts.md").read_text(encoding="utf-8")
+    queries = re.findall(r"^```sql\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    rows = [len(medallion.query(samples.root, query).rows) for query in queries]
+    assert (len(rows), min(rows)) == (10, 1), rows
 
 
 def test_samples_give_the_published_counts(samples: Lakehouse) -> None:

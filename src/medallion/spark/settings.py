@@ -41,7 +41,7 @@ class Workload(Enum):
     def for_input(cls, size: int, rows: int) -> Workload:
         """Return the workload of files to ingest and rows to read or rewrite.
 
-        At the limits, neighbouring settings are about equally fast (docs/benchmarks.md).
+        At the limits, neighbouring settings are about equally fast (docs/benchmarks-log.md).
 
         Args:
             size: bytes of files.
