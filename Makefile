@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka classes broker nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka setup-s3 classes broker s3-server nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ setup: ## install what is missing: packages, Java, Delta's jars
 
 setup-kafka: setup ## install the jars for Kafka sources and outputs
 	@$(BIN)/medallion setup --kafka && $(BIN)/python tools/jars.py
+
+setup-s3: setup ## install the jars for data on S3
+	@$(BIN)/medallion setup --s3 && $(BIN)/python tools/jars.py
 
 # The class archive comes last, so that the first results come soon.
 nightly: setup ## land the sample files the first time, then run the nightly batch
@@ -37,11 +40,15 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 broker: setup-kafka
 	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
+# ... and a real S3 server, which is built with Go.
+s3-server: setup-s3
+	@tools/s3_server.sh
+
 # Without `classes`: the suite starts Java too rarely.
-test: broker ## run the test suite, in two processes (a quarter of an hour on two cores)
+test: broker s3-server ## run the test suite, in two processes (a quarter of an hour on two cores)
 	@$(WITH_JAVA) $(PYTEST) --junitxml=build/tests.xml $(PYTEST_ARGS)
 
-test-slow: broker classes ## run the long tests, before a release (an hour)
+test-slow: broker s3-server classes ## run the long tests, before a release (an hour)
 	@$(WITH_JAVA) $(PYTEST) -m slow --junitxml=build/tests-slow.xml $(PYTEST_ARGS)
 	@$(WITH_JAVA) $(PYTEST) --hypothesis-profile=long -k 'any_bytes or properties' $(PYTEST_ARGS)
 

@@ -19,12 +19,14 @@ from pyspark.sql import SparkSession
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
 from medallion.spark.settings import FIRST_COMPILER, INTERPRETED, session_settings
-from tests.support import PROJECT, durations
+from tests.support import PROJECT, durations, s3_server
 from tests.support.command import Cli
+from tests.support.fault_proxy import FaultProxy, proxying
 from tests.support.home import Home
 from tests.support.java import write_files_without_processes
 from tests.support.lakehouse import Lakehouse
 from tests.support.permissions import obey_permissions
+from tests.support.s3_server import Bucket, S3Server
 from tests.support.settings import changed_settings
 
 # Use only Java's first compiler: most code of a test runs once, so the second never pays off. Use
@@ -169,6 +171,33 @@ def closable_home(home: Home) -> Iterator[Home]:
     for path, below, _ in os.walk(home.layout.root):
         for name in below:
             Path(path, name).chmod(0o755)
+
+
+@pytest.fixture(scope="session", name="s3_server")
+def running_s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server.running(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """Return an empty bucket; the environment has the server's address and credentials."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in s3_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return s3_server.create_bucket(f"bucket-{secrets.token_hex(4)}")
+
+
+@pytest.fixture
+def proxy(
+    s3_server: S3Server, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultProxy]:
+    """Yield a proxy, to which the environment leads."""
+    with proxying(s3_server) as fault_proxy:
+        for name, value in fault_proxy.environment.items():
+            monkeypatch.setenv(name, value)
+        yield fault_proxy
 
 
 @pytest.fixture

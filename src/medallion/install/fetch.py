@@ -38,8 +38,9 @@ def set_up(extras: Collection[Extra], report: Reporter) -> None:
     java.use_java()
     if missing := missing_jars(*extras):
         fetch_jars(missing, cache_dir() / "jars", report)
-    if Extra.KAFKA in extras and find_spec("confluent_kafka") is None:
-        report("Kafka also needs a Python package: pip install 'medallion[kafka]'")
+    for extra in extras:
+        if find_spec(extra.package) is None:
+            report(f"--{extra} also needs a Python package: pip install 'medallion[{extra}]'")
 
 
 def fetch_jars(jars: Sequence[Jar], target: Path, report: Reporter) -> None:

@@ -21,6 +21,11 @@ class Extra(StrEnum):
     KAFKA = "kafka"
     S3 = "s3"
 
+    @property
+    def package(self) -> str:
+        """Return the Python package that is needed beside the jars."""
+        return {Extra.KAFKA: "confluent_kafka", Extra.S3: "obstore"}[self]
+
 
 @dataclass(frozen=True)
 class Jar:
