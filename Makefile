@@ -40,7 +40,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 broker: setup-kafka
 	@$(BIN)/python tools/jars.py tests/support/broker-jars.txt .venv/broker
 
-# ... and a real S3 server, which is built with Go.
+# ... and a real S3 server, which is built with Go; without Go those tests are skipped.
 s3-server: setup-s3
 	@tools/s3_server.sh
 

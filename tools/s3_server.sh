@@ -8,8 +8,8 @@ folder=$PWD/.venv/s3-server
 
 [ "$(cat "$folder/version" 2>/dev/null)" != "$version" ] || exit 0
 command -v go >/dev/null || {
-    echo "the S3 server of the tests is built with Go: install Go 1.25 or newer" >&2
-    exit 1
+    echo "without Go 1.25 or newer there is no S3 server to test with: these tests are skipped" >&2
+    exit 0
 }
 echo "building the S3 server of the tests, versitygw $version"
 # A module cache that `make clean` and others can remove.
