@@ -35,7 +35,6 @@ from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line, r
 from medallion.spark.session import session_of_command
 from medallion.state import erasures, journal, ledger, pending_work, topics
 from medallion.state.journal import Action, Command, Entry, ErasedOrigin, Erasure, Rebuild
-from medallion.state.ledger import Ledger
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import NIGHTLY, RunRecords
 from medallion.state.runs import TABLE as RUNS
@@ -305,8 +304,7 @@ def _matching(with_matches: Callable[[DataFrame], DataFrame]) -> erase.Matching:
 
 def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
     config, schema = pipeline.config, _bronze(pipeline, source.name).schema()
-    source_ledger = Ledger(config.layout, source.name)
-    return BatchContext(pipeline.spark, config, source, schema, pipeline.report, source_ledger)
+    return BatchContext(pipeline.spark, config, source, schema, pipeline.report)
 
 
 def _bronze(pipeline: Pipeline, source: str) -> Bronze:

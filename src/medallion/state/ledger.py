@@ -107,6 +107,10 @@ class Entry:
         """Return whether the file is unreadable or rejected."""
         return self.state in _REFUSED
 
+    def is_ingested_by(self, batch: int) -> bool:
+        """Return whether a batch has ingested the file, which lies where it landed."""
+        return self.state == State.INGESTED and self.batch == batch
+
     @property
     def info(self) -> FileInfo:
         """Return the size and time of the file when it was last listed."""
@@ -156,11 +160,16 @@ class Ledger:
         """Return one version of a path."""
         return self._versions.get(path, {}).get(version)
 
+    def versions(self, path: str) -> list[Entry]:
+        """Return every version of a path."""
+        return list(self._versions.get(path, {}).values())  # other threads may add to it
+
     def previous_ingested(self, entry: Entry) -> Entry | None:
         """Return the last earlier version of the same path whose rows are in bronze."""
-        versions = list(self._versions.get(entry.path, {}).items())  # other threads may add to it
-        older = [e for v, e in versions if v < entry.version]
-        return max((e for e in older if e.is_ingested), key=lambda e: e.version, default=None)
+        older = [
+            e for e in self.versions(entry.path) if e.is_ingested and e.version < entry.version
+        ]
+        return max(older, key=lambda each: each.version, default=None)
 
     def all_versions(self) -> list[Entry]:
         """Return every version of every path."""

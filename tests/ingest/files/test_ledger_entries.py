@@ -29,10 +29,9 @@ def test_ingested_entries_of_one_version(
         Entry("activity", "b.json", 1, 9, EARLY, EARLY),
     ]
     counts = {"a.json": (read_at, Counts(2, 1, 0)), "b.json": (EARLY, Counts(5, 0, 0))}
-    ledger = home.discovery().ledger
     unused: Any = None
-    context = BatchContext(unused, home.config, home.source, unused, print, ledger)
-    entries = FileBatch(context, 7, queued[::order], []).ingested_entries(counts)
+    context = BatchContext(unused, home.config, home.source, unused, print)
+    entries = FileBatch(context, 7, [], queued[::order]).ingested_entries(counts)
     assert {(e.path, e.version, e.size, e.modified_at, e.rows, e.batch) for e in entries} == {
         ("a.json", version, size, read_at, 2, 7),
         ("b.json", 1, 9, EARLY, 5, 7),
@@ -50,7 +49,7 @@ def test_rows_of_an_ingested_file_belong_to_its_batch(
     ledger = home.discovery().ledger
     ledger.write([queued.as_ingested(batch, 2, 1, 0), newer])
     unused: Any = None
-    context = BatchContext(unused, home.config, home.source, unused, print, ledger)
+    context = BatchContext(unused, home.config, home.source, unused, print)
     counts = {"a.json": (EARLY, Counts(2, 1, 0))}
-    entries = FileBatch(context, 7, [queued], []).ingested_entries(counts)
+    entries = FileBatch(context, 7, [], [queued]).ingested_entries(counts)
     assert [entry.version for entry in entries] == versions

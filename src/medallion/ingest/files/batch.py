@@ -1,28 +1,28 @@
 """The files of one micro-batch: reading them, rejecting bad ones, and the ledger's new entries."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame
 
 from medallion.config.model import TYPED_FORMATS
 from medallion.errors import MedallionError
 from medallion.ingest.files import archive, content, decode, reader, typed_files
+from medallion.ingest.files.discovery import Discovery
 from medallion.ingest.files.listing import current_info
 from medallion.ingest.files.verify import Counts, sum_by_file
 from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.source import SourceContext
-from medallion.spark import checkpoints, delta_reads, jvm, signals
+from medallion.spark import jvm, signals
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
-from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
-from medallion.storage import delta_log, delta_tables
-from medallion.storage.files import FileInfo
+from medallion.state.ledger import Entry, Reason, ReasonCode, State
+from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, printable
@@ -39,12 +39,17 @@ class BatchContext(SourceContext):
     """The part of a file source that its batches share.
 
     Attributes:
-        ledger: the ledger of the source.
         ledger_lock: held to write the ledger, as a stream polls while its batches run.
+        discovery: finds new files.
+        ledger: the ledger of the source.
     """
 
-    ledger: Ledger
     ledger_lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        """Read the ledger."""
+        self.discovery = Discovery(self.config, self.source)
+        self.ledger = self.discovery.ledger
 
     def path(self, entry: Entry) -> Path:
         """Return the path of a file."""
@@ -124,15 +129,15 @@ class FileBatch:
     Args:
         context: the part of its source that all batches share.
         number: Spark's number of the micro-batch.
-        queued: its files as they were when they were enqueued.
         entries: the ledger's entries of the files to read.
+        queued: files of an interrupted batch, and maybe of others, as they were queued.
     """
 
     def __init__(
-        self, context: BatchContext, number: int, queued: Sequence[Entry], entries: list[Entry]
+        self, context: BatchContext, number: int, entries: list[Entry], queued: Iterable[Entry] = ()
     ) -> None:
-        self.context, self._number, self._queued = context, number, queued
-        self._entries = entries
+        self.context, self._number, self._entries = context, number, entries
+        self._listed = [*queued, *entries]
         self._is_checked = False
 
     @property
@@ -252,55 +257,46 @@ class FileBatch:
         Args:
             counts: what `rows_of_version` returns for the batch.
         """
+        listed = defaultdict[str, list[Entry]](list)
+        for entry in self._listed:
+            listed[entry.path].append(entry)
+        ingested = [
+            found.as_ingested(self._number, *rows)
+            for path, (read_at, rows) in counts.items()
+            if (found := self._entry_for_rows(path, listed[path], read_at))
+        ]
+        empty = (each for each in self._entries if each.path not in counts)
+        return ingested + [each.as_ingested(self._number, *Counts()) for each in empty]
 
-        def preference(entry: Entry) -> tuple[bool, int]:
-            read = counts.get(entry.path)
-            return read is not None and read[0] == entry.modified_at, entry.version
+    def _entry_for_rows(self, path: str, listed: list[Entry], read_at: int) -> Entry | None:
+        """Return the entry of a file that bronze has rows of; None if another batch ingested it.
 
-        # A path may be queued several times: prefer the entry whose modification time is that of
-        # the rows in bronze, then the highest version.
-        queued = {entry.path: entry for entry in sorted(self._queued, key=preference)}
-        ingested = []
-        for path, (modified_at, rows) in counts.items():
-            if entry := self._entry_for_rows(path, queued.get(path), modified_at):
-                ingested.append(entry.as_ingested(self._number, *rows))
-        empty = (entry for entry in self._entries if entry.path not in counts)
-        return ingested + [entry.as_ingested(self._number, 0, 0, 0) for entry in empty]
-
-    def _entry_for_rows(self, path: str, queued: Entry | None, read_at: int) -> Entry | None:
-        """Return the ledger's entry of a file that bronze has rows of.
+        A poll may have seen another file of this name since, or none: the entry with the time of
+        the rows is preferred. Without one, the file was replaced before it was read.
 
         Args:
             path: the path of the file.
-            queued: the file as it was queued; None if that commit of the queue is corrupt.
+            listed: its entries when it was listed.
             read_at: its modification time when it was read.
-
-        Returns:
-            None if another batch has ingested the file.
         """
-        ledger, newest = self.context.ledger, self.context.ledger.newest(path)
-        if queued is None:  # only the ledger can have it
-            is_same = newest and newest.state == State.PENDING and newest.modified_at == read_at
-            return newest if is_same else None
-        info = self._info_when_read(queued, read_at)
-        # The queued version, or the one that replaced it before Spark read it, if a poll saw it.
-        if newest and newest.info == info and _may_ingest(newest, self._number):
-            return newest
-        recorded = ledger.version(path, queued.version)
-        if recorded and recorded.is_ingested:
-            return recorded if _may_ingest(recorded, self._number) else None
-        # The file that was read is not in the ledger yet: it gets the queued version.
-        seen_at = recorded.first_seen_at if recorded else read_at
-        return replace(queued, size=info.size, modified_at=info.modified_at, first_seen_at=seen_at)
+        versions = {e.version: e for e in sorted(listed, key=lambda e: e.modified_at == read_at)}
+        for each in self.context.ledger.versions(path):
+            is_exact = each.is_ingested or each.modified_at == read_at
+            versions[each.version] = each if is_exact else versions.get(each.version, each)
+        same = [entry for entry in versions.values() if entry.modified_at == read_at]
 
-    def _info_when_read(self, queued: Entry, read_at: int) -> FileInfo:
-        """Return size and time of a queued file when Spark read it; it may have been replaced."""
-        if queued.modified_at == read_at:
-            return queued.info
-        now = current_info(self.context.config.layout, queued.path)
+        def preference(entry: Entry) -> tuple[bool, bool, int]:
+            is_own = entry.is_ingested_by(self._number)  # the batch is repeated
+            return is_own, entry.state == State.PENDING, entry.version
+
+        free = (e for e in same or versions.values() if preference(e)[0] or not e.is_ingested)
+        entry = max(free, key=preference, default=None)
+        if entry is None or entry.modified_at == read_at:
+            return entry
+        now = current_info(self.context.config.layout, path)
         # If it was replaced once more since, its size is unknown.
-        is_same = now and now.modified_at == read_at
-        return now if now and is_same else queued.info._replace(modified_at=read_at)
+        size = now.size if now and now.modified_at == read_at else entry.size
+        return replace(entry, size=size, modified_at=read_at)
 
 
 def first_lines(paths: Sequence[Path]) -> list[str]:
@@ -314,38 +310,6 @@ def first_lines(paths: Sequence[Path]) -> list[str]:
     return sample
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def queued_entries(source: str, rows: Iterable[Row]) -> list[Entry]:
-    """Return files as ledger entries, as they were when they were enqueued.
-
-    The ledger itself may have other entries of these versions by now, or none.
-    """
-    times = ((row, _micros(row.modified_at)) for row in rows)
-    return [Entry(source, row.path, row.version, row.size, at, at) for row, at in times]
-
-
-def read_queued_batch(
-    spark: SparkSession, source: str, queue: StoragePath, checkpoint: StoragePath, batch: int
-) -> list[Entry]:
-    """Return the files queued for a batch; none if maintenance has removed that part of the queue.
-
-    Args:
-        spark: the session.
-        source: the name of the source.
-        queue: the table of queued files.
-        checkpoint: the checkpoint of bronze's query.
-        batch: the number of the batch.
-    """
-    start = checkpoints.delta_offset(checkpoint, batch - 1)
-    end = checkpoints.delta_offset(checkpoint, batch)
-    if not delta_log.are_readable(queue, range(start.version, end.version)):
-        return []
-    added = delta_reads.added_rows(spark, queue, start.version, end.version - 1)
-    return queued_entries(source, added.collect())
-
-
 def rows_of_version(bronze: StoragePath, version: int | None) -> dict[str, tuple[int, Counts]]:
     """Return the rows that one version of bronze added by the paths of their files.
 
@@ -356,22 +320,3 @@ def rows_of_version(bronze: StoragePath, version: int | None) -> dict[str, tuple
     what = f"{SOURCE_FILE}, {read_at}, {ROW_COUNTS}"
     rows = delta_tables.select_added_rows(bronze, version, what, "group by 1")
     return {path: (at, counts) for (path, at), counts in sum_by_file(rows).items()}
-
-
-def entry_to_ingest(ledger: Ledger, queued: Entry, batch: int) -> Entry | None:
-    """Return the ledger's entry of a queued file, or None if the batch must not ingest it.
-
-    An interrupted run may have enqueued it twice, and may not have written it to the ledger.
-    """
-    entry = ledger.version(queued.path, queued.version) or queued
-    return entry if _may_ingest(entry, batch) and entry.info == queued.info else None
-
-
-def _may_ingest(entry: Entry, batch: int) -> bool:
-    """Return whether a batch may ingest a file, or has done so before and is repeated now."""
-    return entry.state == State.PENDING or (entry.state == State.INGESTED and entry.batch == batch)
-
-
-def _micros(time: datetime) -> int:
-    # Without floats, which are a millisecond off in some years.
-    return (time.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1) * 1000

@@ -23,13 +23,7 @@ from pathlib import Path
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.files.content import bounded_batches, estimate_unpacked_size
-from medallion.ingest.files.listing import (
-    Listing,
-    current_info,
-    is_ignored,
-    list_files,
-    path_below_source,
-)
+from medallion.ingest.files.listing import Listing, is_ignored, list_files, path_below_source
 from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.journal import Backfill
@@ -233,9 +227,8 @@ class Discovery:
         backfills = journal.read_entries(self._config, Backfill)
         requests = [each for each in backfills if each.arguments.source == source.name]
         paths = [(layout.root / request.arguments.path).local for request in requests]
-        starts = [*source.folders_in(layout), *paths, *self._unread_backfill_folders()]
+        starts = [*source.folders_in(layout), *paths, *self._pending_backfills()]
         listing = list_files(layout, source, starts)
-        self._add_pending_backfills(listing)
         classifier = FileClassifier(
             layout, source, self.ledger, clock.now_micros(), paths, self._unread_entries()
         )
@@ -268,14 +261,14 @@ class Discovery:
         entries = {e.path: e for e in (*known, *result.new, *result.changed)}
         return list(entries.values())
 
-    def _unread_backfill_folders(self) -> list[Path]:
-        """Return the folders of earlier backfills that could not be listed."""
+    def _pending_backfills(self) -> list[Path]:
+        """Return the files and folders of earlier backfills that are not ingested yet."""
         layout = self._config.layout
         return [
             (layout.root / entry.path).local
             for entry in self.ledger.newest_entries()
-            if is_deferred(entry)
-            and entry.reason_code == ReasonCode.FOLDER_UNREADABLE
+            if entry.state == State.PENDING
+            and entry.reason_code not in _NEVER_READ
             and path_below_source(layout, self._source, entry.path) is None
         ]
 
@@ -302,19 +295,6 @@ class Discovery:
             if why and len(group) > _SHOWN:
                 more = f"and {len(group) - _SHOWN:,} more {state} for the same reason"
                 report(f"  {self._source.name}: {more} (medallion files --state {state})")
-
-    def _add_pending_backfills(self, listing: Listing) -> None:
-        """Add the pending files of earlier backfills, outside the source's directories."""
-        layout = self._config.layout
-        for entry in self.ledger.newest_entries():
-            if (
-                entry.state == State.PENDING
-                and entry.path not in listing.paths
-                and path_below_source(layout, self._source, entry.path) is None
-                and not self._is_not_input(entry)
-                and (info := current_info(layout, entry.path))
-            ):
-                listing.files[entry.path] = info
 
     def _gone_entries(self, listed: set[str]) -> list[Entry]:
         return [

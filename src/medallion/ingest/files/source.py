@@ -1,23 +1,19 @@
 """Files as a source: a stream of queued paths, whose rows each micro-batch reads."""
 
-from contextlib import suppress
-
 from pyspark.sql import DataFrame
 
-from medallion.errors import MedallionError, UsageError
+from medallion.errors import UsageError
 from medallion.ingest.files import archive, discovery
-from medallion.ingest.files import batch as batches
 from medallion.ingest.files.batch import BatchContext, FileBatch
-from medallion.ingest.files.discovery import Discovery, is_ready
+from medallion.ingest.files.discovery import is_ready
 from medallion.ingest.files.listing import current_info
-from medallion.ingest.source import SourceContext
 from medallion.spark import checkpoints, delta_reads
 from medallion.state.ledger import Entry, ingested_rows
 from medallion.storage import delta_log, delta_tables
 from medallion.storage.paths import StoragePath
 
 
-class FileSource(SourceContext):
+class FileSource(BatchContext):
     """The files of one source; `ingest.source.Source` documents the methods."""
 
     def __post_init__(self) -> None:
@@ -26,12 +22,8 @@ class FileSource(SourceContext):
         Raises:
             UsageError: the path of the landing directory is a file.
         """
+        super().__post_init__()
         layout = self.config.layout
-        self._discovery = Discovery(self.config, self.source)
-        self.ledger = self._discovery.ledger
-        self.context = BatchContext(
-            self.spark, self.config, self.source, self.schema, self.report, self.ledger
-        )
         self._queue = layout.queue(self.source.name)
         self._create_landing(layout.landing(self.source.name))
         discovery.create_queue(self._queue)
@@ -47,8 +39,8 @@ class FileSource(SourceContext):
                 ) from None
 
     def poll(self) -> None:
-        with self.context.ledger_lock:
-            self._discovery.enqueue(self._discovery.scan(), self.report)
+        with self.ledger_lock:
+            self.discovery.enqueue(self.discovery.scan(), self.report)
 
     def stream(self) -> DataFrame:
         # Commits before that version are removed: batches in the ledger have read them.
@@ -58,28 +50,20 @@ class FileSource(SourceContext):
 
     def batch(self, number: int, queued: DataFrame) -> FileBatch:
         """Return the files queued for a batch, without those already ingested."""
-        files = batches.queued_entries(self.source.name, queued.collect())
-        with self.context.ledger_lock:  # a poll enqueues first, then writes the ledger
-            ledger_entries = (batches.entry_to_ingest(self.ledger, each, number) for each in files)
-            entries = [entry for entry in ledger_entries if entry]
-        return FileBatch(self.context, number, files, entries)
+        with self.ledger_lock:  # a poll enqueues first, then writes the ledger
+            entries = [self.ledger.version(row.path, row.version) for row in queued.collect()]
+        own = [e for e in entries if e and (is_ready(e) or e.is_ingested_by(number))]
+        return FileBatch(self, number, own)
 
     def interrupted_batch(self, number: int) -> FileBatch:
         """Return a batch whose rows are in bronze, to record it.
 
-        Its files are those that the checkpoint planned. Without that plan they are all files ever
-        enqueued: the rows in bronze show which were read.
+        The rows show which of the files that were ever queued it has read.
         """
-        spark, source = self.spark, self.source.name
-        checkpoint = self.config.layout.checkpoint(self.name)
-        queued: list[Entry] = []
-        with suppress(MedallionError, FileNotFoundError):  # Spark keeps the last hundred plans
-            if checkpoints.last_planned(checkpoint) >= number:
-                queued = batches.read_queued_batch(spark, source, self._queue, checkpoint, number)
-        if not queued:
-            rows = delta_reads.read_table(spark, self._queue).collect()
-            queued = batches.queued_entries(source, rows)
-        return FileBatch(self.context, number, queued, [])
+        what = "path, version, size, arrow_cast(modified_at, 'Int64')"
+        rows = delta_tables.select_rows(self._queue, what)
+        queued = (Entry(self.source.name, p, v, size, at, at) for p, v, size, at in rows)
+        return FileBatch(self, number, [], queued)
 
     @property
     def last_in_ledger(self) -> int:
@@ -102,7 +86,7 @@ class FileSource(SourceContext):
 
     def sample_batch(self) -> FileBatch:
         waiting = [entry for entry in self.ledger.newest_entries() if is_ready(entry)]
-        return FileBatch(self.context, -1, [], waiting[: self.source.max_files_per_trigger])
+        return FileBatch(self, -1, waiting[: self.source.max_files_per_trigger])
 
     def count_rows(self, number: int) -> int:
         """Count the rows in the files of one batch, as the ledger lists them."""
@@ -114,8 +98,8 @@ class FileSource(SourceContext):
                 paths.append(path)
             else:  # gone or overwritten since: the recorded count is used
                 rows += entry.rows or 0
-        return rows + (self.context.read_rows(paths).count() if paths else 0)
+        return rows + (self.read_rows(paths).count() if paths else 0)
 
     def release(self, number: int) -> None:
-        with self.context.ledger_lock:
+        with self.ledger_lock:
             archive.archive_due_files(self.config, self.source, self.ledger, number, self.report)
