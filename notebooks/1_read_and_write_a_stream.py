@@ -17,19 +17,20 @@
 # This lesson reads such files as they land, and counts events: first with Spark alone, then with
 # this project's functions, which start, show and stop the same streams.
 #
-# `DataFactory` plays the phones: `load()` lands the next file of the sample.
+# `Lesson` plays the phones: `load()` lands the next file of the sample.
 
 # %%
 from pathlib import Path
 
+from lesson import Lesson
 from pyspark.sql import functions as F
 
 import medallion as m
 from medallion.factory.sample import FILES
 
 root = Path("lesson1").absolute()
-factory = m.DataFactory(root / "landing", given=FILES)
-print(factory.clean_up())  # files of an earlier run
+lesson = Lesson(root, FILES)
+lesson.clean_up()  # files of an earlier run
 spark = m.spark_session()
 
 # %% [markdown]
@@ -38,7 +39,7 @@ spark = m.spark_session()
 # A stream needs a schema before its first row. If a file lacks some of the columns, they are null.
 
 # %%
-print(factory.load(source="event"))
+print(lesson.load(source="event"))
 events = spark.readStream.schema("id string, action string, ts timestamp").json(
     str(root / "landing/event")
 )
@@ -69,7 +70,7 @@ after_file1
 # Three doors were opened and one was closed. The next file changes the groups that it touches.
 
 # %%
-factory.load(source="event")
+lesson.load(source="event")
 query.processAllAvailable()
 after_file2 = counted()
 after_file2
@@ -78,7 +79,7 @@ after_file2
 # The third file has the first event after ten past ten: a window of its own.
 
 # %%
-factory.load(source="event")
+lesson.load(source="event")
 query.processAllAvailable()
 after_file3 = counted()
 after_file3
@@ -107,7 +108,7 @@ def ingest() -> int:
 
 
 rows_of_three_files = ingest()
-factory.load(source="event")
+lesson.load(source="event")
 rows_of_four_files = ingest()
 rows_of_three_files, rows_of_four_files
 
@@ -144,8 +145,7 @@ stopped = m.streams.stop_all_streams()
 stopped
 
 # %% [markdown]
-# The lesson removes the files that it has written, and nothing else.
+# The lesson removes its lakehouse.
 
 # %%
-cleaned = factory.clean_up()
-print(cleaned)
+lesson.clean_up()

@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lesson import Lesson
+
 import medallion as m
 from medallion.config.loader import load
 from medallion.factory.sample import FILES
@@ -29,8 +31,8 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.storage.paths import LAYERS
 
 root = Path("lesson2").absolute()
-factory = m.DataFactory(root / "landing", given=FILES)
-print(factory.clean_up())
+lesson = Lesson(root, FILES)
+lesson.clean_up()
 spark = m.spark_session()
 
 # %% [markdown]
@@ -49,7 +51,7 @@ pipeline = Pipeline(spark, config, "lesson", print)
 
 def ingest() -> None:
     """Land the next file, and run each layer."""
-    factory.load(source="event")
+    lesson.load(source="event")
     for layer in LAYERS:
         pipeline.run(layer)
 
@@ -165,4 +167,4 @@ second_changes
 
 # %%
 folder.cleanup()
-print(factory.clean_up())
+lesson.clean_up()

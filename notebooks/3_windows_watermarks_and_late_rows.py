@@ -21,6 +21,7 @@ import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lesson import Lesson
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
@@ -28,7 +29,8 @@ import medallion as m
 from medallion.factory.sample import FILES
 
 root = Path("lesson3").absolute()
-m.DataFactory(root / "landing").clean_up()
+lesson = Lesson(root, FILES)
+lesson.clean_up()
 spark = m.spark_session()
 
 # %% [markdown]
@@ -37,8 +39,7 @@ spark = m.spark_session()
 # The sample's four files of events, landed at once.
 
 # %%
-factory = m.DataFactory(root / "landing", given=FILES)
-print(factory.load(continuous=True, source="event"))
+print(lesson.load(continuous=True, source="event"))
 events = (
     spark.readStream.schema("id string, action string, ts timestamp")
     .json(str(root / "landing/event"))
@@ -87,7 +88,7 @@ for number, time in enumerate(("10:02:00", "10:09:00", "10:31:00", "10:03:00"), 
     file = Path(folder.name) / "late" / f"{number}.json"
     file.parent.mkdir(exist_ok=True)
     file.write_text(json.dumps({"id": "phone1", "ts": f"2018-03-02T{time}"}) + "\n")
-late = m.DataFactory(root / "landing", given=folder.name)
+late = Lesson(root, folder.name)
 late.load()
 windows = (
     spark.readStream.schema("id string, ts timestamp")
@@ -140,4 +141,4 @@ record_state()
 # %%
 print(m.streams.stop_all_streams())
 folder.cleanup()
-print(factory.clean_up())
+lesson.clean_up()

@@ -23,13 +23,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from delta.tables import DeltaTable
+from lesson import Lesson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import medallion as m
 
 root = Path("lesson4").absolute()
-m.DataFactory(root / "landing").clean_up()
+folder = TemporaryDirectory()
+lesson = Lesson(root, folder.name)
+lesson.clean_up()
 spark = m.spark_session()
 
 # %% [markdown]
@@ -44,14 +47,12 @@ LANDING = {
     "recordings/1.json": [("phone1", "10:10:00"), ("phone2", "12:05:00"), ("phone4", "10:30:00")],
     "recordings/2.json": [("phone9", "23:30:00")],
 }
-folder = TemporaryDirectory()
 for name, rows in LANDING.items():
     lines = [json.dumps({"phone": phone, "at": f"2018-03-02T{time}"}) for phone, time in rows]
     file = Path(folder.name) / name
     file.parent.mkdir(exist_ok=True)
     file.write_text("".join(f"{line}\n" for line in lines))
-factory = m.DataFactory(root / "landing", given=folder.name)
-factory.load()
+lesson.load()
 
 # %% [markdown]
 # ## A stream with a stream
@@ -104,7 +105,7 @@ first
 # unmatched.
 
 # %%
-factory.load()
+lesson.load()
 second = followed()
 second
 
@@ -192,4 +193,4 @@ cause = m.streams.exception("failing")
 # %%
 print(m.streams.stop_all_streams())
 folder.cleanup()
-print(factory.clean_up())
+lesson.clean_up()

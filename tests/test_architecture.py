@@ -31,7 +31,7 @@ RANK = {package: rank for rank, packages in enumerate(ORDER) for package in pack
 # Outside the order: a notebook starts `streams`, and `factory` lands test data like any program.
 INDEPENDENT = {
     "streams": {"errors", "storage", "config", "sql", "spark"},
-    "factory": {"errors", "storage", "config", "streams"},
+    "factory": {"errors", "storage", "config"},
 }
 MODULES = sorted(SRC.rglob("*.py"))
 

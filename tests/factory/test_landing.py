@@ -187,7 +187,6 @@ def test_state_is_beside_the_landing_zone(tmp_path: Path) -> None:
         "{}",
         '{"generator": 3, "sources": {"event": {"done": {"odd": 1}}}}',
         '{"generator": 3, "sources": {"event": 5}}',
-        '{"generator": 3, "sources": {"event": {"given": 5}}}',
     ],
 )
 def test_invalid_state_is_refused(tmp_path: Path, content: str) -> None:

@@ -33,6 +33,7 @@ def cells(notebook: Path) -> list[str]:
 def run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs a notebook in a folder of its own, and returns its names."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(NOTEBOOKS)  # as Jupyter does
     monkeypatch.setattr(medallion, "spark_session", lambda: spark)
 
     def execute(name: str) -> dict[str, Any]:

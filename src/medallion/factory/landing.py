@@ -1,9 +1,6 @@
-"""The data factory: realistic input files in any number, and the given files of a lesson."""
+"""The data factory: realistic input files in any number."""
 
 import os
-import re
-import sys
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,18 +8,7 @@ from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, Landed, StateFile, batch_files
 from medallion.factory.rows import file_lines
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH, REASON_SUFFIX, Layout, StoragePath
-
-_LESSON_MARK = "lesson"
-_GENERATED = re.compile(r"\w+-\d{6}-\d{5}\.json")
-
-
-@dataclass(frozen=True)
-class CleanedUp:
-    """The streams that a clean-up stopped, and the directories that it deleted."""
-
-    stopped: tuple[str, ...] = ()
-    removed: tuple[Path, ...] = ()
+from medallion.storage.paths import Layout, StoragePath
 
 
 @dataclass(frozen=True)
@@ -37,15 +23,11 @@ class DataFactory:
 
     With `dirty`, some lines have one defect each, all counted. Late rows (from a source's second
     batch on) are late for the pipeline only if an earlier run ingested the batch before.
-
-    For lessons, `load` lands the files of `given`, a directory with one directory per source, and
-    `clean_up` removes everything again.
     """
 
     landing: str | os.PathLike[str]
     seed: int = 1
     dirty: bool = False
-    given: str | os.PathLike[str] | None = None
 
     def land(
         self, batches: int = 1, files: int = 2, rows: int = 1000, source: str | None = None
@@ -78,64 +60,6 @@ class DataFactory:
                 landed[name] += self._land_next(state, name, rows, min(files, rows))
         return landed
 
-    def load(self, continuous: bool = False, *, source: str | None = None) -> dict[str, Landed]:
-        """Land the next file of each source in `given`; return {} if none is left.
-
-        Args:
-            continuous: land all files that are left.
-            source: only this source; None for all.
-
-        Raises:
-            UsageError: there is no such directory, file or source, or another file has its name.
-        """
-        if self.given is None:
-            raise UsageError("load() lands existing files: name their directory as given=...")
-        files, landing = _given_files(Path(self.given), source), self._landing
-        state, landed = StateFile(landing.parent), dict[str, Landed]()
-        if not any(path.is_file() for path in landing.parent.local.rglob("*")):
-            (state.directory / _LESSON_MARK).write_atomic("")
-        for name, given in files.items():
-            progress = state.load(name)
-            left = [file for file in given if file.name not in progress.given]
-            for file in left if continuous else left[:1]:
-                content, path = file.read_bytes(), landing / name / file.name
-                if path.is_stored() and path.read() != content:
-                    raise UsageError(f"{path} already exists with other content: move it away.")
-                path.write_atomic(content)
-                progress = replace(progress, given=(*progress.given, file.name))
-                state.save(name, progress)
-                lines = sum(bool(line.strip()) for line in content.splitlines())
-                landed[name] = landed.get(name, Landed()) + Landed(1, lines, batches=1)
-        return landed
-
-    def clean_up(self) -> CleanedUp:
-        """Stop all streams of this process, and delete what a lesson wrote below the root.
-
-        Raises:
-            UsageError: the root has files that are not the lesson's, another process writes there,
-                or a stream does not stop. Nothing is deleted then.
-        """
-        landing = self._landing
-        layout = Layout(landing.parent)
-        state = StateFile(layout.root)
-        if not landing.is_stored() and not layout.internal_directories():
-            return CleanedUp()
-        if not (state.directory / _LESSON_MARK).is_stored():
-            raise UsageError(f"{layout.root} had files before the first load(): it is no lesson.")
-        with locks.lock_layers(layout, (*LAYERS, PUBLISH), "clean-up"):
-            zones = (landing, layout.archive(""), layout.rejected(""))
-            if other := sorted(_other_files(zones, state)):
-                raise UsageError(f"{other[0]} is not the lesson's: move it away.")
-            stopped = _stop_streams()
-            # The mark is deleted last, so that an interrupted clean-up can be repeated.
-            directories = [landing, *layout.internal_directories()]
-            directories.sort(key=lambda directory: directory == state.directory)
-            for directory in directories:
-                directory.delete_prefix()
-        if not layout.root.children():
-            layout.root.delete_prefix()
-        return CleanedUp(stopped, tuple(each.local for each in directories))
-
     def _land_next(self, state: StateFile, source: str, rows: int, files: int) -> Landed:
         progress = state.load(source)
         plan = progress.started or self._plan_next(progress.done, source, rows, files)
@@ -166,51 +90,3 @@ class DataFactory:
         if "://" in os.fspath(self.landing):
             raise UsageError(f"the data factory lands in local folders only, not {self.landing}.")
         return StoragePath(Path(self.landing).absolute())
-
-
-def _given_files(directory: Path, source: str | None) -> dict[str, list[Path]]:
-    """Return the files to land by source, in their order.
-
-    Args:
-        directory: has one directory per source.
-        source: only this source; None for all.
-
-    Raises:
-        UsageError: there are no files (of that source).
-    """
-    directories = sorted(directory.iterdir()) if directory.is_dir() else []
-    files = {p.name: _visible_files(p) for p in directories if p.is_dir() and _visible_files(p)}
-    if not files or source not in (None, *files):
-        known = ", ".join(files) or "none"
-        raise UsageError(f"{directory}: no files to land; the folders of sources are {known}.")
-    return {name: files[name] for name in files if source in (None, name)}
-
-
-def _other_files(zones: Iterable[StoragePath], state: StateFile) -> Iterator[Path]:
-    """Yield files that no factory landed."""
-    for zone in zones:
-        for file in (path for path in zone.local.rglob("*") if path.is_file()):
-            name = file.name.removeprefix(".").removesuffix(".tmp").removesuffix(REASON_SUFFIX)
-            if not _GENERATED.fullmatch(name) and name not in state.load(file.parent.name).given:
-                yield file
-
-
-def _stop_streams() -> tuple[str, ...]:
-    if "pyspark" not in sys.modules:  # then no stream can be running here
-        return ()
-    from medallion.streams.control import stop_all_streams
-
-    streams = stop_all_streams()
-    if running := ", ".join(stream.name for stream in streams if not stream.is_stopped):
-        raise UsageError(f"{running} did not stop in time: nothing was deleted.")
-    return tuple(stream.name for stream in streams)
-
-
-def _visible_files(directory: Path) -> list[Path]:
-    files = (p for p in directory.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
-    return sorted(files, key=lambda file: _natural_order(file.name))
-
-
-def _natural_order(name: str) -> list[tuple[str, int]]:
-    """Return a sort key that puts file2 before file10."""
-    return [(text, int(number or 0)) for text, number in re.findall(r"(\D*)(\d*)", name)]

@@ -158,13 +158,12 @@ GENERATOR = 3  # increase it if a change gives a plan other bytes
 class Progress:
     """The last complete batch of a source, and the started one if it was interrupted.
 
-    `files` of the started batch have landed. `given` names the files that `load` has landed.
+    `files` of the started batch have landed.
     """
 
     done: BatchPlan | None = None
     started: BatchPlan | None = None
     files: int = 0
-    given: tuple[str, ...] = ()
 
 
 class StateFile:
@@ -182,9 +181,10 @@ class StateFile:
         """
         try:
             known = dict(self._read().get(source, {}))
+            known.pop("given", None)  # of an older version
             for key in ("done", "started"):
                 known[key] = BatchPlan(**known[key]) if known.get(key) else None
-            return Progress(**{**known, "given": tuple(known.get("given", ()))})
+            return Progress(**known)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{self.path} is not the state of this version ({error}).") from error
 
