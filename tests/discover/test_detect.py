@@ -67,11 +67,6 @@ CSV: dict[str, tuple[str, dict[str, Any]]] = {
         "id,at,n\n" + "".join(f"{n},{at},{n or 'NA'}\n" for n, at in enumerate(NUMBERED)),
         {"nullValue": "NA"},
     ),
-    "names of a log": (
-        "#Version: 1.0\n#Fields: c-ip at cs(Agent)\n"
-        + "".join(f"10.0.0.{n}\t{at}\tx y\n" for n, at in enumerate(NUMBERED)),
-        {"delimiter": "\t", "comment": "#", "header": False},
-    ),
     "nulls": (
         "id,at,n\n" + "".join(f"{n},{at},NULL\n" for n, at in enumerate(NUMBERED)),
         {"nullValue": "NULL"},

@@ -125,16 +125,6 @@ def test_an_archive_of_two_tables(tmp_path: Path) -> None:
     assert choice.startswith("one table, or two: orders.csv in a.zip has other fields")
 
 
-def test_log_with_names_separated_by_blanks(tmp_path: Path) -> None:
-    text = "#Version: 1.0\n#Fields: date time s-ip sc-status\n" + "".join(
-        f"2026-05-01 10:00:{n:02} 10.0.0.1 200\n" for n in range(30)
-    )
-    source = inspect(tmp_path, a__log=text)
-    options = {"comment": "#", "delimiter": " ", "header": False}
-    assert source.description.settings["options"] == options
-    assert [column.name for column in source.columns] == ["date", "time", "s_ip", "sc_status"]
-
-
 @pytest.mark.parametrize(
     ("value", "hint"),
     [

@@ -10,13 +10,13 @@ from decimal import Decimal
 from typing import Any
 
 from medallion.config.values import EXACT_DOUBLE, TIME_UNITS
+from medallion.ingest.parsing.times import NANOSECONDS, is_inferred_time
 from medallion.storage.table_specs import column_name
 
 Row = dict[str, Any]
 
 _MAX_LEAVES, _MAX_LEVELS = 40, 4  # of structs whose fields become columns
 _NUMBER = re.compile(r"[-+]?(\d+|\d*[.,]\d+)([eE][-+]?\d+)?")
-_ISO = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d(\.\d+)?)?)? ?(Z|UTC|[+-]\d\d(:?\d\d)?)?")
 _TIME_NAME = re.compile(
     r"(^|[^a-z])(ts|t|time|timestamp|date|datum|zeit|at|when|day|epoch|ms|millis|born)([^a-z]|$)|time$"
     r"|[a-z]ed(_utc|_on)?$"  # created, received_utc
@@ -165,14 +165,14 @@ def _leaves(
 
 def is_value(text: str) -> bool:
     """Return True if a string is a number or a time, which names of columns rarely are."""
-    return bool(_NUMBER.fullmatch(text) or _ISO.fullmatch(text) or _match_date_pattern([text]))
+    return bool(_NUMBER.fullmatch(text) or _parse_iso(text) or _match_date_pattern([text]))
 
 
 def _infer_type(values: Sequence[Any], has_types: bool) -> str:
     def all_match(pattern: str) -> bool:
         return not has_types and all(re.fullmatch(pattern, str(value)) for value in values)
 
-    if all((isinstance(v, str) and _ISO.fullmatch(v)) or isinstance(v, date) for v in values):
+    if all((isinstance(v, str) and _parse_iso(v)) or isinstance(v, date) for v in values):
         return "timestamp"
     if all(isinstance(value, bool) for value in values) or all_match("true|false"):
         return "boolean"
@@ -276,10 +276,10 @@ def _match_epoch(texts: Sequence[str], sql: str) -> TimeFormat | None:
 
 
 def _parse_iso(value: str) -> datetime | None:
-    if not _ISO.fullmatch(value):
+    """Return the time of a string that bronze infers to be one; None of another."""
+    if not is_inferred_time(value, NANOSECONDS):
         return None
-    text = re.sub(r"\.(\d{1,6})\d*", lambda match: f".{match[1]:0<6}", value)
-    text = re.sub(" ?(Z|UTC)$", "Z", text)
+    text = re.sub(r" ?(Z|UTC|GMT)(?=[+-]|$)", "", value).replace(" +", "+")
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

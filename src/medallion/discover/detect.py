@@ -25,7 +25,6 @@ _DIALECT_CHARACTERS = 30_000  # clevercsv's time grows fast with the length
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _MAX_MEMBERS = 20  # of an archive
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
-_LOG_FIELDS = re.compile("^#Fields:(.+)", re.MULTILINE)  # of W3C's extended log format
 _COMMENTS = re.compile(r"\A(#.*(\r\n?|\n))+")
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 _PAGE = "a page in HTML, such as a login or an error in place of the data"
@@ -143,30 +142,23 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     """Return the description of CSV; None if no delimiter gives rows of one length."""
     from clevercsv import Error, Sniffer  # right on decimal commas without header, unlike csv's
 
-    options: dict[str, Any] = {}
-    log_fields = list[str]()
-    if text.startswith("#"):
-        options["comment"] = "#"
-        log_fields = " ".join(_LOG_FIELDS.findall(text)[:1]).split()
+    options: dict[str, Any] = {"comment": "#"} if text.startswith("#") else {}
     is_named = any(suffix.lower() in (".csv", ".tsv") for suffix in path.suffixes)
     try:
         dialect = Sniffer().sniff(_COMMENTS.sub("", text)[:_DIALECT_CHARACTERS])
     except Error:
         dialect = None
     delimiter = dialect.delimiter if dialect else None
-    delimiters = {**_DELIMITERS, " ": "blanks"} if log_fields else _DELIMITERS
-    if log_fields and delimiter not in delimiters:
-        delimiter = " "
-    if delimiter not in delimiters and not is_named:
+    if delimiter not in _DELIMITERS and not is_named:
         return None
-    if delimiter in delimiters and delimiter != ",":
+    if delimiter in _DELIMITERS and delimiter != ",":
         options["delimiter"] = delimiter
     if dialect and dialect.quotechar not in ("", '"'):
         options["quote"] = dialect.quotechar
     if dialect and dialect.escapechar:
         options["escape"] = dialect.escapechar
     rows, width = _split_csv(text, options, is_complete)
-    if "comment" in options and not log_fields and _has_marked_header(text, options, width):
+    if "comment" in options and _has_marked_header(text, options, width):
         del options["comment"]
         rows, width = _split_csv(text, options, is_complete)
     if any(row.fields is None for row in rows) and dialect and not dialect.quotechar:
@@ -183,12 +175,12 @@ def _describe_csv(text: str, is_complete: bool, path: Path) -> Description | Non
     few = len(valid) * 10 < len(rows) * (5 if is_named else 9)
     if not valid or few or width < (1 if is_named else 2):
         return None
-    by = delimiters[options.get("delimiter", ",")]
+    by = _DELIMITERS[options.get("delimiter", ",")]
     reason = f"{len(valid)} of {len(rows)} rows have {counted(width, 'field')} between {by}"
     if valid[0][1] is not first and "comment" not in options:
         options["skipRows"] = valid[0][0] - 1
         reason += f"; {counted(options['skipRows'], 'line')} before them"
-    return _describe_csv_rows([row for _, row in valid], options, reason, log_fields)
+    return _describe_csv_rows([row for _, row in valid], options, reason)
 
 
 def _has_marked_header(text: str, options: dict[str, Any], width: int) -> bool:
@@ -208,16 +200,13 @@ def _split_csv(text: str, options: dict[str, Any], is_complete: bool) -> tuple[l
     return records, widths.most_common(1)[0][0] if widths else 0
 
 
-def _describe_csv_rows(
-    rows: list[list[str]], options: dict[str, Any], reason: str, log_fields: list[str]
-) -> Description:
+def _describe_csv_rows(rows: list[list[str]], options: dict[str, Any], reason: str) -> Description:
     """Return the description of CSV rows, with their header and word for null.
 
     Args:
         rows: rows of equal length; the first may be the header.
         options: reader options, to which `header` and `nullValue` are added.
         reason: the reason for the delimiter.
-        log_fields: the names in a comment of a log.
     """
     names = header_names(rows[0])
     settings: dict[str, Any] = {"options": options} if options else {}
@@ -228,15 +217,11 @@ def _describe_csv_rows(
         for number, name in enumerate(rows[0])
     )
     is_dms = all(row[0] in ("I", "U", "D") for row in rows)  # AWS DMS, whose `Op` is first
-    if len(log_fields) == len(names):
-        data, names = rows, header_names(log_fields)
-        reasons.append("the names are those of #Fields")
-    elif is_dms or not are_names or any(map(is_value, rows[0])):
+    if is_dms or not are_names or any(map(is_value, rows[0])):
         data, names = rows, [f"column_{number}" for number in range(1, len(names) + 1)]
         names[0] = "Op" if is_dms else names[0]
         reasons.append("no header: the first row looks like data")
         choices.append("the names of the columns in schema: the files have no header")
-    if data is rows:
         options["header"] = False
         settings = {"options": options, "schema": dict.fromkeys(names, "string")}
     words = Counter(value for row in data for value in row if value in _NULLS)

@@ -6,8 +6,7 @@ fit when the column is first seen.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from datetime import date
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 
 from medallion.ingest.parsing.converted import value_of_type
 from medallion.ingest.parsing.rescued import merged_objects
+from medallion.ingest.parsing.times import is_inferred_time
 from medallion.storage.table_specs import RESCUED, SOURCE_FILE, quote_identifier, string_literal
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -45,17 +45,11 @@ def _pattern(column: str) -> str:
     return rf"^(?:.*/)?{column}=([^/]*)/"
 
 
-def _type_of(values: Iterable[str]) -> str:
+def _type_of(values: Collection[str]) -> str:
     if all(map(_LONG.fullmatch, values)):
         return "long"
-    return "date" if all(map(_is_date, values)) else "string"
-
-
-def _is_date(value: str) -> bool:
-    try:
-        return len(value) == 10 and bool(date.fromisoformat(value))
-    except ValueError:
-        return False
+    is_date = all(len(value) == 10 and is_inferred_time(value) for value in values)
+    return "date" if is_date else "string"
 
 
 def with_partition_columns(rows: DataFrame, types: Mapping[str, str]) -> DataFrame:

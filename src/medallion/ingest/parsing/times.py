@@ -29,6 +29,7 @@ _SECONDS = "\"yyyy-MM-dd'T'HH:mm:ss\""
 # Digits of fractional seconds in a timestamp, and in `_full_times`.
 MICROSECONDS, NANOSECONDS = 6, 9
 _DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+_COMPLETE_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK = "[0-9]{1,2}(:[0-9]{1,2}){0,2}"
 # Zone names are excluded as ambiguous: Java reads BST as the time in Dhaka.
 _ZONE = " ?(Z|(UTC|GMT)?([+-][0-9]{1,2}(:?[0-9]{2}(:?[0-9]{2})?)?)?)"
@@ -225,6 +226,11 @@ def needs_full_times_sql(columns: Mapping[str, str]) -> str:
             is_valid = f"try_cast({string} as timestamp) {_IN_RANGE}"
             tests.append(f"({is_time} and {has_nanos} and {is_valid})")
     return f"coalesce({' or '.join(tests)}, false)"
+
+
+def is_inferred_time(string: str, digits: int = MICROSECONDS) -> bool:
+    """Return whether a string is a time by which a type is inferred: its date has all digits."""
+    return bool(_COMPLETE_DAY.match(string)) and is_timestamp_string(string, digits)
 
 
 def is_timestamp_string(string: str, digits: int = MICROSECONDS) -> bool:

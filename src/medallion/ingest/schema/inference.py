@@ -7,7 +7,6 @@ it, and every later call hangs.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any
 from pyspark.sql import types as T
 
 from medallion.config.values import fold_case
-from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_timestamp_string
+from medallion.ingest.parsing.times import MICROSECONDS, NANOSECONDS, is_inferred_time
 from medallion.ingest.schema.columns import MAX_COLUMNS, MAX_LEVELS, invalid_type_reason
 from medallion.ingest.schema.growth import Hints, with_hints
 from medallion.spark.plans import type_ddl
@@ -26,7 +25,6 @@ from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import json_object, printable
 
 _LONGS = range(-(2**63), 2**63)
-_DATED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
@@ -185,8 +183,7 @@ class _Values:
         if isinstance(value, str):
             # Only top-level fields can have `_full_times`.
             digits = NANOSECONDS if level == 1 else MICROSECONDS
-            is_dated = _DATED.match(value) and is_timestamp_string(value, digits)
-            return T.TimestampType if is_dated else T.StringType
+            return T.TimestampType if is_inferred_time(value, digits) else T.StringType
         if isinstance(value, float):
             self._has_fractions = True
         else:
