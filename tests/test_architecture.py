@@ -106,8 +106,8 @@ def code_lines(module: Path) -> int:
 
 
 def test_code_stays_small() -> None:
-    # The aim is 22,000: 481 lines of the edits and of change data are still to be paid for.
-    assert sum(map(code_lines, MODULES)) < 22_500
+    # The aim is 22,000. To be paid for: 481 lines of edits and change data, 700 of object stores.
+    assert sum(map(code_lines, MODULES)) < 23_200
 
 
 def test_code_lines(tmp_path: Path) -> None:
@@ -154,8 +154,6 @@ FILE_SYSTEM_CALLS = {
     "cli": 6,  # also the user's files: SQL scripts, the history of the prompt
     "factory": 14,
 }
-# The maximum number of uses of `StoragePath.local`: for formats, codecs and users' directories.
-LOCAL_PATHS = {"config": 2, "state": 1, "ingest": 17, "layers": 2, "runtime": 2, "factory": 4}
 OS_CALLS = {
     *("access", "chmod", "fsync", "link", "listdir", "lstat", "makedirs", "mkdir", "open"),
     *("readlink", "remove", "rename", "replace", "rmdir", "scandir", "stat", "statvfs"),
@@ -201,13 +199,10 @@ def test_file_system_calls_do_not_increase(importer: str) -> None:
     assert len(calls) <= FILE_SYSTEM_CALLS.get(importer, 0), "\n".join(calls)
 
 
-@pytest.mark.parametrize("importer", sorted({package(m) for m in MODULES} - {"storage"}))
-def test_local_paths_do_not_increase(importer: str) -> None:
-    nodes = (
-        n for m in MODULES if package(m) == importer for n in ast.walk(ast.parse(m.read_text()))
-    )
-    uses = [ast.unparse(n) for n in nodes if isinstance(n, ast.Attribute) and n.attr == "local"]
-    assert len(uses) <= LOCAL_PATHS.get(importer, 0), "\n".join(uses)
+def test_only_storage_knows_where_paths_are_stored() -> None:
+    others = [module for module in MODULES if package(module) != "storage"]
+    nodes = (n for m in others for n in ast.walk(ast.parse(m.read_text(encoding="utf-8"))))
+    assert [n for n in nodes if isinstance(n, ast.Attribute) and n.attr == "local"] == []
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_rename_moves_everything_once(config: Config) -> None:
     assert pending_renames(config) == []
     assert rename(config) == []
     (older,) = config.sources["visit"].folders_in(config.layout)[1:]
-    assert (older / "d.json").is_file()
+    assert (older / "d.json").is_stored()
 
 
 @pytest.mark.parametrize("moves", range(16))

@@ -277,8 +277,8 @@ def report(config: Config, options: argparse.Namespace) -> int:
 def backfill(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import backfill
 
-    path, report = Path(options.path), _reporter(bool(options.json))
-    result = backfill.run_backfill(config, options.source, path, report, options.debug)
+    report = _reporter(bool(options.json))
+    result = backfill.run_backfill(config, options.source, options.path, report, options.debug)
     return _present(options, asdict, render_tables.backfill_text, result, result.is_good)
 
 

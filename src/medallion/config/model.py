@@ -15,7 +15,7 @@ from medallion.config.tables import CdcConfig, ChildTable, Kafka, LookupConfig, 
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
-from medallion.storage.paths import Layout, layer_of, without_dotdot
+from medallion.storage.paths import Layout, StoragePath, layer_of
 from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
 
 STREAMS: Mapping[str, type[Kafka]] = {"kafka": Kafka}
@@ -249,10 +249,10 @@ class SourceConfig:
         """The names of its folders in landing: its own, and its older one."""
         return (self.name, self.renamed_from) if self.renamed_from else (self.name,)
 
-    def folders_in(self, layout: Layout) -> tuple[Path, ...]:
+    def folders_in(self, layout: Layout) -> tuple[StoragePath, ...]:
         """Return the source's folders in landing, then the others that its configuration names."""
         names = (*(f"landing/{name}" for name in self.landing_names), *self.folders)
-        return tuple(without_dotdot((layout.root / name).local) for name in names)
+        return tuple((layout.root / name).normalized() for name in names)
 
 
 SilverTable = SourceConfig | ChildTable

@@ -11,7 +11,7 @@ from medallion.config.document import Node, declared_keys
 from medallion.config.model import ReaderOptions, SilverTable, SourceConfig, change_keys
 from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
-from medallion.storage.paths import Layout, resolved_path
+from medallion.storage.paths import Layout
 from medallion.storage.table_specs import SOURCE_MODIFIED_AT, SPAN
 
 SilverTables = Mapping[str, SilverTable]
@@ -60,7 +60,7 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     for folder in filter(layout.is_internal, source.folders):
         node.fail("folders", f"names {folder}, in which the lakehouse keeps its own files")
     for one, other in permutations(source.folders_in(layout), 2):
-        if resolved_path(other).is_relative_to(resolved_path(one)):
+        if other.resolved().below(one.resolved()) is not None:
             node.fail("folders", f"{other} is in {one} (or a link), whose subfolders are read")
     return source
 
@@ -214,9 +214,9 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
         sources: all sources.
     """
     for one, other in combinations((s for s in sources if not s.stream), 2):
-        folders, others = ([resolved_path(p) for p in s.folders_in(layout)] for s in (one, other))
+        folders, others = ([p.resolved() for p in s.folders_in(layout)] for s in (one, other))
         if may_overlap(one.pattern, other.pattern) and any(
-            a.is_relative_to(b) or b.is_relative_to(a) for a in folders for b in others
+            a.below(b) is not None or b.below(a) is not None for a in folders for b in others
         ):
             advice = "give each its own folders, or patterns with different starts or ends"
             problem = f"may read the same files as {one.name}, and move them away: {advice}"

@@ -58,8 +58,8 @@ def _has_other_files(config: Config, sample: Container[StoragePath]) -> bool:
     """Return True if files other than the sample's landed, or any file was ever ingested."""
     layout = config.layout
     return delta_tables.row_count(layout.table("ops.files")) > 0 or any(
-        file.is_file() and not file.name.startswith(".") and StoragePath(file) not in sample
+        not file.name.startswith(".") and file not in sample
         for source in config.sources.values()
         for directory in source.folders_in(layout)
-        for file in directory.rglob("*")
+        for file in directory.files_below()
     )

@@ -20,7 +20,6 @@ from medallion.inspect.problems import Problem, ProblemCode
 from medallion.state import ledger
 from medallion.state.ledger import Entry, ReasonCode, State
 from medallion.storage import clock
-from medallion.storage.files import have_same_bytes
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted
 
@@ -172,7 +171,7 @@ def _is_ingested(config: Config, entry: Entry, file: StoragePath) -> bool:
     """Return whether the content of a rejected file was ingested under another name."""
     for other in ledger.ingested_of_size(config.layout, entry.source, entry.size):
         with suppress(OSError):
-            if have_same_bytes(file, config.layout.root / (other.moved_to or other.path)):
+            if file.has_same_bytes(config.layout.root / (other.moved_to or other.path)):
                 return True
     return False
 

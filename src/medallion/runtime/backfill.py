@@ -1,11 +1,11 @@
 """Backfills: files from any path ingested once, by this process or by the running stream."""
 
+import os
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.config.queries import layers_in_use
@@ -26,7 +26,7 @@ from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, State
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, StoragePath, resolved_path, without_dotdot
+from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
@@ -63,7 +63,7 @@ class BackfillResult:
 
 
 def run_backfill(
-    config: Config, name: str, path: Path, report: Reporter, debug: bool = False
+    config: Config, name: str, path: str | os.PathLike[str], report: Reporter, debug: bool = False
 ) -> BackfillResult:
     """Ingest a file, or all files below a directory, whatever their age; each once.
 
@@ -83,7 +83,7 @@ def run_backfill(
     source, run = config.source(name), partial(_run_layers, config, name, report, debug)
     if source.stream:
         return resume_topic(config, source, str(path), report, run)
-    path = _normalized_path(config, source, path)
+    path = _normalized_path(config, source, StoragePath(path))
     if unmatched := count_unmatched_files(path, source.pattern):
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
         report(f"{path}: {names}")
@@ -112,7 +112,7 @@ def run_backfill(
     )
 
 
-def request_backfill(config: Config, source: str, path: Path) -> StoragePath:
+def request_backfill(config: Config, source: str, path: str | os.PathLike[str]) -> StoragePath:
     """Request that the holder of bronze's lock ingests a path; return the file of the request."""
     arguments = Backfill(source, config.layout.normalize(str(path)))
     entry = journal.Entry(uuid.uuid4().hex, arguments)
@@ -120,28 +120,29 @@ def request_backfill(config: Config, source: str, path: Path) -> StoragePath:
     return entry.file(config.layout)
 
 
-def _normalized_path(config: Config, source: SourceConfig, path: Path) -> Path:
+def _normalized_path(config: Config, source: SourceConfig, path: StoragePath) -> StoragePath:
     """Return the path to ingest, normalized as in the ledger.
 
     Raises:
         UsageError: it does not exist, is the lakehouse's own, or does not match the source's
             pattern.
     """
-    path = without_dotdot(path)
-    if not path.exists():
+    path = path.normalized()
+    if not path.is_stored():
         raise UsageError(f"{path}: no such file or folder.")
     path = canonical_path(config.layout, source, path)
-    layout, archived = config.layout, config.layout.archive(source.name).local
+    layout, archived = config.layout, config.layout.archive(source.name)
     if layout.is_table_path(path):
         raise UsageError(f"{path}: this folder belongs to the lakehouse's own tables.")
-    for folder in (*source.folders_in(layout), archived, layout.root.local):
-        if folder != path and resolved_path(folder).is_relative_to(resolved_path(path)):
+    for folder in (*source.folders_in(layout), archived, layout.root):
+        if folder != path and folder.resolved().below(path.resolved()) is not None:
             raise UsageError(f"{path}: it contains {folder}. Backfill the other folders in it.")
-    if path.is_relative_to(archived):
+    if path.below(archived) is not None:
         raise UsageError(f"{path}: the rows of archived files are in bronze already.")
-    if path.is_file() and is_ignored(path.name, source.ignore):
+    is_file = not path.is_directory()
+    if is_file and is_ignored(path.name, source.ignore):
         raise UsageError(f"{path}: files of this name are ignored ({source.name}.ignore).")
-    if path.is_file() and not matches_pattern(path.name, source.pattern):
+    if is_file and not matches_pattern(path.name, source.pattern):
         raise UsageError(
             f"{path}: its name does not match {source.pattern}, the pattern of {source.name}."
         )

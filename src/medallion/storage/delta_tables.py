@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -63,10 +60,8 @@ def table_exists(table: StoragePath) -> bool:
     Raises:
         PermissionError: the log cannot be listed.
     """
-    with suppress(FileNotFoundError, NotADirectoryError):
-        log = Path(table, "_delta_log").iterdir()
-        return any(file.suffix in (".json", ".parquet") for file in log)
-    return False
+    names = (file.name for file in (table / "_delta_log").children())
+    return any(name.endswith((".json", ".parquet")) for name in names)
 
 
 def open_table(table: StoragePath) -> DeltaTable:
@@ -75,21 +70,12 @@ def open_table(table: StoragePath) -> DeltaTable:
     Raises:
         MedallionError: it cannot be read; the message names the corrupt file and what to do.
     """
-    return _cached_table(table, frozenset(_log_files(table)))
+    return _cached_table(table, (table / "_delta_log").state())
 
 
 @lru_cache(maxsize=64)  # a nightly run opens each table ten times, for 5 ms each
-def _cached_table(table: StoragePath, _: frozenset[Hashable]) -> DeltaTable:
+def _cached_table(table: StoragePath, _: Hashable) -> DeltaTable:
     return open_for_write(table)
-
-
-def _log_files(table: StoragePath) -> Iterator[Hashable]:
-    """Yield the identity of each file in a table's log; any commit changes the set."""
-    with suppress(FileNotFoundError), os.scandir(table / "_delta_log") as files:
-        for file in files:
-            with suppress(FileNotFoundError):  # a writer has just renamed it
-                status = file.stat()
-                yield file.name, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def open_for_write(table: StoragePath) -> DeltaTable:

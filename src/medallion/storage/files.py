@@ -6,9 +6,10 @@ import filecmp
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
+from functools import partial
 from itertools import count, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -78,11 +79,31 @@ def entry_state(entry: os.DirEntry[str]) -> FileInfo | EntryType:
     return info_from_stat(entry.stat(follow_symlinks=False)) if entry.is_file() else EntryType.OTHER
 
 
-def walk(top: Path, is_skipped: Callable[[Path], bool]) -> Iterator[tuple[Path, list[str]]]:
+ListDirectory = Callable[[str], list[tuple[str, Callable[[], FileInfo | EntryType]]]]
+"""Lists a directory: the names of its entries in order, each with a function for its state."""
+
+
+def list_entries(directory: str) -> list[tuple[str, Callable[[], FileInfo | EntryType]]]:
+    """Return the names of a directory's entries in order, each with a function for its state."""
+    return [(entry.name, partial(entry_state, entry)) for entry in list_directory(directory)]
+
+
+def directory_state(directory: str) -> frozenset[Hashable]:
+    """Return the identities of the files in a directory, which change if any is written."""
+    states = set[Hashable]()
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # a writer has just renamed it
+                status = entry.stat()
+                states.add((entry.name, status.st_ino, status.st_size, status.st_mtime_ns))
+    return frozenset(states)
+
+
+def walk(top: str, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
     """Yield each directory at and below `top` with its file names, except skipped directories."""
     for path, below, names in os.walk(top):
-        below[:] = [name for name in below if not is_skipped(Path(path, name))]
-        yield Path(path), names
+        below[:] = [name for name in below if not is_skipped(os.path.join(path, name))]  # noqa: PTH118
+        yield path, names
 
 
 def list_tree(top: Path) -> list[Path]:

@@ -6,14 +6,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from medallion.errors import UsageError
 from medallion.storage import files
-from medallion.storage.files import FileInfo
+from medallion.storage.files import FileInfo, ListDirectory
 
 LAYERS = ("bronze", "silver", "gold")
 """The layers in the order of a run; each layer's queries write the tables of its name."""
@@ -38,8 +38,7 @@ _INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 class StoragePath(os.PathLike[str]):
     """A file or directory below the root, with few operations.
 
-    It is not a `Path`, so that no other operation can be used by mistake. An object store offers
-    most of these too; renaming or deleting only an unchanged file, and `sync`, need a local disk.
+    It is not a `Path`, so that no other operation can be used by mistake.
 
     Attributes:
         address: the path as Spark and delta-rs take it.
@@ -57,22 +56,53 @@ class StoragePath(os.PathLike[str]):
         return self.address
 
     def __truediv__(self, key: str | os.PathLike[str]) -> StoragePath:
-        return StoragePath(self.local / key)
+        return StoragePath(self._pure / key)
+
+    @property
+    def _pure(self) -> PurePosixPath:
+        return PurePosixPath(self.address)
 
     @property
     def name(self) -> str:
         """The last part of the path."""
-        return self.local.name
+        return self._pure.name
 
     @property
     def parent(self) -> StoragePath:
         """The directory that contains this one."""
-        return StoragePath(self.local.parent)
+        return StoragePath(self._pure.parent)
+
+    @property
+    def parents(self) -> list[StoragePath]:
+        """The directories that contain this one, the nearest first."""
+        return [StoragePath(path) for path in self._pure.parents]
+
+    def below(self, directory: StoragePath) -> PurePosixPath | None:
+        """Return this path relative to a directory; None if it is not at or below it."""
+        is_below = self._pure.is_relative_to(directory._pure)
+        return self._pure.relative_to(directory._pure) if is_below else None
 
     @property
     def local(self) -> Path:
-        """This path on a disk, for libraries that read files, and for users' directories."""
+        """This path on a disk."""
         return Path(self.address)
+
+    @contextmanager
+    def as_local(self) -> Iterator[Path]:
+        """Yield a path on this machine with the name and the content of this file."""
+        yield self.local
+
+    def resolved(self) -> StoragePath:
+        """Return this path without links, see `resolved_path`."""
+        return StoragePath(resolved_path(self))
+
+    def normalized(self) -> StoragePath:
+        """Return this path absolute and without `..`, see `without_dotdot`."""
+        return StoragePath(without_dotdot(self.local))
+
+    def identity(self) -> Hashable:
+        """Return an identity of this directory that is the same through all links and mounts."""
+        return directory_identity(self.local)
 
     @property
     def uri(self) -> str:
@@ -85,6 +115,27 @@ class StoragePath(os.PathLike[str]):
             return [self / name for name in sorted(each.name for each in self.local.iterdir())]
         return []
 
+    def open_tree(self) -> ListDirectory:
+        """Return a function that lists this directory and those below it by their paths.
+
+        It yields the name of each entry, in the order of names, and a function that returns its
+        state. Both functions raise OSError.
+        """
+        return files.list_entries
+
+    def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
+        """Yield each directory at and below this one with its file names.
+
+        Args:
+            is_skipped: whether to skip the directory at a path.
+        """
+        return files.walk(self.address, is_skipped)
+
+    def files_below(self) -> Iterator[StoragePath]:
+        """Yield the files at any depth below this directory."""
+        directories = self.walk(lambda _: False)
+        return (self / path / name for path, names in directories for name in names)
+
     def list_files(self) -> Iterator[tuple[str, FileInfo]]:
         """Yield name and state of the regular files in this directory, in the order of names."""
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -94,6 +145,10 @@ class StoragePath(os.PathLike[str]):
                     state = files.entry_state(entry)
                     if isinstance(state, FileInfo):
                         yield entry.name, state
+
+    def state(self) -> Hashable:
+        """Return a value that changes if any file in this directory is written or deleted."""
+        return files.directory_state(self.address)
 
     def free_bytes(self) -> int | None:
         """Return the free space for this directory in bytes; None if it is unknown."""
@@ -110,6 +165,27 @@ class StoragePath(os.PathLike[str]):
     def is_stored(self) -> bool:
         """Return True if this file exists, or a directory of this name; links are followed."""
         return self.local.exists()
+
+    def is_taken(self) -> bool:
+        """Return True if anything is stored here, or may be: even a broken link."""
+        return files.path_exists(self)
+
+    def is_directory(self) -> bool:
+        """Return True if this is a directory or a link to one; False if it cannot be inspected."""
+        return files.is_directory(self)
+
+    def check_readable(self) -> None:
+        """Raise OSError if this file cannot be opened."""
+        files.check_readable(self)
+
+    def has_same_bytes(self, other: StoragePath) -> bool:
+        """Return True if two files have the same content.
+
+        Raises:
+            OSError: one of them cannot be read.
+        """
+        with self.as_local() as one, other.as_local() as another:
+            return files.have_same_bytes(one, another)
 
     def info(self) -> FileInfo | None:
         """Return the state of this regular file, or None if there is none; links are not followed.
@@ -144,6 +220,14 @@ class StoragePath(os.PathLike[str]):
         self.parent.create_directory()
         files.write_atomic(self.local, data)
 
+    def replace_content(self, write: Callable[[Path], None]) -> None:
+        """Rewrite this file atomically.
+
+        Args:
+            write: writes the new content to a path on this machine, and may read this file.
+        """
+        files.replace_content(self.local, write)
+
     def copy_from(self, file: Path) -> None:
         """Copy a file here, atomically and durably; the directory is created."""
         self.parent.create_directory()
@@ -162,6 +246,8 @@ class StoragePath(os.PathLike[str]):
         path = self.local
         with suppress(FileNotFoundError, NotADirectoryError):
             if if_unchanged is not None:
+                if self.info() not in (None, if_unchanged):
+                    return False
                 path = files.deletion_path(path, if_unchanged)
                 if files.path_exists(path):
                     self.parent.complete_deletions()
@@ -188,16 +274,31 @@ class StoragePath(os.PathLike[str]):
             target.parent.create_directory()
             self.local.rename(target.local)
 
-    def move_to(self, target: StoragePath, if_unchanged: FileInfo) -> bool:
-        """Move this file to a path at which nothing is stored, if it is in this state.
+    def first_free(self) -> StoragePath:
+        """Return the first of the numbered paths (`a`, `2~a`, ...) at which nothing is stored."""
+        return StoragePath(files.free_path(self.local))
+
+    def move_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
+        """Move this file to the first free one of a path's numbered paths.
+
+        Args:
+            target: the path.
+            if_unchanged: move it only in this state.
 
         Returns:
-            False if another file had replaced it, which stays.
+            Its new path, also if an interrupted process has moved it; None if another file had
+            replaced it, which stays, or if it is gone.
 
         Raises:
             OSError: it cannot be moved, and stays; FileExistsError if the target exists.
         """
-        return files.move_file(self.local, target.local, if_unchanged)
+        info, numbered = self.info(), target.local
+        if info is None:
+            moved = files.find_moved(numbered, if_unchanged)
+            return StoragePath(moved) if moved else None
+        free = files.free_path(numbered)
+        is_moved = info == if_unchanged and files.move_file(self.local, free, if_unchanged)
+        return StoragePath(free) if is_moved else None
 
 
 def layer_of(name: str) -> str:
@@ -248,7 +349,7 @@ class Layout:
 
     def require_root(self) -> None:
         """Raise UsageError if the root does not exist: its name may be misspelled."""
-        if not self.root.local.is_dir():
+        if not self.root.is_directory():
             raise UsageError(
                 f"there is no lakehouse at {self.root}: medallion nightly creates it, and "
                 "MEDALLION_HOME names another one."
@@ -266,10 +367,9 @@ class Layout:
         """Return the directory of a source's files that cannot be read, with their reasons."""
         return self.root / "rejected" / source
 
-    def is_reason_file(self, path: str | os.PathLike[str]) -> bool:
+    def is_reason_file(self, path: str) -> bool:
         """Return True if a file has the reason why another one was rejected."""
-        has_suffix = str(path).endswith(REASON_SUFFIX)
-        return has_suffix and Path(path).is_relative_to(self.rejected("").local)
+        return path.endswith(REASON_SUFFIX) and path.startswith(f"{self.rejected('')}/")
 
     def queue(self, source: str) -> StoragePath:
         """Return the queue of a source: the table of files that bronze's stream reads."""
@@ -285,9 +385,9 @@ class Layout:
 
     def normalize(self, name: str) -> str:
         """Normalize a path or glob to root-relative form, even if links lead below the root."""
-        path, root = without_dotdot((self.root / name).local), directory_identity(self.root.local)
-        above = next((each for each in path.parents if directory_identity(each) == root), None)
-        return str(path.relative_to(above)) if above else name
+        path, root = (self.root / name).normalized(), self.root.identity()
+        above = next((each for each in path.parents if each.identity() == root), None)
+        return str(path.below(above)) if above else name
 
     def table(self, name: str) -> StoragePath:
         """Return the directory of the Delta table `layer.table`."""
@@ -295,9 +395,9 @@ class Layout:
 
     def tables(self) -> dict[str, StoragePath]:
         """Return the directories of the tables that exist, by name `layer.table`."""
-        root = self.root.local
-        logs = (log for schema in SCHEMAS for log in root.glob(f"{schema}/*/_delta_log"))
-        return {f"{log.parts[-3]}.{log.parts[-2]}": StoragePath(log.parent) for log in logs}
+        paths = (path for schema in SCHEMAS for path in (self.root / schema).children())
+        tables = (path for path in paths if (path / "_delta_log").is_directory())
+        return {f"{path.parent.name}.{path.name}": path for path in tables}
 
     def published(self, table: str) -> StoragePath:
         """Return the directory of a table's published changes, with one directory per batch."""
@@ -326,19 +426,18 @@ class Layout:
         """Return the directories below the root into which only medallion writes."""
         return [path for path in self.root.children() if _is_internal(path.name)]
 
-    def is_table_path(self, path: Path) -> bool:
+    def is_table_path(self, path: StoragePath) -> bool:
         """Return True if a path is below a directory of tables or of their metadata."""
-        root = self.root.local
-        below = path.relative_to(root).parts if path.is_relative_to(root) else ()
-        return bool(below) and (below[0] in SCHEMAS or below[0].startswith("_"))
+        below = path.below(self.root)
+        first = below.parts[0] if below and below.parts else ""
+        return first in SCHEMAS or first.startswith("_")
 
     def is_internal(self, directory: str) -> bool:
         """Return True if a directory contains, or is in, one of `internal_directories`."""
-        root, path = (resolved_path(self.root / each) for each in (".", directory))
-        if not path.is_relative_to(root):
-            return root.is_relative_to(path)
-        below = path.relative_to(root).parts
-        return not below or _is_internal(below[0])
+        root, path = self.root.resolved(), (self.root / directory).resolved()
+        if (below := path.below(root)) is None:
+            return root.below(path) is not None
+        return not below.parts or _is_internal(below.parts[0])
 
     @property
     def report(self) -> StoragePath:

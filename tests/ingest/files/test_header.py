@@ -14,6 +14,7 @@ from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.ingest.files import header
 from medallion.ingest.schema.registry import unknown_schema_reason
 from medallion.state.ledger import State
+from medallion.storage.paths import StoragePath
 from tests.support.home import Home
 from tests.support.lakehouse import activity_source
 
@@ -61,7 +62,7 @@ def reason(path: Path, text: str, options: ReaderOptions = ReaderOptions()) -> s
 
 
 def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> str | None:
-    message = header.misread_reason(path, source, known)
+    message = header.misread_reason(StoragePath(path), source, known)
     return message.text if message else None
 
 

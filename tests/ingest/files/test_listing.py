@@ -24,6 +24,7 @@ from medallion.ingest.formats import SOURCE_TYPES
 from medallion.inspect.audit import run_audit
 from medallion.runtime import backfill
 from medallion.state.ledger import Entry, ReasonCode, State
+from medallion.storage.paths import StoragePath
 from tests.support.home import Home, set_age, tree
 
 
@@ -198,7 +199,7 @@ def test_canonical_path(home: Home, tmp_path: Path, path_type: str, is_configure
         "file": (tmp_path / "link" / "landing" / "activity" / "sub" / "a.json", file),
         "linked file": (tmp_path / "linked.json", file),
     }[path_type]
-    assert canonical_path(home.layout, home.source, path) == expected
+    assert canonical_path(home.layout, home.source, StoragePath(path)).local == expected
 
 
 def test_scan_lists_directories_named_like_files(home: Home) -> None:
@@ -260,7 +261,7 @@ def test_scan_skips_names_outside_the_pattern(home: Home) -> None:
 
 def test_walk_directory_deleted_during_the_walk(home: Home) -> None:
     first, gone = home.land("a.json"), home.land("writing/b.json").parent
-    entries = walk_directory(home.landing, "*", ())
+    entries = walk_directory(StoragePath(home.landing), "*", ())
     assert next(entries)[0] == str(first)
     shutil.rmtree(gone)
     assert list(entries) == []

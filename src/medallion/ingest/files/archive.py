@@ -3,7 +3,6 @@
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.listing import current_info, path_below_source
@@ -99,19 +98,11 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     if below is None:  # a backfill's file stays
         return None if is_ingested else replace(entry, state=State.REJECTED)
     file = layout.root / entry.path
-    info = file.info()
-    if info not in (None, entry.info):  # another file: the next scan classifies it
-        return None
     if is_ingested and source.clean_source == "delete":
-        is_deleted = info is None or file.delete(entry.info)
-        return entry.with_state(State.ARCHIVED, _DELETED) if is_deleted else None
+        return entry.with_state(State.ARCHIVED, _DELETED) if file.delete(entry.info) else None
     top = layout.archive(source.name) if is_ingested else layout.rejected(source.name)
-    if info is None:  # an interrupted run may have moved it without recording it
-        target = files.find_moved((top / below).local, entry.info)
-    else:
-        target = files.free_path((top / below).local)
-        if not file.move_to(StoragePath(target), entry.info):
-            return None
+    # Of another file, which the next scan classifies, it returns None.
+    target = file.move_to_free(top / below, entry.info)
     if target is None:
         return None
     if is_ingested:
@@ -120,12 +111,12 @@ def _move_or_delete(layout: Layout, source: SourceConfig, entry: Entry) -> Entry
     return replace(entry, state=State.REJECTED, moved_to=layout.relative(target))
 
 
-def _write_reason_file(entry: Entry, path: Path) -> None:
+def _write_reason_file(entry: Entry, path: StoragePath) -> None:
     """Write the reason beside a rejected file; names have at most 255 bytes."""
     name = path.name.encode()[: 255 - len(REASON_SUFFIX)].decode(errors="ignore")
     with suppress(OSError):  # the ledger has the reason too
-        reason = files.free_path(path.with_name(name + REASON_SUFFIX))
-        StoragePath(reason).write_atomic(f"{entry.path}: {entry.why}\n".encode(errors="replace"))
+        reason = (path.parent / (name + REASON_SUFFIX)).first_free()
+        reason.write_atomic(f"{entry.path}: {entry.why}\n".encode(errors="replace"))
 
 
 MAX_COMPARED = 10_000

@@ -1,5 +1,6 @@
 """The files of one micro-batch: reading them, rejecting bad ones, and the ledger's new entries."""
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, printable
 
+_GONE = "gone after it was listed and before it was read"
 _SAMPLE_LINE = "SELECT '{}' AS value"
 # Errors that a file may cause: in Spark, or in Python, which checks it first.
 _ERRORS = (*SPARK_ERRORS, *content.READ_ERRORS)
@@ -51,9 +53,9 @@ class BatchContext(SourceContext):
         self.discovery = Discovery(self.config, self.source)
         self.ledger = self.discovery.ledger
 
-    def path(self, entry: Entry) -> Path:
+    def path(self, entry: Entry) -> StoragePath:
         """Return the path of a file."""
-        return (self.config.layout.root / entry.path).local
+        return self.config.layout.root / entry.path
 
     def read_rows(self, paths: list[str], with_headers: bool = False) -> DataFrame:
         """Return the rows of some files, read with the current schema; see `reader.read_rows`."""
@@ -89,27 +91,33 @@ class BatchContext(SourceContext):
         The next scan enqueues a file again that has changed, or cannot be inspected.
         """
         try:
-            info = (self.config.layout.root / entry.path).info()
+            info = self.path(entry).info()
         except OSError as error:
             reason = f"cannot be inspected: {error_reason(error)}; the next run tries again"
             self.report(f"  {self.name}: {printable(entry.path)}: {reason}")
             return False
         if info is None:
-            text = "gone after it was listed and before it was read"
-            self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, text))])
-            self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {text}")
+            self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, _GONE))])
+            self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {_GONE}")
         return info == entry.info
 
-    def reject_invalid(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
-        """Move the files that have a problem to `rejected/`, and return the others.
+    def reject_unreadable(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
+        """Move the files whose content has a problem to `rejected/`, and return the others."""
 
-        Args:
-            entries: the files.
-            problem: returns why the file at a path is invalid, or None if it is valid.
-        """
+        def reason_of(entry: Entry) -> str | None:
+            with suppress(FileNotFoundError), self.path(entry).as_local() as file:
+                return problem(file)
+            return _GONE
+
+        return self.reject_invalid(entries, reason_of)
+
+    def reject_invalid(
+        self, entries: list[Entry], reason_of: Callable[[Entry], str | None]
+    ) -> list[Entry]:
+        """Move the files that are invalid for a reason to `rejected/`, and return the others."""
         valid, invalid = [], []
         with ThreadPoolExecutor() as pool:  # Python unpacks files in parallel
-            reasons = list(pool.map(problem, map(self.path, entries)))
+            reasons = list(pool.map(reason_of, entries))
         for entry, reason in zip(entries, reasons, strict=True):
             if reason is None:
                 valid.append(entry)
@@ -178,7 +186,7 @@ class FileBatch:
         """Reject files that are corrupt, or that Spark would misread; return the others."""
         source = self.context.source
         if source.format in TYPED_FORMATS:
-            return self.context.reject_invalid(
+            return self.context.reject_unreadable(
                 entries, lambda path: typed_files.unreadable_typed_reason(path, source.format)
             )
 
@@ -188,7 +196,7 @@ class FileBatch:
             is_checked_later = decode.is_decoded(path, source)
             return reason or (None if is_checked_later else decode.too_long_reason(path, source))
 
-        return self.context.reject_invalid(entries, invalid_reason)
+        return self.context.reject_unreadable(entries, invalid_reason)
 
     def _report_end_of_java(self) -> None:
         """Name the files that were being read: one of them may need more memory than there is."""
@@ -210,12 +218,14 @@ class FileBatch:
         good = [entry for entry in entries if context.check_unchanged(entry)]
         if len(good) == len(entries) and context.source.format not in TYPED_FORMATS:
             source = context.source
-            good = context.reject_invalid(entries, lambda p: decode.unreadable_reason(p, source))
+            good = context.reject_unreadable(
+                entries, lambda path: decode.unreadable_reason(path, source)
+            )
         if len(good) == len(entries):
             good = context.reject_invalid(entries, self._spark_errors(entries).get)
         return good
 
-    def _spark_errors(self, entries: list[Entry]) -> dict[Path, str]:
+    def _spark_errors(self, entries: list[Entry]) -> dict[Entry, str]:
         """Return Spark's errors for the files that it cannot read; found by bisection.
 
         Raises:
@@ -237,9 +247,12 @@ class FileBatch:
         if failure.code is FailureCode.FILE_CHECKSUM_WRONG:
             text = f".{path.name}.crc is of another file: remove it, and put this file back"
         has_no_type = failure.code is FailureCode.COLUMN_TYPE_UNREADABLE
-        if has_no_type and (columns := typed_files.unsupported_columns(path)):
-            text = f"Spark has no type for its {columns}: write that as text ({text})"
-        return {path: f"cannot be read: {text}"}
+        if has_no_type:
+            with path.as_local() as file:
+                columns = typed_files.unsupported_columns(file)
+            if columns:
+                text = f"Spark has no type for its {columns}: write that as text ({text})"
+        return {entries[0]: f"cannot be read: {text}"}
 
     def record_in_ledger(self, version: int | None) -> None:
         context = self.context
@@ -299,11 +312,15 @@ class FileBatch:
         return replace(entry, size=size, modified_at=read_at)
 
 
-def first_lines(paths: Sequence[Path]) -> list[str]:
+def first_lines(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
     """Return a few lines of a few files; none of a file that is unreadable or has long lines."""
     sample: list[str] = []
     for path in paths[:: max(1, len(paths) // _FILES)][:_FILES]:
-        with suppress(*content.READ_ERRORS), content.open_unpacked(path) as file:
+        with (
+            suppress(*content.READ_ERRORS),
+            StoragePath(path).as_local() as local,
+            content.open_unpacked(local) as file,
+        ):
             head = file.read(_BYTES)
             lines = head.splitlines()[: -1 if len(head) == _BYTES else None]
             sample += [line.decode("utf-8-sig", "replace") for line in lines[:_LINES]]

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files import header
@@ -28,7 +28,7 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
-from medallion.storage import clock, delta_tables, files, records
+from medallion.storage import clock, delta_tables, records
 from medallion.storage.files import FileInfo
 from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.table_specs import INTAKE
@@ -77,7 +77,7 @@ class FileClassifier:
     source: SourceConfig
     ledger: Ledger
     now: int
-    requested: Collection[Path]
+    requested: Collection[StoragePath]
     unread: Collection[tuple[str, int]] = ()
 
     def classify(self, listing: Listing) -> list[Entry]:
@@ -117,8 +117,8 @@ class FileClassifier:
         if known.is_refused:
             # If it was moved away and is back, allow_overwrites is set now, or a backfill names it.
             is_allowed = known.reason_code in _OVERWRITES and self.source.allow_overwrites
-            path = (self.layout.root / known.path).local
-            is_requested = any(path.is_relative_to(each) for each in self.requested)
+            path = self.layout.root / known.path
+            is_requested = any(path.below(each) is not None for each in self.requested)
             return known.moved_to is not None or is_allowed or is_requested
         if known.state == State.PENDING:
             return is_deferred(known) or (known.path, known.version) in self.unread
@@ -149,7 +149,7 @@ class FileClassifier:
         root = self.layout.root
         if archived.size == entry.size and archived.moved_to is not None:
             with suppress(OSError):
-                return files.have_same_bytes(root / entry.path, root / archived.moved_to)
+                return (root / entry.path).has_same_bytes(root / archived.moved_to)
         return archived.info == entry.info
 
     def _pending_entry(self, path: str, info: FileInfo, reason: Reason | None) -> Entry:
@@ -171,7 +171,7 @@ class FileClassifier:
 
     def _unopenable_reason(self, path: str) -> Reason | None:
         try:
-            files.check_readable(self.layout.root / path)
+            (self.layout.root / path).check_readable()
         except FileNotFoundError:  # the next scan finds out
             return None
         except OSError as error:
@@ -180,7 +180,7 @@ class FileClassifier:
 
     def _misread_reason(self, path: str) -> Reason | None:
         """Return why a file is deferred until it is repaired or its source has other options."""
-        file = (self.layout.root / path).local
+        file = self.layout.root / path
         return header.misread_reason(file, self.source, self._header_names)
 
     @cached_property
@@ -226,7 +226,7 @@ class Discovery:
         layout, source = self._config.layout, self._source
         backfills = journal.read_entries(self._config, Backfill)
         requests = [each for each in backfills if each.arguments.source == source.name]
-        paths = [(layout.root / request.arguments.path).local for request in requests]
+        paths = [layout.root / request.arguments.path for request in requests]
         starts = [*source.folders_in(layout), *paths, *self._pending_backfills()]
         listing = list_files(layout, source, starts)
         classifier = FileClassifier(
@@ -248,8 +248,8 @@ class Discovery:
         self._report(changed, report)
         self.ledger.write([*result.new, *changed])
         for request in result.requests:
-            path = (self._config.layout.root / request.arguments.path).local
-            if not files.path_exists(path):
+            path = self._config.layout.root / request.arguments.path
+            if not path.is_taken():
                 name = printable(str(path))
                 report(f"  {self._source.name}: backfill of {name}: it no longer exists")
             request.file(self._config.layout).delete()
@@ -261,11 +261,11 @@ class Discovery:
         entries = {e.path: e for e in (*known, *result.new, *result.changed)}
         return list(entries.values())
 
-    def _pending_backfills(self) -> list[Path]:
+    def _pending_backfills(self) -> list[StoragePath]:
         """Return the files and folders of earlier backfills that are not ingested yet."""
         layout = self._config.layout
         return [
-            (layout.root / entry.path).local
+            layout.root / entry.path
             for entry in self.ledger.newest_entries()
             if entry.state == State.PENDING
             and entry.reason_code not in _NEVER_READ
@@ -316,14 +316,14 @@ class Discovery:
 
     def _is_not_input(self, entry: Entry) -> bool:
         """Return whether the path of an entry is no input: ignored, a directory or never read."""
-        is_directory = files.is_directory(self._config.layout.root / entry.path)
+        is_directory = (self._config.layout.root / entry.path).is_directory()
         # size > 0: a pending file was here before, and it is lost.
         is_never_read = entry.reason_code in _NEVER_READ and not entry.size
         return is_never_read or is_directory or self._is_ignored(entry.path)
 
     def _is_ignored(self, path: str) -> bool:
         below = path_below_source(self._config.layout, self._source, path)
-        names = below.parts if below else (Path(path).name,)
+        names = below.parts if below else (PurePosixPath(path).name,)
         return any(is_ignored(name, self._source.ignore) for name in names)
 
 

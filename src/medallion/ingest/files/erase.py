@@ -21,7 +21,7 @@ from medallion.ingest.parsing.parse import parse_lines
 from medallion.ingest.parsing.partitions import with_partition_columns
 from medallion.state.journal import Action, ErasedOrigin
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
-from medallion.storage import delta_tables, files
+from medallion.storage import delta_tables
 from medallion.storage.table_specs import SOURCE_FILE
 
 Matching = Callable[[DataFrame], DataFrame]
@@ -124,7 +124,7 @@ def erase_from_files(
     for origin in rewritten:
         if erased := lines[origin.location]:
             write = partial(_write_without, context, origin.location, erased)
-            files.replace_content((layout.root / origin.location).local, write)
+            (layout.root / origin.location).replace_content(write)
     entries = list[Entry]()
     for origin in origins:
         entry = ledger.version(origin.path, origin.version)
@@ -189,9 +189,9 @@ def _matching_lines(
 
 
 def _rows_with_text(context: BatchContext, location: str) -> Iterator[tuple[str | None, str]]:
-    path = (context.config.layout.root / location).local
-    for row, text in decode.rows_with_text(path, context.source, context.schema.fields):
-        yield (None if row is None else _key(context.source, row)), text
+    with (context.config.layout.root / location).as_local() as path:
+        for row, text in decode.rows_with_text(path, context.source, context.schema.fields):
+            yield (None if row is None else _key(context.source, row)), text
 
 
 def _key(source: SourceConfig, row: str) -> str:

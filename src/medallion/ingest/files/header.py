@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from pathlib import Path
 
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
@@ -12,7 +11,7 @@ from medallion.ingest.files.decode import first_records
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage.paths import Layout
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.text import counted
 
 _BYTES, _ROWS = 1 << 16, 20  # read of each file
@@ -35,7 +34,9 @@ def known_header_names(layout: Layout, source: SourceConfig) -> set[str]:
     return set(map(fold_case, names))
 
 
-def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> Reason | None:
+def misread_reason(
+    path: StoragePath, source: SourceConfig, known: Collection[str]
+) -> Reason | None:
     """Return why a text file is deferred until it is repaired or its source has other options.
 
     An unreadable file is not deferred: it is rejected later.
@@ -47,12 +48,15 @@ def misread_reason(path: Path, source: SourceConfig, known: Collection[str]) -> 
     """
     is_csv = source.format == "csv" and source.options.header is not True
     is_lines = source.format == "json" and not source.multi_line and not source.record_path
-    encoding = source.options.encoding
-    if not (is_csv or is_lines) or (is_csv and not_text_reason(path, encoding)):
+    if not (is_csv or is_lines):
         return None
+    encoding = source.options.encoding
     try:
-        with next(open_members(path))[1] as file:
-            data = file.read(_BYTES)
+        with path.as_local() as local:
+            if is_csv and not_text_reason(local, encoding):
+                return None
+            with next(open_members(local))[1] as file:
+                data = file.read(_BYTES)
     except (*READ_ERRORS, ContentError, StopIteration):
         return None
     text, is_complete = data.decode(encoding, "replace").lstrip(BOM), len(data) < _BYTES

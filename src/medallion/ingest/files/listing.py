@@ -1,19 +1,19 @@
 """The files below a source's directories, and files that no source reads."""
 
+import posixpath
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from medallion.config.model import IGNORED_NAMES, Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage import files
 from medallion.storage.files import EntryType, FileInfo
-from medallion.storage.paths import Layout, resolved_path
+from medallion.storage.paths import Layout, StoragePath
 from medallion.storage.text import counted, error_reason
 
 # Surrogates stand for bytes that are not UTF-8; a member's name follows `.zip#`.
@@ -58,7 +58,7 @@ class Listing:
         return {*self.files, *self.invalid}
 
 
-def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> Listing:
+def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePath]) -> Listing:
     """List all files below directories; a start may also be a single file.
 
     Args:
@@ -69,7 +69,7 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[Path]) -> 
     listing, others = Listing(), source.folders_in(layout)[len(source.landing_names) :]
     for start in starts:
         # The landing directory is created when bronze starts; missing ones of others are reported.
-        if not files.path_exists(start) and start not in others:
+        if not start.is_taken() and start not in others:
             continue
         for full_path, result in walk_directory(start, source.pattern, source.ignore):
             path = layout.relative(full_path)
@@ -94,7 +94,7 @@ def is_ignored(name: str, patterns: Sequence[str]) -> bool:
 
 
 def walk_directory(
-    start: Path, pattern: str, ignore: Sequence[str]
+    start: StoragePath, pattern: str, ignore: Sequence[str]
 ) -> Iterator[tuple[str, FileInfo | Reason]]:
     """Yield the paths of files below a directory, and of entries that cannot be read.
 
@@ -105,15 +105,16 @@ def walk_directory(
     """
     info = None
     with suppress(OSError):  # a directory that denies access is reported below
-        info = files.file_info(start)
+        info = start.info()
     if info:
         if matches_pattern(start.name, pattern):
             yield str(start), info
         return
     directories = [str(start)]  # no recursion: directories may be nested to any depth
+    list_directory = start.open_tree()
     for directory in directories:
         try:
-            entries = files.list_directory(directory)
+            entries = list_directory(directory)
         except FileNotFoundError:
             if directory == str(start):  # others were deleted just now
                 yield directory, _MISSING
@@ -122,23 +123,24 @@ def walk_directory(
             text = f"cannot be listed: {error_reason(error)}"
             yield directory, Reason(ReasonCode.FOLDER_UNREADABLE, text)
             continue
-        if any(entry.name == DELTA_LOG for entry in entries):
+        if any(name == DELTA_LOG for name, _ in entries):
             yield directory, DELTA_TABLE
             continue
-        for entry in entries:
-            if is_ignored(entry.name, ignore):
+        for name, get_state in entries:
+            if is_ignored(name, ignore):
                 continue
+            path = posixpath.join(directory, name)
             try:
-                state = files.entry_state(entry)
+                state = get_state()
                 if state is EntryType.DIRECTORY:
-                    directories.append(entry.path)
-                elif result := _listed(state, matches_pattern(entry.name, pattern)):
-                    yield entry.path, result
+                    directories.append(path)
+                elif result := _listed(state, matches_pattern(name, pattern)):
+                    yield path, result
             except FileNotFoundError:  # deleted just now
                 continue
             except OSError as error:
                 text = f"cannot be inspected: {error_reason(error)}"
-                yield entry.path, Reason(ReasonCode.INACCESSIBLE, text)
+                yield path, Reason(ReasonCode.INACCESSIBLE, text)
 
 
 def _listed(state: FileInfo | EntryType, is_match: bool) -> FileInfo | Reason | None:
@@ -150,13 +152,12 @@ def _listed(state: FileInfo | EntryType, is_match: bool) -> FileInfo | Reason | 
     return state if isinstance(state, FileInfo) else _NOT_A_FILE
 
 
-def canonical_path(layout: Layout, source: SourceConfig, path: Path) -> Path:
+def canonical_path(layout: Layout, source: SourceConfig, path: StoragePath) -> StoragePath:
     """Resolve the links in a path, except those above the root or a source directory."""
-    resolved = resolved_path(path)
-    for folder in (*source.folders_in(layout), layout.root.local):
-        top = resolved_path(folder)
-        if resolved.is_relative_to(top):
-            return folder / resolved.relative_to(top)
+    resolved = path.resolved()
+    for folder in (*source.folders_in(layout), layout.root):
+        if below := resolved.below(folder.resolved()):
+            return folder / below
     return resolved
 
 
@@ -167,13 +168,11 @@ def current_info(layout: Layout, path: str) -> FileInfo | None:
     return None
 
 
-def path_below_source(layout: Layout, source: SourceConfig, path: str) -> Path | None:
+def path_below_source(layout: Layout, source: SourceConfig, path: str) -> PurePosixPath | None:
     """Return a ledger's path relative to the source directory that contains it, or None."""
-    full_path = (layout.root / path).local
-    for folder in source.folders_in(layout):
-        if full_path.is_relative_to(folder):
-            return full_path.relative_to(folder)
-    return None
+    full_path = layout.root / path
+    below = (full_path.below(folder) for folder in source.folders_in(layout))
+    return next((path for path in below if path is not None), None)
 
 
 def unread_file_warnings(config: Config) -> list[str]:
@@ -181,20 +180,21 @@ def unread_file_warnings(config: Config) -> list[str]:
     layout = config.layout
     sources = [source for source in config.sources.values() if not source.stream]
     patterns = [
-        (resolved_path(folder), source.pattern)
+        (folder.resolved(), source.pattern)
         for source in sources
         for folder in source.folders_in(layout)
     ]
-    configured: dict[Path, Path] = {}
-    for folder in (layout.landing("").local, *(f for s in sources for f in s.folders_in(layout))):
-        configured.setdefault(resolved_path(folder), folder)
-    counts: Counter[tuple[Path, tuple[str, ...]]] = Counter()
+    configured: dict[StoragePath, StoragePath] = {}
+    for folder in (layout.landing(""), *(f for s in sources for f in s.folders_in(layout))):
+        configured.setdefault(folder.resolved(), folder)
+    counts: Counter[tuple[StoragePath, tuple[str, ...]]] = Counter()
     for resolved, top in configured.items():
-        own = tuple(sorted({p for folder, p in patterns if resolved.is_relative_to(folder)}))
+        own = tuple(sorted({p for f, p in patterns if resolved.below(f) is not None}))
         if "*" in own:  # all files are read, and there may be many
             continue
         for directory, names in _walk_names(resolved, configured):
-            reported = top if own else top.joinpath(*directory.relative_to(resolved).parts[:1])
+            below = PurePosixPath(directory).relative_to(resolved.address)
+            reported = top if own else top / "/".join(below.parts[:1])
             unread = sum(not any(matches_pattern(name, p) for p in own) for name in names)
             counts[reported, own] += unread
     unread_by = "that no source of pipeline.yaml reads"
@@ -206,15 +206,16 @@ def unread_file_warnings(config: Config) -> list[str]:
     ]
 
 
-def count_unmatched_files(folder: Path, pattern: str) -> int:
+def count_unmatched_files(folder: StoragePath, pattern: str) -> int:
     """Return how many files below a directory do not match a pattern."""
     directories = _walk_names(folder, ())
     return sum(not matches_pattern(name, pattern) for _, names in directories for name in names)
 
 
-def _walk_names(top: Path, others: Collection[Path]) -> Iterator[tuple[Path, list[str]]]:
+def _walk_names(top: StoragePath, others: Iterable[StoragePath]) -> Iterator[tuple[str, list[str]]]:
     """Yield each directory below `top`, except ignored ones and `others`, with its file names."""
-    for path, names in files.walk(
-        top, lambda path: is_ignored(path.name, IGNORED_NAMES) or path in others
+    excluded = {*map(str, others)}
+    for path, names in top.walk(
+        lambda path: path in excluded or is_ignored(posixpath.basename(path), IGNORED_NAMES)
     ):
         yield path, [name for name in names if not is_ignored(name, IGNORED_NAMES)]

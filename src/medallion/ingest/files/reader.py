@@ -23,7 +23,7 @@ from medallion.ingest.parsing.parse import NOT_JSON, is_header
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.spark.delta_reads import escape_path
 from medallion.spark.plans import type_ddl
-from medallion.storage.files import file_info
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import (
     SOURCE_FILE,
     SOURCE_MODIFIED_AT,
@@ -66,7 +66,7 @@ def read_rows(
         Python decodes also have `_no_json` (the text of corrupt rows). Parquet, ORC and Avro have
         their columns in place of `value` (`parsing.typed`).
     """
-    root, parts = config.layout.root.local, []
+    root, parts = config.layout.root, []
     is_text = source.format not in TYPED_FORMATS
     decoded = [path for path in paths if is_text and is_decoded(path, source)]
     if decoded:
@@ -89,9 +89,9 @@ def read_rows(
     return _union_all(parts)
 
 
-def _relative_path(uri: Column, root: Path, paths: Sequence[str]) -> Column:
+def _relative_path(uri: Column, root: StoragePath, paths: Sequence[str]) -> Column:
     """Return the root-relative path of a file from its percent-encoded URI."""
-    start = f"{root.as_uri()}/".replace("///", "/", 1)  # as Hadoop writes it
+    start = f"{root.uri}/".replace("///", "/", 1)  # as Hadoop writes it
     rest = F.substr(uri, F.lit(len(start) + 1))
     if all(map(_PLAIN_PATH.fullmatch, (str(root)[1:], *paths))):
         return rest
@@ -113,7 +113,7 @@ class _FileDecoder:
         columns: The known columns with their types.
     """
 
-    def __init__(self, root: Path, source: SourceConfig, columns: Mapping[str, str]) -> None:
+    def __init__(self, root: StoragePath, source: SourceConfig, columns: Mapping[str, str]) -> None:
         self._root, self._source, self._columns = root, source, dict(columns)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -124,7 +124,11 @@ class _FileDecoder:
 
     def _rows(self, path: str) -> Iterator[pa.RecordBatch]:
         file = self._root / path
-        modified_at = getattr(file_info(file), "modified_at", 0)
+        modified_at = getattr(file.info(), "modified_at", 0)
+        with file.as_local() as local:
+            yield from self._local_rows(path, local, modified_at)
+
+    def _local_rows(self, path: str, file: Path, modified_at: int) -> Iterator[pa.RecordBatch]:
         for rows in decode_file(file, self._source, self._columns):
             lines, headers = [*rows.lines, *rows.headers], [None] * len(rows.headers)
             values = [*rows.values, *[""] * len(rows.corrupt), *headers]
@@ -227,7 +231,9 @@ def _typed(spark: SparkSession, file_format: str, files: Mapping[str, str]) -> D
     # spelling of Parquet's names, and the positions of ORC's columns without names.
     groups: dict[str, list[str]] = {}
     for file, path in files.items():
-        groups.setdefault(typed_files.column_signature(Path(file), file_format), []).append(path)
+        with StoragePath(file).as_local() as local:
+            signature = typed_files.column_signature(local, file_format)
+        groups.setdefault(signature, []).append(path)
     names: dict[tuple[str, str], str] = {}
     return _union_all([_load(spark, file_format, *group, names) for group in groups.items()])
 

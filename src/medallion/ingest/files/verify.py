@@ -86,7 +86,8 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
     if is_deleted or (entry.moved_to is None and newest > entry.version):  # or overwritten
         return _Count(recorded, is_unread=True)
     try:
-        lines = count_file_rows((config.layout.root / path).local, source)
+        with (config.layout.root / path).as_local() as file:
+            lines = count_file_rows(file, source)
     except FileNotFoundError:
         # Users may delete their own files: those of a backfill, and all if nothing is archived.
         if entry.moved_to is None and (source.clean_source == "off" or is_backfill):

@@ -27,8 +27,7 @@ from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables
-from medallion.storage.files import is_directory
-from medallion.storage.paths import StoragePath, unsupported_path_reason, without_dotdot
+from medallion.storage.paths import StoragePath, unsupported_path_reason
 
 _COPY, _RULES = "reference", "reference_rules"  # names beside the checkpoint
 
@@ -62,7 +61,7 @@ class LookupJoin:
         self._spark, self._enrich, self.rules = flow.spark, source.lookup, rules
         self.name = source.lookup.file
         self._setting = f"{config.pipeline_file}: sources.{source.name}.enrich.on"
-        self._path = StoragePath(without_dotdot((config.layout.root / self.name).local))
+        self._path = (config.layout.root / self.name).normalized()
         self._query, self._checkpoint, self._targets = flow.name, flow.checkpoint, flow.target_paths
         self._types: Mapping[str, str] = {}
         recorded = checkpoints.read_document(self._checkpoint, _RULES) or {}
@@ -199,10 +198,10 @@ def open_lookup_table(
     Raises:
         MedallionError: it does not exist, or cannot be read.
     """
-    if is_directory(path):
+    if path.is_directory():
         return _open_delta(spark, path, name, types)
     try:
-        with open_unpacked(path.local) as file:
+        with path.as_local() as local, open_unpacked(local) as file:
             data = file.read()
     except FileNotFoundError:
         raise MedallionError(f"{name}: no such file or Delta table.") from None
