@@ -66,8 +66,8 @@ SKIPPED = tuple(
     )
 )
 ALL_DIFFERS = (
-    "gold.all_events: it differs from its input in 1 group; `medallion refresh gold.all_events` "
-    "rebuilds it."
+    'gold.all_events: compared with silver.event, it has 1 row too many, such as {"n":7}, and '
+    'lacks 1 row, such as {"n":6}; `medallion refresh gold.all_events` rebuilds it.'
 )
 SOURCES = ("activity", "event")
 # Times outside the range of nanoseconds: year 1 is the zero value of Go and .NET; windows before
@@ -238,7 +238,7 @@ def test_changed_archived_file(events: Config, damage: Callable[[Path], Any], re
 def test_duplicate_rows_in_silver(events: Config) -> None:
     assert add_again(events, "silver.event") == 1
     audit = run_audit(events, everything=True)
-    assert has_finding(audit, "event/2.json.gz has 1 row in bronze, and 2 in silver and quarantine")
+    assert has_finding(audit, "silver.event: compared with bronze.event, it has 1 row too many")
     assert has_finding(audit, "silver has 2 rows with the key", "'action': 'close'")
 
 
@@ -258,10 +258,7 @@ def test_duplicate_row_in_quarantine(config: Config) -> None:
     shutil.rmtree(config.layout.table("quarantine.event"))
     assert add_again(config, "quarantine.activity") == 1
     audit = run_audit(config, everything=True)
-    assert has_finding(
-        audit,
-        "activity/1.json has 1 row in silver or quarantine that bronze does not have as often",
-    )
+    assert has_finding(audit, "quarantine.activity: ", "it has 1 row too many, such as ")
     assert has_finding(audit, "silver.event: it cannot be verified: quarantine.event: ")
 
 
@@ -269,10 +266,30 @@ def test_changed_key_in_silver(activity: Config) -> None:
     """The number of rows is the same; their keys differ."""
     table(activity, "silver.activity").update({"device": "'another'"}, predicate="x = 1")
     audit = run_audit(activity, everything=True)
-    prefix = "activity: landing/activity/1.json has 1 row in"
-    assert has_finding(audit, f"{prefix} silver or quarantine that bronze does not have as often")
-    assert has_finding(audit, f"{prefix} bronze that neither", "refresh silver.activity")
-    assert len(audit.findings) == 2
+    (finding,) = audit.findings
+    assert finding.startswith("silver.activity: compared with bronze.activity, it has 1 row too ")
+    extra, missing = finding.split(", and lacks 1 row, ")
+    assert '"device":"another"' in extra
+    assert '"device":"p"' in missing
+    assert missing.endswith("; `medallion refresh silver.activity` rebuilds it.")
+
+
+def test_changed_value_in_silver(activity: Config) -> None:
+    """A value beside the key: the row of bronze counts as a duplicate of the changed one."""
+    table(activity, "silver.activity").update({"gt": "'sit'"}, predicate="x = 1")
+    (finding,) = run_audit(activity, everything=True).findings
+    assert "it has 1 row too many, such as" in finding
+    assert '"gt":"sit"' in finding
+    assert "lacks" not in finding
+
+
+def test_row_missing_in_silver(activity: Config) -> None:
+    table(activity, "silver.activity").delete("x = 1")
+    (balance, finding) = run_audit(activity, everything=True).findings
+    assert "bronze has 502 rows, but" in balance
+    assert finding.startswith(
+        "silver.activity: compared with bronze.activity, it lacks 1 row, such as "
+    )
 
 
 def test_changed_origin_in_quarantine(activity: Config) -> None:
@@ -280,8 +297,11 @@ def test_changed_origin_in_quarantine(activity: Config) -> None:
     broken = {"_source_file": "'landing/activity/0.json'"}
     table(activity, "quarantine.activity").update(broken)
     audit = run_audit(activity, everything=True)
-    assert has_finding(audit, "activity: landing/activity/0.json has 1 row in silver or quarantine")
-    assert has_finding(audit, "activity: landing/activity/1.json has 1 row in bronze that neither")
+    extra, missing = audit.findings
+    assert extra.startswith("quarantine.activity: compared with bronze.activity, it has 1 row too ")
+    assert "landing/activity/0.json" in extra
+    assert missing.startswith("silver.activity: compared with bronze.activity, it lacks 1 row, ")
+    assert "landing/activity/1.json" in missing
 
 
 def test_interrupted_refresh_is_not_verified(activity: Config) -> None:
@@ -293,7 +313,7 @@ def test_interrupted_refresh_is_not_verified(activity: Config) -> None:
     assert has_finding(audit, "unfinished refresh of silver.activity")
     (problem,) = (each for each in audit.problems if each.code == "unfinished_refresh")
     assert problem.remedy == "complete it with medallion nightly"
-    assert not any("that neither silver" in finding for finding in audit.findings)
+    assert not any("compared with" in finding for finding in audit.findings)
 
 
 def test_unrecorded_batches_are_not_verified(events: Config) -> None:
@@ -301,7 +321,7 @@ def test_unrecorded_batches_are_not_verified(events: Config) -> None:
     table(events, "silver.event").delete("action = 'close'")
     table(events, "ops.runs").delete("query = 'silver.event'")
     audit = run_audit(events, everything=True)
-    assert not any("that neither silver" in finding for finding in audit.findings)
+    assert not any("compared with" in finding for finding in audit.findings)
     assert any(
         note.startswith("silver.event: not verified: its last batch") for note in audit.notes
     )
@@ -315,7 +335,7 @@ def test_changed_gold_rows(with_gold: Config) -> None:
     table(with_gold, "gold.action_counts").update(old, predicate="action = 'old'")
     table(with_gold, "gold.axes").delete("model is null")
     table(with_gold, "gold.axes").update({"mean": "cast('NaN' as double)"})
-    differing = {"device_totals": 1, "all_events": 1, "action_counts": len(OLD), "axes": 2}
+    differing = {"device_totals": 1, "all_events": 1, "action_counts": len(OLD), "axes": 1}
     differing["user_activity"] = add_again(with_gold, "gold.user_activity")
     # Canceling terms may leave 5e-10, but not 5e-9; order-dependent columns are not compared.
     within_tolerance = {
@@ -328,12 +348,12 @@ def test_changed_gold_rows(with_gold: Config) -> None:
     table(with_gold, "gold.newest").update({"d": "'another'"})
     audit = run_audit(with_gold, everything=True)
     for name, count in differing.items():
-        assert has_finding(audit, f"gold.{name}: it differs from its input in {count} group")
+        assert has_finding(audit, f"gold.{name}: compared with silver.", f", it has {count} row")
     assert len(audit.findings) == len(differing)
     assert audit.notes == SKIPPED
     table(with_gold, "gold.rests").update({"rest": "5e-9"})
     audit = run_audit(only(with_gold, "activity", "rests"), everything=True)
-    assert has_finding(audit, "gold.rests: it differs from its input in 1 group")
+    assert has_finding(audit, "gold.rests: compared with silver.activity, it has 1 row", "lacks 1")
 
 
 def test_gold_behind_silver_is_not_verified(with_gold: Config) -> None:

@@ -4,7 +4,6 @@ Only a deep audit starts Spark, for `inspect.table_checks`.
 """
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from medallion.spark import checkpoints
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
 from medallion.storage.paths import layer_of
-from medallion.storage.table_specs import OFFSET, VALID_FROM
+from medallion.storage.table_specs import VALID_FROM
 from medallion.storage.text import Reporter, counted
 
 PATIENCE = 35.0  # seconds; a stream records its batches every 30
@@ -233,39 +232,17 @@ def _check(config: Config, name: str, balance: Balance, everything: bool) -> Ver
 
 
 def verify_counts(config: Config, source: SourceConfig) -> Verification:
-    """Count the input of a source and its rows in every table, without Spark.
+    """Count the input of a source and its rows in bronze, without Spark.
 
     Returns:
         A finding for each file or partition that differs, and for duplicate keys in silver.
     """
     result = SOURCE_TYPES[source.format].verify(config, source)
-    result.findings += _surplus_rows(config, source)
     result.findings += _duplicate_keys(config, source)
     if len(result.findings) > _MAX_FINDINGS:
         more = len(result.findings) - _MAX_FINDINGS
         result.findings[_MAX_FINDINGS:] = [f"{source.name}: and {more:,} more."]
     return result
-
-
-def _surplus_rows(config: Config, source: SourceConfig) -> list[str]:
-    """Return findings for origins with more rows in silver and quarantine than in bronze."""
-    columns = [column for column in source.silver_origin_columns if column != OFFSET]
-    bronze = _rows_by_origin(config, f"bronze.{source.name}", columns)
-    later = _rows_by_origin(config, source.rows_table, columns)
-    later.update(_rows_by_origin(config, f"quarantine.{source.name}", columns))
-    return [
-        f"{source.name}: {origin or 'the source'} has {counted(bronze[origin], 'row')} in bronze, "
-        f"and {rows:,} in silver and quarantine."
-        for origin, rows in later.items()
-        if rows > bronze[origin]
-    ]
-
-
-def _rows_by_origin(config: Config, table: str, columns: list[str]) -> Counter[str]:
-    group_by = f"group by {', '.join(columns)}" if columns else ""
-    selected = ", ".join([*columns, "count(*)"])
-    rows = delta_tables.select_rows(config.layout.table(table), selected, group_by)
-    return Counter({"/".join(map(str, row[:-1])): int(row[-1]) for row in rows})
 
 
 def _duplicate_keys(config: Config, source: SourceConfig) -> list[str]:

@@ -1,20 +1,31 @@
-"""Verification by Spark, for a deep audit: silver against bronze, and gold against silver.
+"""Verification by Spark, for a deep audit: each table against the rows that it is computed from.
 
-A table is verified if its query has read all of its input, at the versions that it has read.
+A table is verified if its query has read all of its input, at the versions that it has read. It is
+computed again by the layer's own transformation, and compared with what is stored, as by EXCEPT ALL
+both ways. Three things are not compared exactly:
+
+- Doubles are equal up to `_TOLERANCE`: a sum depends on the order of its terms.
+- Columns of gold that depend on the order of rows are left out, with a note.
+- A rule may have changed since it sent a row to quarantine, and a lookup table, too. So rules are
+  not applied again, and columns of lookup tables are left out.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from operator import and_
+from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
 
 from medallion.config.model import Aggregate, Config, GoldTable, Join
 from medallion.config.queries import Query, QueryType, queries
 from medallion.errors import ITEM_ERRORS, error_message
+from medallion.ingest.parsing.times import EXACT_FORMATS
 from medallion.ingest.source import Verification
 from medallion.inspect.definitions import changed_settings
 from medallion.layers.gold.flow import LATE_ROWS_ADVICE
@@ -26,22 +37,24 @@ from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.keys import with_recorded_time_digits
 from medallion.layers.silver.lookup import recorded_lookup_rules
 from medallion.layers.silver.rules import LATE_RULE
-from medallion.layers.silver.scd import merge_keys, table_rows, tie_message
-from medallion.spark import checkpoints, delta_reads, plans, signals
+from medallion.layers.silver.scd import table_rows, tie_message
+from medallion.spark import checkpoints, delta_reads, signals
 from medallion.spark.errors import SPARK_ERRORS, describe_error
-from medallion.spark.plans import analyzed_plan, node_type, plan_expressions, plan_nodes
+from medallion.spark.plans import (
+    analyzed_plan,
+    is_comparable,
+    node_type,
+    plan_expressions,
+    plan_nodes,
+)
 from medallion.spark.session import session_of_command
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, OFFSET
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, quote_identifier
 from medallion.storage.text import Reporter, counted
 
-_MAX_FINDINGS = 20
-_EXTRA, _LOST = "extra", "lost"
-_IN_BRONZE, _KEY_TAKEN = "_in_bronze", "_key_taken"
-# Sums of doubles depend on the order of their terms. Below 1 the tolerance is absolute, because
-# terms that cancel leave a small remainder.
+# Below 1 the tolerance is absolute, because terms that cancel leave a small remainder.
 _TOLERANCE = 1e-9
 _FLOAT_TYPES = ("double", "float")
 # Spark's functions whose result depends on the order of rows, which differs in a stream.
@@ -49,9 +62,8 @@ _ORDER_DEPENDENT = re.compile(
     "AnyValue|Approx(imatePercentile|TopK)|Collect(List|Set)|First|Last|HistogramNumeric|ListAgg"
     "|M(ax|in)By|Mode|RowNumber|NTile|NthValue|Lag|Lead"
 )
-_SIDE = " side"  # no column of gold has a blank
-_ROW, _NUMBER, _MORE = "_row", "_number", "_more"
-_MICROS = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
+_MORE, _HASH, _IS_TAKEN = " more", " hash", " taken"  # no column has a blank
+_EXAMPLE_LENGTH = 300  # characters
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
             for target in (*silver, *gold):
                 signals.raise_if_requested()
                 try:
-                    _FUNCTIONS[target.query.type](spark, target, result)
+                    for each in _COMPARISONS[target.query.type](spark, target, result.notes):
+                        result.findings += _findings(target.query, each)
                 except (*ITEM_ERRORS, *SPARK_ERRORS) as error:  # e.g. a data file is missing
                     reason = describe_error(error)
                     result.findings.append(f"{target.query.name}: it cannot be verified: {reason}")
@@ -189,235 +202,155 @@ def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery |
     return VerifiableQuery(config, query, versions)
 
 
-def verify_silver(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
-    """Compare silver and quarantine with bronze by the rows' keys and origins.
+class Comparison(NamedTuple):
+    """A table, and the rows that it should have.
 
-    Args:
-        spark: the session.
-        target: the query of silver.
-        result: gets findings for rows of silver or quarantine that bronze lacks or has less often,
-            and for rows of bronze that are in neither table and do not duplicate one that is.
+    Attributes:
+        table: its name.
+        actual, expected: its rows, and what they should be; the columns of both are compared.
+        keys: if the table has the key of an expected row, it may lack the row, as a duplicate;
+            empty if it may lack none.
     """
-    source = target.query.source
-    for origin, difference, count in _differing_rows(spark, target).limit(_MAX_FINDINGS).collect():
-        where, some = "/".join(origin) or "the source", counted(count, "row")
-        if difference == _EXTRA:
-            problem = "silver or quarantine that bronze does not have as often."
-        else:
-            remedy = f"`medallion refresh silver.{source}` rebuilds both."
-            problem = f"bronze that neither silver nor quarantine has; {remedy}"
-        result.findings.append(f"{source}: {where} has {some} in {problem}")
+
+    table: str
+    actual: DataFrame
+    expected: DataFrame
+    keys: Sequence[str] = ()
 
 
-def verify_child(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
-    """Compare a child table and its quarantine with the elements of its parent.
-
-    Args:
-        spark: the session.
-        target: the query of the table.
-        result: gets a finding for each difference.
-    """
-    name, table = target.query.name, target.config.silver[target.query.table]
-    source = target.config.sources[target.query.source]
-    parent, silver, quarantine = target.tables(spark)
-    rows = elements(parent, table)
-    in_quarantine = [column for column in rows.columns if column != table.explode]
-    missing = quarantine.unionByName(rows.limit(0), allowMissingColumns=True)
-    rows = _numbered(rows, in_quarantine)
-    quarantined = _numbered(missing.drop(FAILED_RULES), in_quarantine).select(_ROW, _NUMBER)
-    good = rows.join(quarantined, [_ROW, _NUMBER], "left_anti")
-    expressions = [F.expr(sql).alias(column) for column, sql in table.columns.items()]
-    origin = (*source.silver_origin_columns, INGESTED_AT)
-    left = good.select(*expressions, *origin).withColumns({_MORE: F.lit(1), _KEY_TAKEN: F.lit(0)})
-    right = silver.withColumns({_MORE: F.lit(-1), _KEY_TAKEN: F.lit(1)}).select(left.columns)
-    keys = list(table.keys)
-    row = _json([*table.columns, *origin]).alias(_ROW)
-    both = left.unionByName(right).select(*keys, row, _MORE, _KEY_TAKEN)
-    more, is_key_taken = F.sum(_MORE).alias(_MORE), F.max(_KEY_TAKEN).alias(_KEY_TAKEN)
-    by_row = both.groupBy(*keys, _ROW).agg(more, is_key_taken)
-    # If a key is taken, its other rows are duplicates.
-    is_taken = F.max(_KEY_TAKEN).over(Window.partitionBy(*keys)) > 0 if keys else F.lit(False)
-    is_lost = (F.col(_MORE) > 0) & ~(transform.has_identity(keys) & is_taken)
-    sums = F.sum("_lost"), F.sum(F.when(F.col(_MORE) < 0, -F.col(_MORE)))
-    marked = by_row.withColumn("_lost", F.when(is_lost, F.col(_MORE)))
-    lost, extra = marked.agg(*sums).collect()[0]
-    surplus = quarantined.join(rows, [_ROW, _NUMBER], "left_anti").count()
-    differences = {
-        f"in silver or quarantine are not of silver.{table.parent}": (extra or 0) + surplus,
-        f"of silver.{table.parent} are in neither silver nor quarantine": lost or 0,
-    }
-    result.findings += [
-        f"{name}: {counted(count, 'element')} {difference}; `medallion refresh {name}` rebuilds "
-        "both."
-        for difference, count in differences.items()
-        if count
-    ]
-
-
-def _numbered(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the rows with their columns as one string, and a number among equal rows."""
-    number = F.row_number().over(Window.partitionBy(_ROW).orderBy(F.lit(1)))
-    return rows.withColumn(_ROW, _json(columns)).withColumn(_NUMBER, number)
-
-
-def _json(columns: Sequence[str]) -> Column:
-    return F.to_json(F.struct(*columns), _MICROS)
-
-
-def _differing_rows(spark: SparkSession, target: VerifiableQuery) -> DataFrame:
-    """Return one row per origin and difference (`_EXTRA`, `_LOST`), with the number of rows."""
-    source = with_recorded_time_digits(target.config, target.config.sources[target.query.source])
-    keys = list(source.keys)
-    # Partitioned once for both groupings.
-    rows = _rows_of_three_tables(spark, target).repartition(*keys)
-    by_row = rows.groupBy(*rows.columns[:-2]).agg(F.sum(_IN_BRONZE), F.sum(_KEY_TAKEN))
-    more, is_taken = F.col(f"sum({_IN_BRONZE})"), F.sum(f"sum({_KEY_TAKEN})") > 0
-    columns = [column for column in source.silver_origin_columns if column != OFFSET]
-    origin = F.array(*(F.col(column).cast("string") for column in columns))
-    extra, lost = (
-        F.struct(
-            F.max(F.when(count > 0, origin)).alias("origin"),
-            F.lit(difference).alias("difference"),
-            F.sum(F.when(count > 0, count)).alias("rows"),
-        )
-        for difference, count in ((_EXTRA, -more), (_LOST, more))
-    )
-    if not source.cdc:  # if a key is taken, its other rows may have been dropped as duplicates
-        lost = F.when(~(transform.has_identity(keys) & is_taken), lost)
-    by_key = by_row.groupBy(*keys).agg(F.array(extra, lost).alias("_differences"))
-    exploded = by_key.select(F.explode("_differences").alias("_one")).where("_one.rows > 0")
-    return exploded.groupBy("_one.origin", "_one.difference").agg(F.sum("_one.rows"))
-
-
-def _rows_of_three_tables(spark: SparkSession, target: VerifiableQuery) -> DataFrame:
-    """Return the rows of bronze, silver and quarantine.
-
-    Returns:
-        Keys, origin and time of ingestion of each row; `_in_bronze`, 1 for a row of bronze and -1
-        for others; `_key_taken`, 1 if other rows with its key are duplicates.
-    """
-    source = with_recorded_time_digits(target.config, target.config.sources[target.query.source])
-    bronze, silver, quarantine = target.tables(spark)
+def _source(spark: SparkSession, target: VerifiableQuery, _: list[str]) -> Iterator[Comparison]:
+    """Yield the quarantine and the silver table of a source, to be compared with bronze."""
+    config, (bronze, silver, quarantine) = target.config, target.tables(spark)
+    source = with_recorded_time_digits(config, config.sources[target.query.source])
     source = unwrapped(source, bronze)
-    origin = [F.col(column) for column in (*source.silver_origin_columns, INGESTED_AT)]
-    keys = (transform.silver_column(k, source.silver[k], source.event_time) for k in source.keys)
-    by_expression = [*keys, *origin]
-    # Rows quarantined by these rules had passed deduplication, or were late: they take their key.
-    rules = [LATE_RULE, *recorded_lookup_rules(target.config.layout.checkpoint(target.query.name))]
-    was_taken = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules))).cast("int")
-    quarantined = transform.with_bronze_columns(quarantine, bronze)
-    one, less = F.lit(1), F.lit(-1).alias(_IN_BRONZE)
-    first = bronze.select(*by_expression, one.alias(_IN_BRONZE), F.lit(0).alias(_KEY_TAKEN))
-    second = silver.select(*map(F.col, source.keys), *origin, less, one.alias(_KEY_TAKEN))
-    third = quarantined.select(*by_expression, less, was_taken.alias(_KEY_TAKEN))
-    return first.unionByName(second).unionByName(third)
+    # As fields of Debezium's envelopes get other types, so do the expressions for older values.
+    names = source.keys if source.is_debezium else source.silver
+    row = [transform.silver_column(n, source.silver[n], source.event_time) for n in names]
+    row += map(F.col, (*source.silver_origin_columns, INGESTED_AT))
+    # Rows quarantined by these rules have passed the others: they take their key as in silver.
+    rules = [LATE_RULE, *recorded_lookup_rules(config.layout.checkpoint(target.query.name))]
+    has_key = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, rules)))
+    quarantine = transform.with_bronze_columns(quarantine, bronze)
+    broken, late = quarantine.where(~has_key).drop(FAILED_RULES), quarantine.where(has_key)
+    found, others = _split(bronze, broken)
+    yield Comparison(target.query.targets[1], broken, found)
+    good = others.select(row)
+    actual = silver.select(good.columns).unionByName(late.select(row))
+    yield Comparison(target.query.name, actual, good, () if source.cdc else source.keys)
 
 
-def verify_changes(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
-    """Compute the table of a source of change records from their log, and compare.
+def _child(spark: SparkSession, target: VerifiableQuery, _: list[str]) -> Iterator[Comparison]:
+    """Yield a child table and its quarantine, to be compared with the elements of its parent."""
+    config, (parent, silver, quarantine) = target.config, target.tables(spark)
+    table, source = config.silver[target.query.table], config.sources[target.query.source]
+    rows = elements(parent, table)
+    quarantined = rows.select([name for name in rows.columns if name != table.explode])
+    broken = transform.with_bronze_columns(quarantine, quarantined).drop(FAILED_RULES)
+    found, others = _split(rows, broken)
+    yield Comparison(target.query.targets[1], broken, found)
+    own = (F.expr(sql).alias(column) for column, sql in table.columns.items())
+    good = others.select(*own, *source.silver_origin_columns, INGESTED_AT)
+    yield Comparison(target.query.name, silver, good, table.keys)
 
-    Args:
-        spark: the session.
-        target: the query that merges the changes.
-        result: gets a finding if rows differ, and a note if changes have no order.
+
+def _split(rows: DataFrame, quarantined: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that are in quarantine, with its columns, and the others.
+
+    Silver's expressions may fail at rows in quarantine. Equal rows break the same rules.
     """
-    source, name = target.config.sources[target.query.source], target.query.name
-    log, table = target.tables(spark)
-    recomputed = _comparable(table_rows(log, source))
-    count = _count_differing(_comparable(table), recomputed, merge_keys(source))
-    ties = tie_message(tied_changes(log, source.keys), source)
-    if count:
-        result.findings.append(_difference(name, f"its changes in {counted(count, 'row')}"))
-    if ties:
-        result.notes.append(f"{source.rows_table}: {ties}.")
+    # A null does not change the hash: quarantine may have columns that were added later.
+    row = F.xxhash64(*(_comparable(rows.schema[name]) for name in quarantined.columns))
+    by_hash, hashes = rows.withColumn(_HASH, row), quarantined.select(row.alias(_HASH))
+    found = by_hash.join(hashes, _HASH, "left_semi").select(quarantined.columns)
+    return found, by_hash.join(hashes, _HASH, "left_anti").drop(_HASH)
 
 
-def _difference(name: str, where: str) -> str:
-    return f"{name}: it differs from {where}; `medallion refresh {name}` rebuilds it."
+def _changes(
+    spark: SparkSession, target: VerifiableQuery, notes: list[str]
+) -> Iterator[Comparison]:
+    """Yield the table of a source of change records; add a note if changes have no order."""
+    source, (log, table) = target.config.sources[target.query.source], target.tables(spark)
+    if ties := tie_message(tied_changes(log, source.keys), source):
+        notes.append(f"{source.rows_table}: {ties}.")
+    yield Comparison(target.query.name, table, table_rows(log, source))
 
 
-def _comparable(rows: DataFrame) -> DataFrame:
-    """Return rows with strings in place of maps and variants, which cannot be compared."""
-    opaque = [field.name for field in rows.schema if not plans.is_comparable(field.dataType)]
-    return rows.withColumns({name: F.to_json(F.struct(name)) for name in opaque})
-
-
-def verify_gold(spark: SparkSession, target: VerifiableQuery, result: Verification) -> None:
-    """Recompute a gold table from the tables that it reads.
-
-    Args:
-        spark: the session.
-        target: the query of gold.
-        result: gets a finding if groups differ.
-    """
-    name = target.query.name
-    groups, skipped = _differing_groups(spark, target)
-    if groups:
-        result.findings.append(_difference(name, f"its input in {counted(groups, 'group')}"))
-    if skipped:
-        columns = "; ".join(f"{column} ({reason})" for column, reason in skipped.items())
-        result.notes.append(f"{name}: not verified, because the order of rows matters: {columns}.")
-
-
-def _differing_groups(spark: SparkSession, target: VerifiableQuery) -> tuple[int, dict[str, str]]:
-    """Count the groups that gold does not have as often, or with other measures.
-
-    In a table without measures, rows with the same values in all columns but doubles are a group.
-
-    Args:
-        spark: the session.
-        target: the query of gold.
-
-    Returns:
-        The number of groups, and the columns that were skipped with the reason.
-    """
+def _gold(spark: SparkSession, target: VerifiableQuery, notes: list[str]) -> Iterator[Comparison]:
+    """Yield a gold table; add a note about the columns that are left out."""
     table, (*inputs, gold) = target.config.gold[target.query.table], target.tables(spark)
     by_name = dict(zip(table.tables, inputs, strict=True))
-    recomputed = gold_rows(spark, target.config, table, by_name)
+    expected = gold_rows(spark, target.config, table, by_name)
     if not table.follows_changes and all(rows.isEmpty() for rows in inputs):
         # Without input, a global count has a row in a batch, but none in a stream.
-        recomputed = recomputed.limit(0)
-    skipped = _skipped_columns(table, recomputed)
-    types = {name: type_ for name, type_ in gold.dtypes if name not in skipped}
-    if not types:
-        return 0, skipped
-    keys: Collection[str] = [name for name in types if types[name] not in _FLOAT_TYPES]
-    if isinstance(table.definition, Aggregate):
-        keys = table.definition.groups
-    return _count_differing(gold.select(*types), recomputed, keys), skipped
+        expected = expected.limit(0)
+    if skipped := _skipped_columns(table, expected):
+        columns = "; ".join(f"{column} ({reason})" for column, reason in skipped.items())
+        reason = f"not verified, because the order of rows matters: {columns}."
+        notes.append(f"{target.query.name}: {reason}")
+    yield Comparison(target.query.name, gold, expected.drop(*skipped))
 
 
-def _count_differing(rows: DataFrame, expected: DataFrame, keys: Collection[str]) -> int:
-    """Count the groups that a table does not have as often as it should, or with other values.
+def _findings(query: Query, compared: Comparison) -> Iterator[str]:
+    """Yield a finding with an example of each side, if a table is not what it should be."""
+    expected = {*compared.expected.columns}
+    fields = [field for field in compared.actual.schema if field.name in expected]
+    if not fields:
+        return
+    exact = [f.name for f in fields if f.dataType.simpleString() not in _FLOAT_TYPES]
+    floats = [f.name for f in fields if f.name not in exact]
+    columns = [_comparable(field).alias(field.name) for field in fields]
+    actual, rest = (
+        rows.select(*columns, F.lit(more).alias(_MORE))
+        for rows, more in ((compared.actual, 1), (compared.expected, -1))
+    )
+    both, more = actual.unionByName(rest, allowMissingColumns=True), F.col(_MORE)
+    sums = [
+        F.sum(F.when(more == side, F.col(quote_identifier(name)))).alias(f"{name} {side}")
+        for name in floats
+        for side in (1, -1)
+    ]
+    rows = both.groupBy(*map(quote_identifier, exact)).agg(F.sum(_MORE).alias(_MORE), *sums)
+    are_equal = reduce(and_, map(_are_near, floats), F.lit(True))
+    differing = rows.where((more != 0) | ~are_equal)
+    if keys := list(compared.keys):
+        taken = compared.actual.select(keys).distinct().withColumn(_IS_TAKEN, F.lit(True))
+        known = differing.join(taken, keys, "left")
+        differing = known.where((more >= 0) | F.col(_IS_TAKEN).isNull())
 
-    Args:
-        rows: the rows of the table.
-        expected: the rows that it should have, with at least its columns.
-        keys: the columns that identify a group; doubles among the others are equal up to a
-            tolerance.
-    """
-    floats = [name for name, type_ in rows.dtypes if type_ in _FLOAT_TYPES]
-    measures = [name for name in rows.columns if name not in keys]
-    same_columns = expected.select(rows.columns)
-    both = rows.withColumn(_SIDE, F.lit(1)).unionByName(same_columns.withColumn(_SIDE, F.lit(-1)))
+    def side(sign: int) -> list[Column]:
+        """Return the number of rows that one side has and the other has not, and an example."""
+        own = [F.col(f"`{name} {sign}`").alias(name) for name in floats]
+        row = F.to_json(F.struct(*map(quote_identifier, exact), *own), EXACT_FORMATS)
+        values = F.greatest(sign * more, F.lit(1)), F.left(row, F.lit(_EXAMPLE_LENGTH))
+        has_more = sign * more >= 0
+        return [f(F.when(has_more, v)) for f, v in zip((F.sum, F.min), values, strict=True)]
 
-    def value(side: int, name: str) -> Column:
-        """Return a measure of a group on one side; doubles are summed."""
-        values = F.when(F.col(_SIDE) == side, F.col(f"`{name}`"))
-        return F.sum(values) if name in floats else F.first(values, ignorenulls=True)
+    extra, first_extra, missing, first_missing = differing.agg(*side(1), *side(-1)).collect()[0]
+    parts = []
+    if extra:
+        parts.append(f"has {counted(extra, 'row')} too many, such as {first_extra}")
+    if missing:
+        parts.append(f"lacks {counted(missing, 'row')}, such as {first_missing}")
+    if parts:
+        yield (
+            f"{compared.table}: compared with {' and '.join(query.upstream)}, it "
+            f"{', and '.join(parts)}; `medallion refresh {query.name}` rebuilds it."
+        )
 
-    columns = [value(side, name).alias(f"{name} {side}") for name in measures for side in (1, -1)]
-    groups = both.groupBy(*(f"`{key}`" for key in keys)).agg(F.sum(_SIDE).alias(_SIDE), *columns)
-    is_same = F.col(_SIDE) == 0  # both sides have the group as often
-    for name in measures:
-        one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
-        is_equal = one.eqNullSafe(other)
-        if name in floats:
-            # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
-            near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
-            is_equal |= F.coalesce(near, F.lit(False))
-        is_same &= is_equal
-    return groups.where(~is_same).count()
+
+def _are_near(name: str) -> Column:
+    """Return whether both sums of a group's doubles are equal up to the tolerance."""
+    one, other = F.col(f"`{name} 1`"), F.col(f"`{name} -1`")
+    # Strictly less: with `<=` an infinity would equal any number, and so would NaN.
+    near = F.abs(one - other) < _TOLERANCE * F.greatest(F.abs(one), F.abs(other), F.lit(1))
+    return one.eqNullSafe(other) | F.coalesce(near, F.lit(False))
+
+
+def _comparable(field: StructField) -> Column:
+    """Return a column with strings in place of maps and variants, which cannot be compared."""
+    if is_comparable(field.dataType):
+        return F.col(quote_identifier(field.name))
+    return F.to_json(F.struct(field.name), EXACT_FORMATS)
 
 
 def _skipped_columns(table: GoldTable, recomputed: DataFrame) -> dict[str, str]:
@@ -446,9 +379,11 @@ def _order_dependent(expressions: Iterable[Any]) -> str:
     return ", ".join(sorted({each.prettyName() for each in dependent}))
 
 
-_FUNCTIONS: Mapping[QueryType, Callable[..., None]] = {
-    QueryType.SILVER: verify_silver,
-    QueryType.CHANGES: verify_changes,
-    QueryType.CHILD: verify_child,
-    QueryType.GOLD: verify_gold,
+_COMPARISONS: Mapping[
+    QueryType, Callable[[SparkSession, VerifiableQuery, list[str]], Iterator[Comparison]]
+] = {
+    QueryType.SILVER: _source,
+    QueryType.CHANGES: _changes,
+    QueryType.CHILD: _child,
+    QueryType.GOLD: _gold,
 }
