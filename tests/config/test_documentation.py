@@ -42,7 +42,7 @@ def test_getting_started_is_a_valid_configuration(tmp_path: Path) -> None:
 
 def test_changing_tables_page_is_a_valid_configuration(tmp_path: Path) -> None:
     yaml_blocks = (text for name, text in blocks("tables-that-change.md") if name == "yaml")
-    example, dumps, defaults, _, tables = yaml_blocks
+    example, dumps, defaults, tables = yaml_blocks
     (tmp_path / "pipeline.yaml").write_text(dumps)
     dump = load({"MEDALLION_CONF": str(tmp_path)}, tmp_path).sources["customers"].cdc
     assert dump is not None

@@ -141,8 +141,7 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
             "debezium",
             {"order_id": "order_id", "line_no": "line_no", "sku": "sku"},
             ("order_id", "line_no"),
-            "struct(source.file, source.pos, source.row)",
-            "_op = 'd'",
+            *("coalesce(_lsn, _ts_ms)", "_op = 'd'"),
         ),
     ),
     "Debezium in and beside a payload": (
@@ -154,9 +153,7 @@ WRITERS: dict[str, tuple[dict[str, str], Proposal]] = {
         },
         (
             *("debezium", {"id": "id"}, ("id",)),
-            "struct(coalesce(source.file, payload.source.file), "
-            "coalesce(source.pos, payload.source.pos))",
-            "_op = 'd'",
+            *("coalesce(_lsn, _ts_ms)", "_op = 'd'"),
         ),
     ),
     "a column of operations": (

@@ -80,7 +80,7 @@ def _filled(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
-    prefixes, envelopes = debezium.envelopes(rows)
+    envelopes = debezium.envelopes(rows)
     changed = [row for each in envelopes if (row := debezium.changed_row(each))]
     if not changed or 2 * len(envelopes) < len(rows):
         return None
@@ -88,7 +88,7 @@ def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
     if not types:
         reason += "; no schema beside them, so decimals, days and times stay as written"
     origins = [origin for each in envelopes if isinstance(origin := each.get("source"), dict)]
-    order, deletes = debezium.change_order(prefixes, origins), DEBEZIUM_CDC["apply_as_deletes"]
+    order, deletes = debezium.change_order(origins), DEBEZIUM_CDC["apply_as_deletes"]
     return ChangeRecords(reason, changed, *order, deletes, "{}", (), "debezium", types)
 
 

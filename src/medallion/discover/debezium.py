@@ -28,19 +28,13 @@ _LONG = (
     f"transform(array(lpad({_BITS}, 32, '0')), n -> cast(if(h >= '8', -1, 0) + if(h >= '8', -1, 1)"
     f" * ({_HIGH} * 18446744073709551616 + {_LOW}) as string))[0]"
 )
-_POSITION = ("file", "pos", "row")  # the fields of `source` with that in MySQL's log
 
 
-def envelopes(rows: Sequence[Row]) -> tuple[list[str], list[Row]]:
-    """Return the envelopes, and SQL of the columns around them, with a dot; see `change_order`.
-
-    Other rows, such as heartbeats, are left out.
-    """
-    payloads = (
-        ("payload.", p) if isinstance(p := r.get("payload"), dict) else ("", r) for r in rows
-    )
-    found = [(at, p) for at, p in payloads if {"after", "before"} & {*p} and p.get("op")]
-    return sorted({at for at, _ in found}), [p for _, p in found if str(p["op"]) in "crudtm"]
+def envelopes(rows: Sequence[Row]) -> list[Row]:
+    """Return the envelopes; other rows, such as heartbeats, are left out."""
+    payloads = (p if isinstance(p := row.get("payload"), dict) else row for row in rows)
+    found = (each for each in payloads if {"after", "before"} & {*each} and each.get("op"))
+    return [each for each in found if str(each["op"]) in "crudtm"]
 
 
 def changed_row(envelope: Row) -> Row:
@@ -76,16 +70,9 @@ def _decode(column: Mapping[str, Any]) -> tuple[str, str]:
     return f"cast(concat({digits}, 'E-{scale}') as {type_})", type_
 
 
-def change_order(prefixes: Sequence[str], origins: Sequence[Row]) -> tuple[str, str]:
-    """Return SQL of `sequence_by`, with its reason, by the fields `source` of envelopes.
-
-    Args:
-        prefixes: `payload.`, if envelopes are beside their schema, or "", or both.
-        origins: the fields `source`.
-    """
+def change_order(origins: Sequence[Row]) -> tuple[str, str]:
+    """Return SQL of `sequence_by`, with its reason, by the fields `source` of envelopes."""
     names = {name for row in origins for name, value in row.items() if value is not None}
-    if "file" in names:
-        known = [[f"{at}source.{name}" for at in prefixes] for name in _POSITION if name in names]
-        sql = ", ".join(f"coalesce({', '.join(p)})" if len(p) > 1 else p[0] for p in known)
-        return f"struct({sql})", "the position in the database's log"
-    return DEBEZIUM_CDC["sequence_by"], "the default"
+    is_position = bool(names & {"lsn", "file"})
+    reason = "the position in the database's log" if is_position else "the time of the change"
+    return DEBEZIUM_CDC["sequence_by"], reason

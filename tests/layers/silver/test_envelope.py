@@ -210,6 +210,38 @@ def test_rows_of_an_incremental_snapshot_have_order(spark: SparkSession) -> None
     assert log_of(source, bronze, "_sequence") == [(each,) for each in sequences]
 
 
+MYSQL = "file string, pos long, row int, ts_ms long"
+POSITIONS = [  # in the order of the log; the time has whole seconds, and the file a number
+    ("bin.000009", 4, 0, 5000),
+    ("bin.000009", 120, 0, 5000),
+    ("bin.000009", 120, 1, 5000),
+    ("bin.000009", 4_294_967_295, 70_000, 4000),
+    ("bin.000010", 4, None, 5000),
+    ("bin.999999", 4, 0, 5000),
+    ("copy.1000000", 4, 0, 5000),
+]
+
+
+@pytest.mark.parametrize("prefix", ["", "payload"])
+def test_changes_of_mysql_have_the_order_of_its_log(spark: SparkSession, prefix: str) -> None:
+    envelope = f"op string, source struct<{MYSQL}>, after struct<id: string>"
+    changes: list[Any] = [("u", position, ("A",)) for position in reversed(POSITIONS)]
+    ddl = f"payload struct<{envelope}>" if prefix else envelope
+    bronze = spark.createDataFrame([(row,) for row in changes] if prefix else changes, ddl)
+    source = replace(SOURCE, silver={"user_id": "id"})
+    sequences = [row[0] for row in log_of(source, bronze, "_sequence")]
+    assert sequences[::-1] == sorted(set(sequences))
+    assert sequences[-1] == 9 * 10**20 + 4 * 10**8
+
+
+def test_position_that_is_no_mysql_log_is_the_time(spark: SparkSession) -> None:
+    """Debezium for Cassandra has a `file` and a `pos` for each of several nodes."""
+    changes = [("u", ("CommitLog-7-1.log", 9, None, 5000), ("A",))]
+    ddl = f"op string, source struct<{MYSQL}>, after struct<id: string>"
+    source = replace(SOURCE, silver={"user_id": "id"})
+    assert log_of(source, spark.createDataFrame(changes, ddl), "_sequence") == [(5000,)]
+
+
 def test_placeholders_are_unavailable(spark: SparkSession) -> None:
     """As Debezium 3.6 writes them for PostgreSQL: text, bytes, and arrays of five types."""
     packed = b64encode(PLACEHOLDER.encode()).decode()
@@ -271,7 +303,7 @@ def test_messages_without_a_row_are_named(spark: SparkSession) -> None:
 def test_unwrapped_without_order(spark: SparkSession) -> None:
     """The message names the key and the fields; a sequence of other columns needs none of them."""
     bronze = spark.createDataFrame([], struct("op", after=struct("id", "version")))
-    message = r"sources\.\w+\.cdc\.sequence_by is .*source\.lsn, source\.ts_ms or ts_ms"
+    message = r"sources\.\w+\.cdc\.sequence_by is .*source\.pos, source\.ts_ms or ts_ms"
     with pytest.raises(ConfigError, match=message):
         unwrapped(SOURCE, bronze)
     for sequence in ("version", "coalesce(_ts_ms, payload.source.pos)"):

@@ -35,6 +35,8 @@ from medallion.storage.table_specs import (
 _ENVELOPE_COLUMNS = ("_op", "_ts_ms", "_lsn")
 _NO_VALUE = "cast(null as bigint)"
 _MEMBERS = {"after", "before", "op", "ts_ms"}
+# A position in MySQL's log is a file, the byte of an event, and a row in it.
+_FILE, _EVENT = f"1{'0' * 20}", f"1{'0' * 8}"
 
 
 @dataclass(frozen=True)
@@ -91,15 +93,23 @@ class Envelope:
             columns[name] = f"if({op} = 'd', {old}, {new})"
         times = (self.sql(*path, row=row) for path in (("source", "ts_ms"), ("ts_ms",)))
         known = [sql for sql in times if sql != "null"]
-        lsn = self.sql("source", "lsn", row=row)
-        sequence = self.sql("source", "sequence", row=row)
-        if sequence != "null":  # a row of an incremental snapshot has its position there alone
-            lsn = f"coalesce({lsn}, try_cast(get_json_object({sequence}, '$[1]') as bigint))"
         return columns | {
             "_op": op,
             "_ts_ms": f"coalesce({', '.join(known)})" if known else _NO_VALUE,
-            "_lsn": _NO_VALUE if lsn == "null" else lsn,
+            "_lsn": self._log_position(row),
         }
+
+    def _log_position(self, row: str) -> str:
+        """Return SQL of the position in the database's log, a number that grows with it."""
+        fields = ("lsn", "sequence", "file", "pos", "row")
+        lsn, sequence, file, *in_file = (self.sql("source", f, row=row) for f in fields)
+        if file != "null":  # MySQL's, such as bin.000001, and MariaDB's
+            number = f"try_cast(regexp_extract({file}, '[0-9]+$', 0) as decimal(38, 0))"
+            pos, position = (f"try_cast({sql} as decimal(38, 0))" for sql in in_file)
+            return f"{number} * {_FILE} + {pos} * {_EVENT} + coalesce({position}, 0)"
+        if sequence != "null":  # a row of an incremental snapshot has its position there alone
+            lsn = f"coalesce({lsn}, try_cast(get_json_object({sequence}, '$[1]') as bigint))"
+        return _NO_VALUE if lsn == "null" else lsn
 
     def path_of(self, name: FieldPath) -> FieldPath | None:
         """Return the path in bronze of a field of the row; None for `_ENVELOPE_COLUMNS`."""
@@ -205,8 +215,8 @@ def _refuse_without_order(
     if len(columns) > len(_ENVELOPE_COLUMNS) and sequence == {_NO_VALUE}:
         raise ConfigError(
             f"sources.{source.name}.cdc.sequence_by is {cdc.sequence_by}, but no message has "
-            "source.lsn, source.ts_ms or ts_ms. Set it to columns that order the changes, such as "
-            "updated_at or payload.source.pos."
+            "source.lsn, source.pos, source.ts_ms or ts_ms. Set it to columns that order the "
+            "changes, such as updated_at."
         )
 
 
