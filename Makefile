@@ -9,7 +9,7 @@ BIN := .venv/bin
 WITH_JAVA := . tools/java.sh && use_java &&
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-kafka setup-s3 classes broker s3-server nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
+.PHONY: help setup setup-kafka setup-s3 classes broker s3-server s3-classes nightly test test-slow test-wheel test-durations wheel check format reference charts bench bench-ingestion bench-maintain faults faults-sites faults-outages faults-kills clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ format: setup ## format the code
 
 reference: setup ## write docs/configuration-reference.md from the code
 	$(BIN)/python tools/reference.py
+
+s3-classes: setup-s3 ## compile our Java classes for S3 into the jar of the package, after a change in java_s3
+	@$(BIN)/python tools/s3_classes.py
 
 charts: ## bundle the charts' library of medallion report from npm, after a change in tools/charts
 	@tools/charts/bundle.sh

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -18,7 +19,12 @@ from pyspark.sql import SparkSession
 
 from medallion.config.loader import load
 from medallion.spark.session import spark_session
-from medallion.spark.settings import FIRST_COMPILER, INTERPRETED, session_settings
+from medallion.spark.settings import (
+    FIRST_COMPILER,
+    INTERPRETED,
+    S3_FIXED,
+    session_settings,
+)
 from tests.support import PROJECT, durations, s3_server
 from tests.support.command import Cli
 from tests.support.fault_proxy import FaultProxy, proxying
@@ -61,6 +67,9 @@ QUICK_STREAMS = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
+# What only the start of Spark can set; `s3_spark` sets the rest.
+_CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+START_ON_S3 = {name: S3_FIXED[name] for name in S3_FIXED if name != _CHECKPOINTS}
 started: Counter[str] = Counter()
 """What the current test has started."""
 
@@ -131,11 +140,18 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     # PySpark returns timestamps in Python's local zone; commands set it, too.
     os.environ["TZ"] = "UTC"
     time.tzset()
-    session = spark_session(load({}, PROJECT), "tests", more={**SETTINGS, **QUICK_STREAMS})
+    settings = {**SETTINGS, **QUICK_STREAMS}
+    with pytest.MonkeyPatch.context() as environment:
+        if s3_server.is_installed():
+            settings |= START_ON_S3
+            server: S3Server = request.getfixturevalue("s3_server")
+            for name, value in server.environment().items():
+                environment.setenv(name, value)
+        session = spark_session(load({}, PROJECT), "tests", more=settings)
     write_files_without_processes(session)
     with durations.counting_queries(started):
         yield session
@@ -198,6 +214,25 @@ def proxy(
         for name, value in fault_proxy.environment.items():
             monkeypatch.setenv(name, value)
         yield fault_proxy
+
+
+@pytest.fixture
+def s3_spark(
+    spark: SparkSession, proxy: FaultProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SparkSession]:
+    """Yield the session with the settings of a lakehouse on S3, which uses the proxy."""
+    monkeypatch.setattr("medallion.spark.settings.uses_s3", lambda _: True)
+    production = session_settings(load({}, PROJECT))
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in production.items():
+        if name.startswith("spark.hadoop.fs.s3a."):
+            hadoop.set(
+                f"fs.s3a.bucket.{bucket.name}.{name.removeprefix('spark.hadoop.fs.s3a.')}", value
+            )
+    with changed_settings(spark, {_CHECKPOINTS: production[_CHECKPOINTS]}):
+        yield spark
+    jvm: Any = spark._jvm
+    jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(bucket.url()), hadoop).close()
 
 
 @pytest.fixture

@@ -10,7 +10,16 @@ import sys
 from pathlib import Path
 
 from medallion.install.fetch import fetch_jars
-from medallion.install.jars import Extra, Jar, cache_dir, listed_jars, read_list, spark_home
+from medallion.install.jars import (
+    S3_CLASSES,
+    Extra,
+    Jar,
+    cache_dir,
+    listed_jars,
+    missing_jars,
+    read_list,
+    spark_home,
+)
 from medallion.install.java import use_java
 
 
@@ -23,6 +32,8 @@ def main(listed: Path | None = None, folder: Path | None = None) -> None:
         fetch_jars(missing, target, print)
     elif not listed:
         copy(missing, target)
+        if not missing_jars(Extra.S3):
+            shutil.copy(S3_CLASSES, target)
     names = {jar.file_name for jar in jars}
     for group in {jar.group for jar in jars}:
         for path in target.glob(f"{group}_*.jar"):

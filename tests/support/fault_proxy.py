@@ -112,6 +112,12 @@ class FaultProxy:
                 with suppress(OSError):  # a client that has left
                     super().finish()
 
+            def handle_expect_100(self) -> bool:
+                self.send_response_only(100)
+                self.end_headers()
+                self.wfile.flush()  # the client waits for it, three seconds
+                return True
+
             def handle_any(self) -> None:
                 proxy._handle(self, self.upstream)
 

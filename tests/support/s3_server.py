@@ -92,16 +92,20 @@ class S3Server:
             host: the server or proxy that the client addresses.
         """
         _, bucket, key = path.split("/", 2)
-        store = S3Store(
+        store, hour = self.store(bucket, f"http://{host}"), timedelta(hours=1)
+        url = urlsplit(obstore.sign(store, cast(Any, method), key, expires_in=hour))
+        return f"{url.path}?{url.query}"
+
+    def store(self, bucket: str, endpoint: str | None = None) -> S3Store:
+        """Return a client of a bucket."""
+        return S3Store(
             bucket,
-            endpoint=f"http://{host}",
+            endpoint=endpoint or f"http://127.0.0.1:{self.port}",
             region=_REGION,
             access_key_id=_ACCESS_KEY,
             secret_access_key=self.secret,
             client_options={"allow_http": True},
         )
-        url = urlsplit(obstore.sign(store, cast(Any, method), key, expires_in=timedelta(hours=1)))
-        return f"{url.path}?{url.query}"
 
     def _answers(self) -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=5):
@@ -125,6 +129,9 @@ class Bucket:
         keys = (path.relative_to(self._folder).as_posix() for path in files)
         return sorted(key for key in keys if key.startswith(prefix) and not key.startswith(".sgw"))
 
+    def write(self, key: str, content: bytes) -> None:
+        obstore.put(self.server.store(self.name), key, content)
+
     def read(self, key: str) -> bytes:
         return (self._folder / key).read_bytes()
 
@@ -133,10 +140,14 @@ class Bucket:
         return self.server.folder / self.name
 
 
+def is_installed() -> bool:
+    return _PROGRAM.is_file()
+
+
 @contextmanager
 def running(folder: Path) -> Iterator[S3Server]:
     """Start a server that stores its buckets in a directory."""
-    if not _PROGRAM.is_file():
+    if not is_installed():
         end = pytest.fail if shutil.which("go") else pytest.skip
         end("there is no S3 server to test with: make s3-server builds it with Go")
     server = S3Server(folder)

@@ -27,6 +27,10 @@ class Extra(StrEnum):
         return {Extra.KAFKA: "confluent_kafka", Extra.S3: "obstore"}[self]
 
 
+S3_CLASSES = Path(__file__).with_name("medallion-s3.jar")
+"""Our own classes for Delta logs and checkpoints on S3, compiled by tools/s3_classes.py."""
+
+
 @dataclass(frozen=True)
 class Jar:
     """One jar of a list."""
@@ -83,7 +87,8 @@ def class_path(required: Collection[Extra] = ()) -> list[Path]:
             f"medallion setup{options}"
         )
     installed = [extra for extra in Extra if not missing_jars(extra)]
-    return [_cached(jar) for jar in listed_jars(*installed) if not _is_in_spark(jar)]
+    own = [S3_CLASSES] if Extra.S3 in installed else []
+    return [*(_cached(jar) for jar in listed_jars(*installed) if not _is_in_spark(jar)), *own]
 
 
 def missing_jars(*extras: Extra) -> list[Jar]:
@@ -98,3 +103,7 @@ def _is_in_spark(jar: Jar) -> bool:
 
 def _cached(jar: Jar) -> Path:
     return cache_dir() / "jars" / jar.file_name
+
+
+if __name__ == "__main__":  # for spark-submit --jars
+    print(",".join(map(str, class_path())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -65,6 +66,7 @@ class Workload(Enum):
 DEFAULTS = Path(__file__).with_name("defaults")
 """Files with the defaults of Spark and its logging, and the lists of jars."""
 SETTINGS, LOGGING = "spark-defaults.conf", "log4j2.properties"
+_CREDENTIALS = re.compile(r"\.fs\.s3a\..*(access\.key|secret\.key|session\.token)$")
 
 
 def required_extras(config: Config) -> list[Extra]:
@@ -72,7 +74,15 @@ def required_extras(config: Config) -> list[Extra]:
     outputs = [output for table in config.gold.values() for output in table.outputs.values()]
     has_kafka = any(source.stream for source in config.sources.values())
     has_kafka |= any(isinstance(output, ToKafka) for output in outputs)
-    return [Extra.KAFKA] if has_kafka else []
+    used = {Extra.KAFKA: has_kafka, Extra.S3: uses_s3(config)}
+    return [extra for extra, is_used in used.items() if is_used]
+
+
+def uses_s3(config: Config) -> bool:
+    """Return True if the root, or a folder of a source, is on S3."""
+    layout = config.layout
+    folders = (path for source in config.sources.values() for path in source.folders_in(layout))
+    return any(str(path).startswith("s3://") for path in (layout.root, *folders))
 
 
 def jar_settings(
@@ -81,7 +91,7 @@ def jar_settings(
     """Return the settings for jars that Spark does not have itself.
 
     Args:
-        config: the configuration, which may need Kafka's jars.
+        config: the configuration, which may need the jars of extras.
         settings: the other settings.
         has_executors: whether there are executors, which get the jars from the driver.
 
@@ -111,17 +121,34 @@ def session_settings(config: Config) -> dict[str, str]:
     """Return the default settings, replaced by those of the project's file, and the fixed ones.
 
     Raises:
-        ConfigError: the project's file is unreadable, has an invalid line, or sets a fixed setting.
+        ConfigError: the project's file is unreadable, has an invalid line, sets a fixed setting, or
+            has credentials.
     """
-    own = config.conf_dir / "spark" / SETTINGS
-    return {**_read_settings(DEFAULTS / SETTINGS, FIXED), **_read_settings(own, FIXED), **FIXED}
+    settings, fixed = _read_settings(DEFAULTS / SETTINGS, FIXED), {**FIXED}
+    if uses_s3(config):
+        settings |= _read_settings(DEFAULTS / "s3.conf", FIXED)
+        fixed |= {**S3_FIXED, **_s3_address(os.environ)}
+    return {**settings, **_read_settings(config.conf_dir / "spark" / SETTINGS, fixed), **fixed}
+
+
+def _s3_address(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return where S3 is; clients without Spark read the same variables."""
+    settings = {}
+    if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
+        settings["spark.hadoop.fs.s3a.endpoint.region"] = region
+    if endpoint := environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"):
+        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        # Other servers than Amazon's have no host name for each bucket.
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return settings
 
 
 def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a file, one key and value a line; none if there is no such file.
 
     Raises:
-        ConfigError: it is unreadable, has an invalid line, or another value of a fixed setting.
+        ConfigError: it is unreadable, has an invalid line, another value of a fixed setting, or
+            credentials.
     """
     settings = {}
     for number, line in enumerate(read_text(file).splitlines(), 1):
@@ -133,6 +160,11 @@ def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
                 f"{file} line {number}: must be a key that starts with spark. and a value."
             )
         key, value = words[0], words[1].strip()
+        if _CREDENTIALS.search(key):
+            raise ConfigError(
+                f"{file} line {number}: {key} would be on Java's command line, which all users can "
+                "read. Remove the line, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
         if value.lower() != fixed.get(key, value).lower():
             raise ConfigError(
                 f"{file} line {number}: {key} must be {fixed[key]}: with another value, rows "
@@ -144,4 +176,6 @@ def _read_settings(file: Path, fixed: Mapping[str, str]) -> dict[str, str]:
 
 FIXED: Mapping[str, str] = _read_settings(DEFAULTS / "fixed.conf", {})
 """With other values the same line would become another row, or rows could not be counted."""
+S3_FIXED: Mapping[str, str] = _read_settings(DEFAULTS / "s3-fixed.conf", {})
+"""With other values two writers on S3 could replace each other's commits."""
 assert FIXED, "the package has fixed.conf"
