@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from medallion.spark.plans import fields_in, replace_columns
+from medallion.spark.plans import converted_value, fields_in, replace_columns
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,36 @@ def test_replace_columns_replaces_all_keywords(spark: SparkSession) -> None:
     replaced = ", ".join(f"(row.`{name}`)" for name in columns)
     sql = f"array(1, {', '.join(columns)})"
     assert replace_columns(spark, sql, values) == f"array(1, {replaced})"
+
+
+def text(sql: str) -> str:
+    return f"nullif(trim(try_cast({sql} as string)), '')"
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("try_cast(amount AS double)", text("amount")),
+        ("TRY_CAST(replace(trim(`the amount`), ',', '.') AS decimal(10,2))", text("`the amount`")),
+        ("try_to_timestamp(day || ' ' || hour, 'dd.MM.yyyy HH')", text("day || ' ' || hour")),
+        ("try_cast(nullif(item.price, '-') AS int)", text("nullif(item.price, '-')")),
+        ("timestamp_millis(try_cast(t as bigint))", text("t")),
+        (
+            "coalesce(try_to_date(a), try_to_date(b.c[0], 'dd.MM.yyyy'))",
+            f"coalesce({text('a')}, {text('b.c[0]')})",
+        ),
+        ("upper(try_cast(a as date))", text("a")),
+        ("cast(amount as double)", None),  # it fails
+        ("trim(a)", None),
+        ("coalesce(a, b)", None),
+        ("try_cast('1' as int)", None),
+        ("try_cast(a as int) + 1", None),
+        ("if(b, null, try_cast(a as int))", None),
+    ],
+)
+def test_converted_value(spark: SparkSession, sql: str, value: str | None) -> None:
+    assert converted_value(spark, sql) == value
+
+
+def test_converted_value_of_a_cast(spark: SparkSession) -> None:
+    assert converted_value(spark, "created", is_cast=True) == text("created")

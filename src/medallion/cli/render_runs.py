@@ -34,6 +34,7 @@ def nightly_json(outcome: Outcome) -> dict[str, Any]:
         **verdict_json(outcome.seen.verdict),
         **balances_json(outcome.balances, outcome.snapshot.child_tables),
         "rescued": {name: asdict(rescued) for name, rescued in outcome.rescued.items()},
+        "lost_in_conversion": {name: asdict(lost) for name, lost in outcome.lost.items()},
         "seconds": {step: round(seconds, 2) for step, seconds in outcome.seconds.items()},
         "failed_expectations": failures,
         "errors": nightly_failures(outcome),

@@ -105,6 +105,9 @@ class SourceConfig:
         late: `admit` inserts late rows into silver, `quarantine` quarantines them.
         on_rescued: The handling of a row whose value did not fit a field that silver reads:
             it is quarantined, ingested with a warning, or ingested (`ignore`).
+        on_conversion: The handling of a row in which a column of silver, or of a child table, is
+            null although the field that it converts (`try_cast`, `try_to_date`, ...) has a value:
+            ingested with a warning, quarantined as `conversion_<column>`, or ingested (`ignore`).
         format: The format of the files, or the system that is read instead of files. It cannot
             change once files are ingested. `debezium`: JSON lines, or a Kafka topic if there are
             `servers`, with change records of Debezium. Silver's expressions name the columns of
@@ -155,6 +158,7 @@ class SourceConfig:
     max_past: Duration | None = key(values.duration, values.DURATION, None)
     late: str = choice_key(("admit", "quarantine"))
     on_rescued: str = choice_key(("quarantine", "warn", "ignore"))
+    on_conversion: str = choice_key(("warn", "quarantine", "ignore"))
     format: str
     multi_line: bool = key(values.boolean, values.BOOLEAN, False)
     pattern: str = key(values.file_glob, _NAMES, "*")

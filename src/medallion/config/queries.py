@@ -49,6 +49,11 @@ class Query:
         return self.name.partition(".")[2]
 
     @property
+    def entry(self) -> str:
+        """The name of its entry: a source, also if its table is a log of changes."""
+        return self.source if self.type is QueryType.SILVER else self.table
+
+    @property
     def layer(self) -> str:
         """Its layer, or PUBLISH."""
         return layer_of(self.name)

@@ -40,6 +40,7 @@ class ProblemCode(StrEnum):
     EXPECTATION = "expectation"
     QUARANTINED = "quarantined_rows"
     RESCUED = "rescued_values"
+    LOST = "lost_in_conversion"
     TIMES = "unlikely_times"
     UNREAD = "unread_files"
     DOUBTFUL = "doubtful_setting"

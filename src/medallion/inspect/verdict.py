@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from medallion.config.model import Config
-from medallion.config.queries import query_names
+from medallion.config.queries import queries, query_names
 from medallion.ingest.files.listing import unread_file_warnings
 from medallion.inspect import balance as accounting
 from medallion.inspect import catalog, freshness, ledger_files
@@ -167,6 +167,13 @@ def _rescued_problems(config: Config, state: RunState) -> Iterator[Problem]:
             summary = RescuedSummary.from_record(last.rescued_rows, last.rescued_fields)
             remedy = f"set hints or on_rescued, and run medallion refresh bronze.{name}"
             yield Problem(ProblemCode.RESCUED, name, str(summary), remedy)
+    for query in queries(config, "silver"):
+        last, source = state.last_busy.get(query.name), config.sources[query.source]
+        if last and last.rescued_rows and source.on_conversion == "warn":
+            remedy = "correct its SQL and run medallion apply, or set on_conversion"
+            summary = RescuedSummary.from_record(last.rescued_rows, last.rescued_fields)
+            for sentence in summary.lost_sentences:
+                yield Problem(ProblemCode.LOST, query.entry, sentence, remedy)
 
 
 def unread_problems(config: Config, unread: Sequence[str] | None = None) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from medallion.config.model import Config
-from medallion.config.queries import layers_in_use, query_names, readers
+from medallion.config.queries import layers_in_use, queries, query_names, readers
 from medallion.errors import MedallionError, UsageError
 from medallion.inspect import balance
 from medallion.inspect.edits import waiting_tables
@@ -57,8 +57,10 @@ class Nightly:
             self.outcome.is_balanced = not snapshot.problems
             faults = (MedallionError(problem.sentence) for problem in snapshot.problems)
             self._report_errors("balance", faults)
-            rescued = self.pipeline.runs.rescued().items()
-            self.outcome.rescued = {name.partition(".")[2]: summary for name, summary in rescued}
+            rescued = self.pipeline.runs.rescued()
+            for query in queries(self.config, ("bronze", "silver")):
+                values = self.outcome.rescued if query.layer == "bronze" else self.outcome.lost
+                values |= {query.entry: rescued[query.name]} if query.name in rescued else {}
         return self.outcome
 
     def _run_layers(self) -> None:

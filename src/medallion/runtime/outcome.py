@@ -2,7 +2,7 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +64,7 @@ class Outcome:
         snapshot: the balances after the run.
         is_balanced: False if the balance of a source is unknown, or does not add up.
         rescued: rescued values by source.
+        lost: values that conversions of silver lost, by source or child table.
         seen: the lakehouse after the run, with its verdict.
         run_id: the `run_id` of its rows in `ops.runs`.
         is_idle: whether nothing was new, so that Spark was not started.
@@ -76,7 +77,8 @@ class Outcome:
     errors: list[str] = field(default_factory=list)
     snapshot: BalanceSnapshot = field(default_factory=BalanceSnapshot)
     is_balanced: bool = True
-    rescued: Mapping[str, RescuedSummary] = field(default_factory=dict)
+    rescued: dict[str, RescuedSummary] = field(default_factory=dict)
+    lost: dict[str, RescuedSummary] = field(default_factory=dict)
     seen: Observations = field(default_factory=lambda: Observations(RunState()))
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_idle: bool = False

@@ -78,6 +78,65 @@ def column_path(spark: SparkSession, sql: str) -> tuple[str, ...] | None:
     return _name_parts(node) if node_type(node) == "UnresolvedAttribute" else None
 
 
+def converted_value(spark: SparkSession, sql: str, is_cast: bool = False) -> str | None:
+    """Return SQL of the value that a SQL expression converts, as a string; null if it is blank.
+
+    A conversion is a cast or a function such as `try_to_date`, of a field or of any SQL over
+    fields; or the first of several conversions that succeeds (`coalesce`). Functions that only
+    change the string, such as `trim`, are looked through: the value is that of the field.
+
+    Args:
+        spark: the session whose parser reads the expression.
+        sql: the expression.
+        is_cast: whether the value of the expression is cast.
+
+    Returns:
+        None if the expression is no conversion, or one that fails rather than returns null.
+
+    Raises:
+        ParseException: it is not an expression.
+    """
+    tree = spark._jsparkSession.sessionState().sqlParser().parseExpression(sql)
+    if not (is_cast or _can_lose(tree)):
+        return None
+    return _string_value(tree, sql) or None
+
+
+def _can_lose(node: Any) -> bool:
+    """Return whether a parsed expression is a conversion whose result may be null."""
+    if node_type(node) == "Cast" and str(node.evalMode()) == "TRY":
+        return True
+    name = _function_name(node) or ""
+    is_through = node_type(node) == "Cast" or name in _FIRST_OF or name in _STRING_FUNCTIONS
+    return bool(_CONVERSION.fullmatch(name)) or (
+        is_through and any(map(_can_lose, items(node.children())))
+    )
+
+
+def _string_value(node: Any, sql: str) -> str:
+    """Return SQL of the string that a parsed conversion reads; empty if it reads no field."""
+    children, name = [*items(node.children())], _function_name(node) or ""
+    if name in _FIRST_OF:
+        values = [*filter(None, (_string_value(child, sql) for child in children))]
+        return f"coalesce({', '.join(values)})" if values else ""
+    if node_type(node) == "Cast" or name in _STRING_FUNCTIONS or _CONVERSION.fullmatch(name):
+        return _string_value(children[0], sql)
+    if not any(_field_nodes(node, ())):
+        return ""
+    start, end = (get().get() for get in (node.origin().startIndex, node.origin().stopIndex))
+    return f"nullif(trim(try_cast({sql[start : end + 1]} as string)), '')"
+
+
+_CONVERSION = re.compile(
+    r"(try_)?(to_(timestamp|date|time|number|binary)\w*|parse_json)|timestamp_\w+"
+)
+_FIRST_OF = ("coalesce", "nvl", "ifnull")
+_STRING_FUNCTIONS = (
+    *("trim", "ltrim", "rtrim", "btrim", "lower", "upper", "translate", "replace", "overlay"),
+    *("regexp_replace", "regexp_extract", "regexp_substr", "substr", "substring", "split_part"),
+)
+
+
 def replace_columns(spark: SparkSession, sql: str, values: Mapping[str, str]) -> str:
     """Return a SQL expression with expressions in place of some columns.
 

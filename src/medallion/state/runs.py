@@ -36,7 +36,10 @@ class RescuedField:
 
 @dataclass(frozen=True)
 class RescuedSummary:
-    """The number of bronze rows with a value that did not fit, and the fields by dotted name."""
+    """The number of rows with a value that did not fit, and the fields by dotted name.
+
+    For a query of silver, the fields are columns, whose conversions turned a value into null.
+    """
 
     rows: int = 0
     fields: Mapping[str, RescuedField] = field(default_factory=dict)
@@ -59,6 +62,18 @@ class RescuedSummary:
         }
         fields = json.dumps(shown, ensure_ascii=False) if shown else None
         return {"rescued_rows": self.rows, "rescued_fields": fields}
+
+    @property
+    def lost_sentences(self) -> list[str]:
+        """Return a sentence for each column of silver: `amount is null in 3 rows that have ...`."""
+        return [
+            printable(
+                f"{name} is null in {counted(each.rows, 'row')} that "
+                f'{"has" if each.rows == 1 else "have"} a value, such as "{each.example}"'
+                f"{f' ({each.position})' if each.position else ''}"
+            )
+            for name, each in self.fields.items()
+        ]
 
     def __str__(self) -> str:
         """Return a sentence: `3 rows have values that do not fit: amount (3, such as 12.5)`."""
@@ -253,7 +268,7 @@ class RunRecords:
             self.write([{**row, **dict(zip(names, versions, strict=False))}])
 
     def rescued(self) -> dict[str, RescuedSummary]:
-        """Return the summaries of this run's rescued values, by bronze query."""
+        """Return the summaries of this run's rescued and lost values, by query."""
         if "rescued_rows" not in delta_tables.column_names(self._table):
             return {}
         where = f"where run_id = '{self.run_id}' and rescued_rows > 0 order by number"

@@ -61,7 +61,7 @@ def marked(rows: DataFrame, table: DataFrame) -> DataFrame:
 
 def test_duplicates_of_keys(orders: DataFrame) -> None:
     """Rules come first: a row that breaks one does not occupy its key."""
-    rows = child_rows(elements(orders, TABLE), TABLE, {"first": "pos = 0"}, ())
+    rows = child_rows(elements(orders, TABLE), TABLE, {"silver": {"first": "pos = 0"}}, ())
     no_rows, existing = rows.limit(0), orders.selectExpr("id", "'b' as part").where("id = 1")
     actual = values(marked(rows, no_rows), "pos", "_failed_rules", DUPLICATE)
     assert actual == [(0, ["first"], False), (1, [], False), (2, [], False)]

@@ -25,7 +25,7 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.silver import keys, rules, transform
+from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.writer import MERGE_SCHEMA, append_rows
 from medallion.quality.rules import Rule, load_rules
 from medallion.spark import checkpoints
@@ -46,7 +46,9 @@ class Child(Flow):
     def __init__(self, spark: SparkSession, config: Config, query: Query, say: Reporter) -> None:
         super().__init__(spark, config, query, say)
         self.table = config.silver[query.table]
-        self._rules: dict[str, str] = {}
+        self._rules: dict[str, dict[str, str]] = {}
+        self._lost = ""  # SQL of values that conversions lost
+        self._counts = dict[int, dict[str, Any]]()  # by batch, if rows are replaced
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
@@ -57,10 +59,15 @@ class Child(Flow):
             UsageError: its checkpoint is missing or corrupt.
         """
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
-        now = rule_conditions(self.config, self.table)
-        document, last = rules.effective_rules(self, {"silver": now}, recorded)
-        self._rules = document["silver"]
-        parent = self._read_parent(self.spark.readStream)
+        parent, source = self._read_parent(self.spark.readStream), self.source
+        now = {"silver": rule_conditions(self.config, self.table)}
+        lost = conversions.lost_values(self.spark, source, self.table.columns)
+        if source.on_conversion == "quarantine":
+            now["parent"] = conversions.conversion_rules(lost)
+        elif source.on_conversion == "warn":
+            self._lost = conversions.lost_struct(source, lost, parent.columns)
+        document, last = rules.effective_rules(self, now, recorded)
+        self._rules = document
         rows = self._child_rows(parent)
         entry = f"silver.{self.table.name}"
         where, definition = f"{self.config.pipeline_file}: {entry}", child_definition(self.table)
@@ -95,7 +102,8 @@ class Child(Flow):
         return self._of_elements(elements(parent, self.table))
 
     def _of_elements(self, rows: DataFrame) -> DataFrame:
-        return child_rows(rows, self.table, self._rules, self.source.silver_origin_columns)
+        origin = self.source.silver_origin_columns
+        return child_rows(rows, self.table, self._rules, origin, self._lost)
 
     def _marked(self, rows: DataFrame, table: DataFrame) -> DataFrame:
         """Mark duplicates: of rows with equal keys, the one that was ingested first is kept."""
@@ -113,6 +121,7 @@ class Child(Flow):
                 F.count(F.lit(1)).alias(ELEMENTS),
                 F.count_if(transform.DUPLICATE).alias(DUPLICATES),
                 F.count_if(~transform.is_good()).alias("broken"),
+                *transform.lost_metrics(rows),
             )
             counts = rows.agg(*columns).collect()[0].asDict()
             if delta_log.committed_version(silver, application, batch_id) is None:
@@ -140,6 +149,8 @@ class Child(Flow):
         rows = quarantine_duplicates(marked).persist(StorageLevel.DISK_ONLY)
         silver, quarantine = self.target_paths
         try:
+            if metrics := transform.lost_metrics(rows):
+                self._counts[batch_id] = rows.agg(*metrics).collect()[0].asDict()
             good = transform.silver_rows(rows, self._columns)
             replace_rows(silver, good, changed.toDF(*own_keys))
             replace_rows(quarantine, transform.quarantine_rows(rows), changed)
@@ -148,18 +159,25 @@ class Child(Flow):
             changed.unpersist()
 
     def batch_metrics(self, batches: range) -> dict[str, Any]:
-        """Return the batches' metrics, from the commits of the table."""
+        """Return the batches' metrics, from the commits of the table.
+
+        If rows are replaced, those that an interrupted process counted are lost.
+        """
         if self.table.change_keys:
-            return super().batch_metrics(batches)
-        if not batches:
-            return {"rows_in": 0, "duplicate_rows": 0}
+            metrics = super().batch_metrics(batches)
+            counts = [self._counts.pop(number, {}) for number in batches]
+        else:
+            counts = self._committed_counts(batches) if batches else []
+            metrics = {
+                "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
+                "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
+            }
+        return metrics | conversions.lost_summary(counts, self.table.name, self.say).record()
+
+    def _committed_counts(self, batches: range) -> list[dict[str, Any]]:
         application = checkpoints.query_id(self.checkpoint)
         written = delta_log.transactions(self.target_paths[0], batches.start, application)
-        counts = [each.user_metadata for each in written if each.number in batches]
-        return {
-            "rows_in": sum(each.get(ELEMENTS, 0) for each in counts),
-            "duplicate_rows": sum(each.get(DUPLICATES, 0) for each in counts),
-        }
+        return [each.user_metadata for each in written if each.number in batches]
 
     def sql_parts(self, upstream: Sequence[DataFrame]) -> Iterator[DefinitionPart]:
         """Yield its SQL, each part by itself."""
@@ -178,7 +196,7 @@ class Child(Flow):
         for column, sql in table.columns.items():
             yield part(f"columns.{column}", sql, rows)
         typed = rows.select(*(F.expr(sql).alias(name) for name, sql in table.columns.items()))
-        conditions = self._rules or rule_conditions(self.config, table)
+        conditions = self._rules.get("silver") or rule_conditions(self.config, table)
         yield from rules.rule_parts(self.config, entry, typed, conditions)
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
@@ -216,23 +234,33 @@ def elements(parent: DataFrame, table: ChildTable) -> DataFrame:
 
 
 def child_rows(
-    rows: DataFrame, table: ChildTable, conditions: Mapping[str, str], origin: Sequence[str]
+    rows: DataFrame,
+    table: ChildTable,
+    conditions: Mapping[str, Mapping[str, str]],
+    origin: Sequence[str],
+    lost: str = "",
 ) -> DataFrame:
     """Return a child table's columns, and the rules that each row breaks.
 
     Args:
         rows: the rows of `elements`.
         table: the child table.
-        conditions: its rules by name: Spark SQL over its columns.
+        conditions: its rules by name: `silver` has Spark SQL over its columns, `parent` over
+            those of `rows`.
         origin: columns that say where a row came from.
+        lost: SQL of the values that its conversions lose.
 
     Returns:
         The columns of `transform.apply_rules`. The row for quarantine lacks an exploded column,
         which would repeat all elements of the parent in each.
     """
-    row_rules = [Rule(name, broken) for name, broken in conditions.items()]
+    parent, own = (
+        [Rule(name, broken) for name, broken in conditions.get(key, {}).items()]
+        for key in ("parent", "silver")
+    )
+    left_out = table.explode or ""
     return transform.apply_rules(
-        rows, table.columns, "", (), row_rules, origin, left_out=table.explode or ""
+        rows, table.columns, "", parent, own, origin, left_out=left_out, lost=lost
     )
 
 

@@ -1,6 +1,7 @@
 """Silver: one query per source, from `bronze.<source>` to `silver.<source>` and quarantine."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,12 +19,13 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.silver import counts, keys, rules, transform
+from medallion.layers.silver import conversions, counts, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import SilverTables, SilverWriter
 from medallion.spark import checkpoints
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, Sink, trigger_options
+from medallion.state.runs import RescuedSummary
 from medallion.storage import delta_tables
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TIME_DIGITS
@@ -38,6 +40,7 @@ class Silver(Flow):
         # As the query started: suites and configuration may have changed since.
         self._rules: dict[str, Any] = {}
         self._lookup: LookupJoin | None = None
+        self._lost = ""  # SQL of lost values
         self._last_batch: int | None = None  # with the rules of an interrupted run
         self._writer: SilverWriter | None = None
         self._older: dict[int, counts.BatchCounts] = {}
@@ -54,7 +57,8 @@ class Silver(Flow):
         bronze = self._read_bronze()
         self.source = unwrapped(self.source, bronze)
         document = self._prepare_rules(bronze, recorded)
-        source, apply_rules = self.source, rules.bind_rules(self.source, document)
+        source = self.source
+        apply_rules = self._bind_rules(document, bronze)
         self._refuse_invalid_columns(bronze)
         rules.refuse_unusable_event_time(self.config, source, bronze)
         checked = apply_rules(bronze)
@@ -86,6 +90,14 @@ class Silver(Flow):
             refuse_unstreamable(rows, "append")
             return None
         return self._start_writer(rows, trigger, recorded)
+
+    def _bind_rules(self, document: Mapping[str, Any], bronze: DataFrame) -> rules.BoundRules:
+        """Return the rules of the query, which count lost values, too, if they are reported."""
+        lost, source = {}, self.source
+        if source.on_conversion == "warn":
+            lost = conversions.lost_values(self.spark, source, source.silver, source.event_time)
+        self._lost = conversions.lost_struct(source, lost, bronze.columns)
+        return partial(rules.bind_rules(source, document), lost=self._lost)
 
     def _rows_to_write(self, checked: DataFrame) -> DataFrame:
         """Return the rows without duplicates; but each change record is kept."""
@@ -173,12 +185,35 @@ class Silver(Flow):
                 f"{self.name} lacks {counted(dropped[number], 'change')} that batch {number} read: "
                 f"rebuild it with medallion refresh {self.name}."
             )
+        lost = self._count_lost({number: rows[number].read for number in batches})
         return {
+            **lost.record(),
             "rows_in": sum(rows[number].read for number in batches),
             "duplicate_rows": sum(dropped.values()),
             "late_rows": sum(rows[number].late for number in batches),
             "unmatched_rows": self._count_unmatched(batches),
         }
+
+    def _count_lost(self, rows_read: Mapping[int, int]) -> RescuedSummary:
+        """Count the values that conversions lost in good rows, and report them.
+
+        Args:
+            rows_read: the rows that each batch read. What Spark observed of some rows only, or in
+                an interrupted process, is counted again.
+        """
+        if not self._lost:
+            return RescuedSummary()
+        observed = []
+        for number, read in rows_read.items():
+            batch = self.started_run.batches.get(number)
+            metrics = [*batch.observed.values()] if batch else []
+            if sum(each["rows"] for each in metrics) < read:
+                tables = SilverTables.of_source(self.config, self.source.name)
+                apply_rules = rules.bind_rules(self.source, self._rules)
+                rows = apply_rules(tables.batch_rows(self.spark, number), lost=self._lost)
+                metrics = [rows.agg(*transform.lost_metrics(rows)).collect()[0].asDict()]
+            observed += metrics
+        return conversions.lost_summary(observed, self.source.name, self.say)
 
     @property
     def _started_writer(self) -> SilverWriter:

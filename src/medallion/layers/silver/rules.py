@@ -27,7 +27,7 @@ from medallion.layers import recovery
 from medallion.layers.definition import DefinitionPart
 from medallion.layers.flow import Flow
 from medallion.layers.rescued import FieldPath, rescue_rules, source_columns
-from medallion.layers.silver import keys, transform
+from medallion.layers.silver import conversions, keys, transform
 from medallion.layers.silver.envelope import Envelope
 from medallion.quality.rules import Rule, load_rules
 from medallion.quality.suites import suite_path
@@ -134,6 +134,10 @@ def with_rescue_rules(
         fields = {name: path for name, path in fields.items() if name not in own}
         rescued = rescued_rule_names(columns, fields, names) if fields else ""
     document = {**rules, "rescued": rescued}
+    if source.on_conversion == "quarantine":
+        lost = conversions.lost_values(spark, source, source.silver, source.event_time)
+        rules = {**rules, "bronze": conversions.conversion_rules(lost) | rules["bronze"]}
+        document |= rules
     if source.is_debezium:
         document["bronze"] = Envelope.of(bronze).message_rules() | rules["bronze"]
     if source.cdc:

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from medallion.quality.rules import Rule, breaks_any, failed_rules
-from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT
+from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, IS_DELETE
 
 # The row as bronze has it, for quarantine.
 BRONZE = "_bronze"
@@ -20,6 +20,8 @@ FAILED = "_failed"
 UNMATCHED = "_unmatched"
 # True for a row to erase; null if its values do not decide that.
 MATCHES = "_matches"
+# The values of a good row that a conversion turned into null (`conversions`), with its position.
+LOST, FIRST_LOST = "_lost", "_first_lost."
 PARTS = "identified", "others"
 """What a query observes: the rows that can be duplicates, and the others."""
 # True for a row whose key another row has, and for a row behind the watermark.
@@ -37,6 +39,7 @@ def apply_rules(
     derived: Mapping[str, str] = MappingProxyType({}),
     left_out: str = "",
     broken: str = "",
+    lost: str = "",
 ) -> DataFrame:
     """Return silver's columns, and the rules that each row breaks.
 
@@ -53,10 +56,11 @@ def apply_rules(
         left_out: a column that quarantine does not get.
         broken: SQL over `derived` and `_failed`, the names of all rules that a row breaks, for the
             names that count; by default all of them. A delete often has nothing but its key.
+        lost: SQL over bronze's columns, for `_lost`.
 
     Returns:
         The columns of `silver`, `origin`, `_ingested_at`, `derived`, `_failed_rules` (empty for a
-        good row), `_is_good`, and `_bronze`, the row as it was.
+        good row), `_is_good`, `_bronze`, the row as it was, and `_lost` if there is SQL for it.
     """
     typed = bronze.select(
         *(silver_column(name, sql, event_time) for name, sql in silver.items()),
@@ -66,6 +70,7 @@ def apply_rules(
         breaks_any(bronze_rules).alias("_breaks_in_bronze"),
         F.expr(rescued or "cast(array() as array<string>)").alias("_failed_by_rescue"),
         F.struct(*(column for column in bronze.columns if column != left_out)).alias(BRONZE),
+        *([F.expr(lost).alias(LOST)] if lost else []),
     )
     typed = _with_derived(typed, derived, bronze.columns)
     failed = F.concat("_failed_in_bronze", "_failed_by_rescue", failed_rules(silver_rules))
@@ -75,7 +80,11 @@ def apply_rules(
         typed, failed = typed.withColumn(FAILED, failed), F.expr(broken)
         is_bad = F.size(failed) > 0
     tested = typed.withColumns({FAILED_RULES: failed, _IS_GOOD: ~is_bad})
-    return tested.select(*silver, *origin, INGESTED_AT, *derived, FAILED_RULES, _IS_GOOD, BRONZE)
+    # Nothing reads the other values of a delete.
+    is_counted = F.col(_IS_GOOD) & ~(F.col(IS_DELETE) if IS_DELETE in derived else F.lit(False))
+    values = [F.when(is_counted, F.col(LOST)).alias(LOST)] if lost else []
+    columns = (*silver, *origin, INGESTED_AT, *derived, FAILED_RULES, _IS_GOOD, BRONZE)
+    return tested.select(*columns, *values)
 
 
 def _with_derived(rows: DataFrame, derived: Mapping[str, str], bronze: Sequence[str]) -> DataFrame:
@@ -90,8 +99,9 @@ def _with_derived(rows: DataFrame, derived: Mapping[str, str], bronze: Sequence[
 
 
 def count_all(rows: DataFrame) -> DataFrame:
-    """Return all rows of `apply_rules`, which a query counts as `all.rows`."""
-    return rows.drop(_IS_GOOD).observe("all", F.count(F.lit(1)).alias("rows"))
+    """Return all rows of `apply_rules`; a query observes their number as `all.rows`, and losses."""
+    counted = rows.observe("all", F.count(F.lit(1)).alias("rows"), *lost_metrics(rows))
+    return counted.drop(_IS_GOOD, LOST)
 
 
 def silver_column(name: str, sql: str, event_time: str) -> Column:
@@ -131,6 +141,18 @@ def with_matches(
         rows = typed.join(keys.withColumn(MATCHES, F.lit(True)), keys.columns, "left")
         matches = F.coalesce(F.col(MATCHES), matches)
     return rows.select(f"{BRONZE}.*", matches.alias(MATCHES))
+
+
+def lost_metrics(rows: DataFrame) -> list[Column]:
+    """Return aggregates over rows of `apply_rules` that count their lost values."""
+    if LOST not in rows.columns:
+        return []
+    metrics = [F.count(LOST).alias(LOST)]
+    for column in rows.select(f"{LOST}.*").columns:
+        values = F.col(LOST).getField(column)
+        first = F.to_json(F.min(values)).alias(f"{FIRST_LOST}{column}")
+        metrics += [F.count(values).alias(f"{LOST}.{column}"), first]
+    return metrics
 
 
 def is_good() -> Column:
@@ -174,11 +196,12 @@ def deduplicate(rows: DataFrame, keys: Sequence[str], event_time: str, watermark
     """
     (name, other), (identified, others) = PARTS, split_by_identity(rows, keys)
     count, earliest = F.count(F.lit(1)).alias("rows"), F.unix_millis(F.min(event_time))
-    identified = identified.observe(name, count, earliest.alias("earliest"))
+    metrics = lost_metrics(rows)
+    identified = identified.observe(name, count, earliest.alias("earliest"), *metrics).drop(LOST)
     first = identified.withWatermark(event_time, watermark)
     if event_time in keys:
         first = first.dropDuplicates(list(keys))
-    return first.unionByName(others.observe(other, count))
+    return first.unionByName(others.observe(other, count, *metrics).drop(LOST))
 
 
 def mark_duplicates(
