@@ -162,7 +162,7 @@ def waiting_tables(config: Config) -> dict[str, str]:
     if not _queries_with_changed_settings(config):
         return {}
     rebuilds: Collection[str] = ()
-    with suppress(*ITEM_ERRORS):  # whoever needs the journal reports it
+    with suppress(*ITEM_ERRORS):  # what needs the journal reports it
         rebuilds = journal.rebuilds(config)
     return {
         edit.table: edit.reason
