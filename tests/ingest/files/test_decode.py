@@ -341,7 +341,7 @@ def test_text_and_json_in_an_encoding(tmp_path: Path) -> None:
     wide, wide_le = ReaderOptions(encoding="utf-16"), "utf-16-le"
     data = '[{"a":1},\n{"a":"é"}]'.encode("utf-16")
     documents = decoded(tmp_path / "a", data, format="json", multi_line=True, options=wide)
-    assert documents == ([[{"a": 1}, {"a": "é"}]], [])
+    assert documents == ([{"a": 1}, {"a": "é"}], [])
     assert not_text_reason(tmp_path / "a", "utf-16") is None
     (tmp_path / "b").write_bytes(b"a,b\n1,2\n3,4\n")
     assert "no utf-16-le, as it has no zero byte" in str(not_text_reason(tmp_path / "b", wide_le))

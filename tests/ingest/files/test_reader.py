@@ -173,7 +173,7 @@ def test_text(lakehouse: Lakehouse) -> None:
 def test_json_documents(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, multi_line=True, schema=SCHEMA)
     very_deep = b"[" * 5000 + b"]" * 5000
-    # One level beyond the limit for splitting.
+    # One level beyond the limit for splitting the objects of a line.
     beyond_limit = b"[%b, {}]" % (b"[" * 101 + b"]" * 101)
     broken = b'[{"Index": 6},\n {"Index":'
     two = b'{"Index": 7}{"Index": 8}\n{"Index": ['
@@ -230,7 +230,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
         "two_boms.json": [(1, None, None)],
         "blank_first.json": [(13, None, None), (14, None, None)],
         "deep.json": [(None, None, very_deep.decode())],
-        "deeper.json": [(None, None, beyond_limit.decode())],
+        "deeper.json": [(None, None, beyond_limit[1:203].decode()), (None, None, None)],
         **{name: [(None, None, data.decode())] for name, data in not_json.items()},
     }
     assert {name: entry.rows for (name, _), entry in ledger_entries(home).items()} == {

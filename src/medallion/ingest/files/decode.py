@@ -24,7 +24,7 @@ from medallion.config.values import fold_case
 from medallion.ingest.files import content
 from medallion.ingest.files.content import ContentError
 from medallion.ingest.files.lines import BOM, INVALID, Lines
-from medallion.ingest.files.record_path import DECODER, RecordPaths, last_level
+from medallion.ingest.files.record_path import DECODER, RecordPaths, document_rows, last_level
 from medallion.storage.text import error_reason
 
 # A number would be seconds, a year, or rounded.
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
         values: The valid rows, as JSON.
         corrupt: The raw text of the others.
         lines: The number of the first line of each row in `values`, then of each in `corrupt`. The
-            elements of `record_path` have the number of the element.
+            elements of a document have the number of the element.
         headers: The numbers of the lines that repeat the header of a CSV file.
         member: The file's member in a zip archive; empty for other files.
     """
@@ -163,11 +163,9 @@ def too_long_reason(path: Path, source: SourceConfig) -> str | None:
             lines = Lines(file, ReaderOptions(encoding="latin-1"), limit, is_csv=False)
             try:
                 for _ in lines:
-                    if not source.multi_line:
-                        lines.record.clear()
+                    lines.record.clear()
             except ContentError as error:
-                where = "its document" if source.multi_line else f"line {lines.number:,}"
-                return f"{where}: {error}"
+                return f"line {lines.number:,}: {error}"
     except content.READ_ERRORS as error:  # other errors are reported by the next reader
         return content.corrupt_reason(path, error)
     return None
@@ -177,10 +175,15 @@ def is_decoded(path: Path | str, source: SourceConfig) -> bool:
     """Return whether Python decodes a text file, and not Spark."""
     return (
         source.format == "csv"
-        or bool(source.record_path)
+        or has_documents(source)
         or source.options.encoding != "utf-8"
         or Path(path).suffix.lower() in content.PYTHON_CODECS
     )
+
+
+def has_documents(source: SourceConfig) -> bool:
+    """Return whether the rows of a source are within JSON documents."""
+    return source.multi_line or bool(source.record_path)
 
 
 def header_names(fields: Iterable[str]) -> list[str]:
@@ -408,13 +411,16 @@ def _decode_lines(lines: Lines, source: SourceConfig, columns: Mapping[str, str]
 def _decode_documents(
     lines: Lines, source: SourceConfig, columns: Mapping[str, str]
 ) -> Iterator[Rows]:
-    """Yield a file as one string, which Spark splits into documents; see `decode_file`."""
+    """Yield the rows of a file of documents; see `decode_file`."""
     for _ in lines:
         pass
     text = lines.next_record().lstrip(BOM)
-    if text.strip(_BLANK):
-        is_valid = not INVALID.search(text)
-        yield Rows([text], [], [1]) if is_valid else Rows([], [lines.raw_text(text)], [1])
+    if INVALID.search(text):
+        yield Rows([], [lines.raw_text(text)], [1])
+    elif text.strip(_BLANK):
+        rows = (Record(None, row, number) for number, row in enumerate(document_rows(text), 1))
+        for batch in _in_batches(rows):
+            yield Rows([row.text for row in batch], [], [row.line for row in batch])
 
 
 def _decode_elements(

@@ -35,7 +35,7 @@ def unsupported_reason(location: str, source: SourceConfig) -> str | None:
     """Return why single rows cannot be removed from a file; None if they can."""
     if source.format in TYPED_FORMATS:
         return f"{source.format} has no lines"
-    if source.multi_line or source.record_path:
+    if decode.has_documents(source):
         return "its rows are parts of one document"
     suffix = Path(location).suffix.lower()
     is_packed = suffix in (*content.CODECS, content.ZIP)

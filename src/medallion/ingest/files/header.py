@@ -7,7 +7,7 @@ from dataclasses import replace
 from medallion.config.model import ReaderOptions, SourceConfig
 from medallion.config.values import fold_case
 from medallion.ingest.files.content import READ_ERRORS, ContentError, not_text_reason, open_members
-from medallion.ingest.files.decode import first_records
+from medallion.ingest.files.decode import first_records, has_documents
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
 from medallion.state.ledger import Reason, ReasonCode
@@ -47,7 +47,7 @@ def misread_reason(
         known: the names that `known_header_names` returns.
     """
     is_csv = source.format == "csv" and source.options.header is not True
-    is_lines = source.format == "json" and not source.multi_line and not source.record_path
+    is_lines = source.format == "json" and not has_documents(source)
     if not (is_csv or is_lines):
         return None
     encoding = source.options.encoding

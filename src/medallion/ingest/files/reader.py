@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 
 from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import typed_files
-from medallion.ingest.files.decode import decode_file, is_decoded
+from medallion.ingest.files.decode import decode_file, has_documents, is_decoded
 from medallion.ingest.files.lines import BOM
-from medallion.ingest.parsing.json_text import array_items, is_one_value, split_objects
+from medallion.ingest.parsing.json_text import split_objects
 from medallion.ingest.parsing.parse import NOT_JSON, is_header
 from medallion.ingest.parsing.typed import typed_column_name
 from medallion.spark.delta_reads import escape_path
@@ -35,7 +35,7 @@ from medallion.storage.table_specs import (
 _NOT_BLANK = r"[^ \t\r\n\x0B\f]"
 # Several objects on one line, with one blank between them at most: a cheap test.
 _HAS_OBJECTS = "(contains(value, '}{') or contains(value, '} {')) and is_valid_utf8(value)"
-_OBJECTS = split_objects("value", " ?+")
+_OBJECTS = split_objects("value")
 # Paths that are the same in a file's URI and in the ledger.
 _PLAIN_PATH = re.compile(r"(?!/)[A-Za-z0-9_./=-]*")
 _TASKS_PER_CORE = 4
@@ -161,7 +161,7 @@ def _spark_rows(spark: SparkSession, source: SourceConfig, files: Mapping[str, s
     if source.format in TYPED_FORMATS:
         return _typed(spark, source.format, files)
     value = F.col("value")
-    texts = _with_origin(spark.read.text([*files.values()], wholetext=source.multi_line), value)
+    texts = _with_origin(spark.read.text([*files.values()]), value)
     # Concatenated files repeat their byte-order mark.
     without_bom = F.when(value.startswith(BOM), F.ltrim(value, F.lit(BOM))).otherwise(value)
     # Most lines start with {, and need no regular expression.
@@ -174,34 +174,14 @@ def _spark_rows(spark: SparkSession, source: SourceConfig, files: Mapping[str, s
 
 
 def _split_json(rows: DataFrame, source: SourceConfig) -> DataFrame:
-    """Split lines or documents into their JSON values.
-
-    A line gives a row for each of its objects. A document gives a row for each item of an array, or
-    for each of its objects; any other document is one row, and so is an array whose items have more
-    than `MAX_SPLIT_LEVELS` levels.
-    """
-    if source.format != "json" or source.record_path:
+    """Return a row for each of the JSON objects of a line."""
+    if source.format != "json" or has_documents(source):
         return rows
-    if source.multi_line:
-        items, blanks = array_items("value"), r"[ \t\r\n]*+"
-        is_array = (
-            r"is_valid_utf8(value) and value rlike r'\A[ \t\r\n]*\['"
-            f" and {is_one_value('value')} and json_array_length(value) = size({items})"
-        )
-        several = split_objects("value", blanks)
-        objects = (
-            f"case when is_valid_utf8(value) and value <> '' then {several} else array(value) end"
-        )
-        parts = f"case when {is_array} then {items} else {objects} end"
-    else:
-        # The array of null is a constant: lines with one object are not copied into arrays.
-        parts = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
-    others = [name for name in rows.columns if name not in ("value", SOURCE_POSITION)]
-    split = rows.select("*", F.posexplode(F.expr(parts)).alias("_number", "_part"))
-    # The objects of a line have one position; the items of a document have their own.
-    position = F.col("_number").cast("long") if source.multi_line else F.col(SOURCE_POSITION)
-    value = F.coalesce("_part", "value").alias("value")
-    return split.select(value, *others, position.alias(SOURCE_POSITION))
+    # The array of null is a constant: lines with one object are not copied into arrays.
+    parts = f"case when {_HAS_OBJECTS} then {_OBJECTS} else array(cast(null as string)) end"
+    others = [name for name in rows.columns if name != "value"]
+    split = rows.select("*", F.explode(F.expr(parts)).alias("_part"))
+    return split.select(F.coalesce("_part", "value").alias("value"), *others)
 
 
 _ORIGIN = ("_file", "_modified", SOURCE_POSITION)

@@ -1,4 +1,4 @@
-"""Rows within JSON documents: the elements of an array, each as it is written."""
+"""Rows within JSON documents: objects, or the elements of an array, each as it is written."""
 
 import json
 import re
@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
+from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
 from medallion.storage.text import reject_nan
 
 # Numbers stay strings: Python reads none of more than 4,300 digits.
 DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=reject_nan)
 _BLANKS = re.compile(r"[ \t\r\n]*")
+# The start of an object that is a row of its own, after another one.
+OBJECT_IN_LINE, _OBJECT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
 _BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{\]}"]', re.DOTALL)
 
 
@@ -29,6 +32,50 @@ def last_level(line: str) -> int:
     """Return the number of brackets that a line of JSON opens, less those it closes."""
     levels = [level for level, _ in bracket_levels(line)]
     return levels[-1] if levels else 0
+
+
+def document_rows(text: str) -> list[str]:
+    """Return the items of an array, or the objects that follow one another in a text.
+
+    Any other text is one row.
+    """
+    start = _skip_blanks(text, 0)
+    if text[start] != "[":
+        return split_objects(text, _OBJECT_IN_DOCUMENT)
+    try:
+        end = DECODER.raw_decode(text, start)[1]
+    except (ValueError, RecursionError):
+        return [text]
+    is_alone = _skip_blanks(text, end) == len(text)
+    return [text[a:b] for a, b in _items(text, start)] if is_alone else [text]
+
+
+def split_objects(text: str, next_object: re.Pattern[str]) -> list[str]:
+    """Return the objects that follow one another in a text.
+
+    The text from the first object on whose brackets or quotes do not match is the last one.
+
+    Args:
+        text: a line or document.
+        next_object: matches the start of an object that is a row of its own.
+    """
+    rows, at = list[str](), 0
+    while (start := next_object.match(text, at)) and (end := _object_end(text, start.end() - 1)):
+        if not next_object.match(text, end):
+            break
+        rows.append(text[at:end])
+        at = end
+    return [*rows, text[at:]]
+
+
+def _object_end(text: str, at: int) -> int | None:
+    """Return where the object that starts here ends; None if brackets or quotes do not match."""
+    for level, sign in bracket_levels(text, at):
+        if sign[0] == '"' or level > MAX_SPLIT_LEVELS:
+            return None
+        if level == 0:
+            return sign.end() if sign[0] == "}" else None
+    return None
 
 
 class RecordPaths(NamedTuple):

@@ -1,7 +1,5 @@
 """The deep audit of files: rows counted again without Spark, compared with ledger and bronze."""
 
-import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,8 +9,7 @@ from medallion.config.model import TYPED_FORMATS, Config, SourceConfig
 from medallion.ingest.files import decode, typed_files
 from medallion.ingest.files.content import READ_ERRORS, ContentError, strip_member
 from medallion.ingest.files.listing import path_below_source
-from medallion.ingest.files.record_path import DECODER, bracket_levels
-from medallion.ingest.parsing.json_text import MAX_SPLIT_LEVELS
+from medallion.ingest.files.record_path import OBJECT_IN_LINE, split_objects
 from medallion.ingest.source import Verification
 from medallion.state import erasures, ledger
 from medallion.state.ledger import Entry
@@ -125,10 +122,6 @@ def sum_by_file(rows: Iterable[Sequence[Any]]) -> dict[_VersionKey, Counts]:
     return counts
 
 
-_MAX_LEVELS = 999  # the deepest nesting that Spark parses
-_NEXT_IN_LINE, _NEXT_IN_DOCUMENT = re.compile(r" ?\{"), re.compile(r"[ \t\r\n]*\{")
-
-
 def count_file_rows(path: Path, source: SourceConfig) -> int:
     """Return the number of rows that bronze should have of a file.
 
@@ -145,50 +138,6 @@ def count_file_rows(path: Path, source: SourceConfig) -> int:
 
 def _count_decoded_rows(value: str, source: SourceConfig) -> int:
     """Return the number of rows that a decoded value becomes."""
-    if source.format != "json" or source.record_path:
-        return 1
-    if source.multi_line:
-        return _count_items(value)
-    has_objects = "}{" in value or "} {" in value
-    return _count_objects(value, _NEXT_IN_LINE) if has_objects else 1
-
-
-def _count_objects(text: str, next_object: re.Pattern[str]) -> int:
-    """Count the rows of a text: its objects, or one row if the text cannot be split.
-
-    Args:
-        text: a line or document.
-        next_object: matches the start of an object that is a row of its own.
-    """
-    rows, at = 1, 0
-    while (start := next_object.match(text, at)) and (end := _end_of_object(text, start.end() - 1)):
-        if not next_object.match(text, end):
-            break
-        rows, at = rows + 1, end
-    return rows
-
-
-def _end_of_object(text: str, at: int) -> int | None:
-    """Return where the object that starts here ends; None if brackets or quotes do not match."""
-    for level, sign in bracket_levels(text, at):
-        if sign[0] == '"' or level > MAX_SPLIT_LEVELS:
-            return None
-        if level == 0:
-            return sign.end() if sign[0] == "}" else None
-    return None
-
-
-def _count_items(text: str) -> int:
-    if (depth := max((level for level, _ in bracket_levels(text)), default=0)) > _MAX_LEVELS:
-        return _count_objects(text, _NEXT_IN_DOCUMENT)  # an array this deep is one corrupt row
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + _MAX_LEVELS)
-    try:
-        document = DECODER.decode(text)
-    except ValueError:
-        return _count_objects(text, _NEXT_IN_DOCUMENT)
-    finally:
-        sys.setrecursionlimit(limit)
-    # The array itself is one level more.
-    is_split = isinstance(document, list) and depth <= MAX_SPLIT_LEVELS + 1
-    return len(document) if is_split else 1
+    is_line = source.format == "json" and not decode.has_documents(source)
+    has_objects = is_line and ("}{" in value or "} {" in value)
+    return len(split_objects(value, OBJECT_IN_LINE)) if has_objects else 1

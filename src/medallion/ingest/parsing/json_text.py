@@ -35,30 +35,15 @@ _WITHIN = reduce(
 )
 
 
-def split_objects(text: str, blanks: str) -> str:
+def split_objects(text: str) -> str:
     """Return SQL for the objects that follow one another in a column of text, as an array.
 
     Delivery streams such as Amazon Data Firehose write no line breaks between objects. Each object
     is an item, up to the first one whose brackets or quotes do not match: the text from there on is
     the last item.
-
-    Args:
-        text: the column.
-        blanks: a regular expression for the text between two objects.
     """
-    pattern = rf"(?s)\G(?:{blanks}\{{{_WITHIN}\}}(?={blanks}\{{)|.++)"
+    pattern = rf"(?s)\G(?: ?+\{{{_WITHIN}\}}(?= ?+\{{)|.++)"
     return f"regexp_extract_all({text}, r'{pattern}', 0)"
-
-
-def array_items(text: str) -> str:
-    """Return SQL for the items of a JSON array in a column of text, each as it is written.
-
-    The text has to be one array. Items are missing if one has more than `MAX_SPLIT_LEVELS` levels.
-    """
-    blanks = r"[ \t\r\n]*+"
-    item = rf'[{{\[]{_WITHIN}[}}\]]|{_STRING}|[^\[\]{{}}", \t\r\n]++'
-    pattern = rf"(?s)\G(?:\A{blanks}\[|,){blanks}({item}){blanks}"
-    return f"regexp_extract_all({text}, r'{pattern}', 1)"
 
 
 def sealed_values(text: str) -> str:
