@@ -14,7 +14,15 @@ from medallion.config.values import Duration
 from tests.support import PROJECT
 
 HOUR = Duration.parse("1 hour")
-CHILD = ChildTable("items", "event", "items", False, {"n": "pos"}, None, ("n",), None, HOUR)
+CHILD = ChildTable(
+    name="items",
+    parent="event",
+    explode="items",
+    columns={"n": "pos"},
+    keys=("n",),
+    event_time=None,
+    watermark=HOUR,
+)
 GRANDCHILD = replace(CHILD, name="parts", parent="items")
 
 

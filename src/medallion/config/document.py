@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, SequenceNode
+from ruamel.yaml.nodes import MappingNode
 from ruamel.yaml.reader import ReaderError
 
 from medallion.config.expressions import did_you_mean
@@ -38,29 +37,12 @@ def read_yaml(file: Path) -> Any:
         raise ConfigError(f"{file}: cannot be read ({error_reason(error)}).") from None
     except ReaderError as error:
         line, problem = text.count("\n", 0, error.position), error.reason
-    except DuplicateKeyError:
-        name, first, line = next(_duplicate_keys(YAML(typ="safe", pure=True).compose(text)))
-        problem = f"{name} is there twice, also in line {first}: rename or remove one"
-        raise ConfigError(f"{file} line {line}: {problem}.") from None
     except MarkedYAMLError as error:
         line, problem = error.problem_mark.line if error.problem_mark else None, error.problem
     except Exception as error:  # ruamel.yaml raises many types, e.g. for unclosed brackets
         problem = str(error)
     location = "" if line is None else f" line {line + 1}"
     raise ConfigError(f"{file}{location}: not readable as YAML ({problem}).")
-
-
-def _duplicate_keys(node: Any, path: str = "") -> Iterator[tuple[str, int, int]]:
-    """Yield the path and both lines of each key that a mapping has twice."""
-    lines: dict[str, int] = {}
-    for key, value in node.value if isinstance(node, MappingNode) else ():
-        name, line = f"{path}{key.value}", key.start_mark.line + 1
-        if name in lines:
-            yield name, lines[name], line
-        lines[name] = line
-        yield from _duplicate_keys(value, f"{name}.")
-    for item in node.value if isinstance(node, SequenceNode) else ():
-        yield from _duplicate_keys(item, path)
 
 
 def config_error(file: Path, path: str, problem: str) -> ConfigError:

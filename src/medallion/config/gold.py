@@ -99,14 +99,12 @@ def _gold_table(
     if changing:
         modes = [mode for mode in modes if mode != "append"]
     mode = cast(OutputMode, node.choice("output_mode", modes))
-    expect_every = node.optional("expect_every", values.duration, values.DURATION)
     outputs = parse_outputs(node, mode)
     # A stream joins two tables by time only, but a batch as SQL can.
     is_batch = isinstance(definition, Statement) and mode == "complete" and len(tables) > 1
     follows_changes = bool(changing) or is_batch
-    older = node.optional("renamed_from", values.table_name, values.OLDER_NAME)
-    common = mode, outputs, follows_changes, expect_every, older
-    return GoldTable(name, (*tables,), definition, *common)
+    settings = node.settings(GoldTable)
+    return GoldTable(name, (*tables,), definition, mode, outputs, follows_changes, **settings)
 
 
 def _require_event_time(node: Node, key: str, table: SilverTable) -> None:

@@ -384,8 +384,8 @@ class GoldTable:
     output_mode: OutputMode
     outputs: Mapping[str, OutputConfig] = field(default_factory=dict)
     follows_changes: bool = False
-    expect_every: Duration | None = None
-    renamed_from: str | None = None
+    expect_every: Duration | None = key(values.duration, values.DURATION, None)
+    renamed_from: str | None = key(values.table_name, values.OLDER_NAME, None)
 
 
 ON_CHANGE = ("wait", "apply")

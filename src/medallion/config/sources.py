@@ -235,32 +235,23 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
     logs = [each.rows_table for each in tables.values() if isinstance(each, SourceConfig)]
     if name in tables or f"silver.{name}" in logs:
         node.fail("", "has the name of a source's silver table, or of its changes: rename it")
-    parent = tables[silver_table(node, "source", tables)]
-    explode = node.optional(
-        "explode", values.non_blank_string, "an expression in Spark SQL that gives an array"
-    )
-    outer = node.get("outer", values.boolean, "true or false", False)
-    if outer and not explode:
+    parent, settings = tables[silver_table(node, "source", tables)], node.settings(ChildTable)
+    explode, keys = settings["explode"], settings["keys"]
+    if settings["outer"] and not explode:
         node.fail("outer", "needs explode, whose empty arrays it is for")
     taken, added = {fold_case(column) for column in parent.columns}, ("item", "pos")
     node.refuse_added_columns("explode", added if explode else (), taken, f"silver.{parent.name}")
-    default = ... if explode else {column: column for column in parent.columns}
-    columns = node.get("columns", values.named_columns, model.SILVER_COLUMNS, default)
-    keys = node.get("keys", values.string_list, "a list of its columns", [])
+    own = ... if explode else {column: column for column in parent.columns}
+    columns = node.get("columns", values.named_columns, model.SILVER_COLUMNS, own)
     node.refuse_unknown_columns("keys", keys, columns, "this table")
-    followed = _change_keys(node, columns, keys, parent)
     return ChildTable(
         name=name,
         parent=parent.name,
-        explode=explode,
-        outer=outer,
         columns=columns,
-        where=node.optional("where", values.non_blank_string, values.CONDITION),
-        keys=keys,
         event_time=next((n for n, sql in columns.items() if sql == parent.event_time), None),
         watermark=parent.watermark,
-        change_keys=followed,
-        renamed_from=node.optional("renamed_from", values.table_name, values.OLDER_NAME),
+        change_keys=_change_keys(node, columns, keys, parent),
+        **settings,
     )
 
 

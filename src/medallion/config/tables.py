@@ -7,7 +7,7 @@ from medallion.config import values
 from medallion.config.values import Duration, choice_key, key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChildTable:
     """A silver table whose rows come from another silver table, its parent.
 
@@ -31,15 +31,15 @@ class ChildTable:
 
     name: str
     parent: str
-    explode: str | None
-    outer: bool
+    explode: str | None = key(values.non_blank_string, values.ARRAY, None)
+    outer: bool = key(values.boolean, values.BOOLEAN, False)
     columns: Mapping[str, str]
-    where: str | None
-    keys: tuple[str, ...]
+    where: str | None = key(values.non_blank_string, values.CONDITION, None)
+    keys: tuple[str, ...] = key(values.string_list, "a list of its columns", [])
     event_time: str | None
     watermark: Duration
     change_keys: Mapping[str, str] = field(default_factory=dict)
-    renamed_from: str | None = None
+    renamed_from: str | None = key(values.table_name, values.OLDER_NAME, None)
 
     @property
     def expressions(self) -> dict[str, str]:

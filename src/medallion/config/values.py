@@ -33,6 +33,7 @@ DELIMITER = "one character such as ';' or \"\\t\" (or tab), but not a letter, di
 SIGN = "one character that is not a letter or digit"
 SERVERS = "a list such as [localhost:9092]"
 SQL, CONDITION = "a Spark SQL expression", "a condition in Spark SQL"
+ARRAY = "an expression in Spark SQL that gives an array"
 COLUMNS = "columns with their types"
 TABLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")  # also the name of directories and files
 
