@@ -19,7 +19,7 @@ from medallion.layers.definition import (
     refuse_unstreamable,
 )
 from medallion.layers.flow import Flow, ValidationInput
-from medallion.layers.silver import conversions, counts, keys, rules, transform
+from medallion.layers.silver import conversions, keys, rules, transform
 from medallion.layers.silver.envelope import unwrapped
 from medallion.layers.silver.lookup import LookupJoin
 from medallion.layers.silver.writer import SilverTables, SilverWriter
@@ -43,7 +43,6 @@ class Silver(Flow):
         self._lost = ""  # SQL of lost values
         self._last_batch: int | None = None  # with the rules of an interrupted run
         self._writer: SilverWriter | None = None
-        self._older: dict[int, counts.BatchCounts] = {}
 
     def start(self, trigger: Mapping[str, Any] | None, recorded: int) -> RunningQuery | None:
         """Start the query.
@@ -167,8 +166,6 @@ class Silver(Flow):
         if self._last_batch is not None:
             trigger = trigger_options(AVAILABLE_NOW)
         self._writer = SilverWriter(self, self._rules, self._lookup)
-        unrecorded = range(recorded + 1, checkpoints.last_committed(self.checkpoint) + 1)
-        self._older = counts.complete_older_batches(self._writer, unrecorded)
         writer = rows.writeStream.outputMode("append")
         return self.start_query(writer, trigger, Sink(self._writer, last=self._last_batch))
 
@@ -178,7 +175,7 @@ class Silver(Flow):
         Raises:
             MedallionError: changes of bronze are lost.
         """
-        rows = counts.batch_counts(self._started_writer, batches) | self._older
+        rows = self._started_writer.batch_counts(batches)
         dropped = {number: rows[number].duplicates for number in batches}
         for number in filter(dropped.get, batches if self.source.cdc else ()):
             raise MedallionError(

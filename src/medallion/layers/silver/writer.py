@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -60,11 +61,8 @@ class SilverTables:
             start = checkpoints.delta_offset(self.checkpoint, batch - 1)
             end = checkpoints.delta_offset(self.checkpoint, batch)
         except MedallionError as error:
-            name = f"silver.{self.silver.name}"
-            raise UsageError(
-                f"{name}: batch {batch} is not recorded, and its checkpoint no longer has what it "
-                f"read. Rebuild the table and its checkpoint with medallion refresh {name}."
-            ) from error
+            reason = "its checkpoint no longer has what it read"
+            raise _unrecorded_error(self, batch, reason) from error
         if not (start.is_between_versions and end.is_between_versions):
             raise MedallionError(
                 f"{self.checkpoint}: batch {batch} does not end with a complete version of bronze."
@@ -95,12 +93,30 @@ class SilverTables:
         else:
             files = delta_log.added_files(self.bronze, first, last)
         if not all(file.is_stored() for file in files):
-            name = f"silver.{self.silver.name}"
-            raise UsageError(
-                f"{name}: batch {batch} is not recorded, and rows that it read are gone. Rebuild "
-                f"the table and its checkpoint with medallion refresh {name}."
-            )
+            raise _unrecorded_error(self, batch, "rows that it read are gone")
         return delta_reads.rows_of(spark, self.bronze, files)
+
+
+def _unrecorded_error(tables: SilverTables, batch: int, reason: str) -> UsageError:
+    name = f"silver.{tables.silver.name}"
+    return UsageError(
+        f"{name}: batch {batch} is not recorded, and {reason}. Rebuild the table and its "
+        f"checkpoint with medallion refresh {name}."
+    )
+
+
+class BatchCounts(NamedTuple):
+    """Counts of the rows of one batch.
+
+    Attributes:
+        read: rows of bronze that it read.
+        duplicates: rows that it wrote to neither table.
+        late: late rows inserted into silver.
+    """
+
+    read: int = 0
+    duplicates: int = 0
+    late: int = 0
 
 
 class SilverWriter:
@@ -268,11 +284,14 @@ class SilverWriter:
         """
         tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
         silver, keys = self._before(self.spark, tables.silver, late_id, batch_id), self.source.keys
+        rows = self._apply_rules(tables.batch_rows(self.spark, batch_id))
         # State drops by the watermark of the batch before, which is not later than the batch's.
-        late = self.late_rows(batch_id, batch_id)
+        watermark = checkpoints.watermark(tables.checkpoint, batch_id) or 0
+        is_late = transform.is_late(self.source.event_time, watermark)
+        late = transform.split_by_identity(rows, keys)[0].where(is_late)
         if self.lookup_rules:
             quarantine = self._before(self.spark, tables.quarantine, late_id, batch_id)
-            quarantined = self.validated(quarantine, self.lookup_rules).select(*keys)
+            quarantined = self._validated(quarantine, self.lookup_rules).select(*keys)
             silver = silver.select(*keys).unionByName(quarantined)
         elif not self.quarantines_late:  # all columns of bronze would be read
             late = late.drop(transform.BRONZE)
@@ -287,24 +306,38 @@ class SilverWriter:
         finally:
             late.unpersist()
 
-    def late_rows(self, batch_id: int, until: int) -> DataFrame:
-        """Return the rows of a batch that can be duplicates and are not after a watermark.
-
-        Args:
-            batch_id: the batch.
-            until: the batch with that watermark.
-        """
-        watermark = checkpoints.watermark(self.tables.checkpoint, until) or 0
-        rows = self._apply_rules(self.tables.batch_rows(self.spark, batch_id))
-        is_late = transform.is_late(self.source.event_time, watermark)
-        return transform.split_by_identity(rows, self.source.keys)[0].where(is_late)
-
-    def validated(self, quarantine: DataFrame, names: Sequence[str]) -> DataFrame:
+    def _validated(self, quarantine: DataFrame, names: Sequence[str]) -> DataFrame:
         """Return the rows of quarantine that break one of these rules, with silver's columns."""
         bronze = self.spark.read.format("delta").load(str(self.tables.bronze))
         breaks = F.arrays_overlap(FAILED_RULES, F.array(*map(F.lit, names)))
         rows = quarantine.where(breaks).drop(FAILED_RULES)
         return self._apply_rules(transform.with_bronze_columns(rows, bronze))
+
+    def batch_counts(self, batches: range) -> dict[int, BatchCounts]:
+        """Return the counts of some batches.
+
+        Spark counts rows as it computes them, and on a cluster rows that are computed twice count
+        twice; a log has each commit once.
+
+        Raises:
+            UsageError: an older version of medallion wrote a batch, without counts.
+        """
+        if not batches:
+            return {}
+        tables, late_id = self.tables, checkpoints.late_id(self.tables.checkpoint)
+        read, written, late = Counter[int](), Counter[int](), Counter[int]()
+        for each in delta_log.transactions(tables.silver, batches.start, self._query, late_id):
+            written[each.number] += each.rows
+            if each.application == late_id:
+                late[each.number] += each.rows
+            elif ROWS_READ not in each.user_metadata:
+                raise _unrecorded_error(tables, each.number, "an older version wrote it")
+            else:
+                read[each.number] = each.user_metadata[ROWS_READ]
+                late[each.number] += each.user_metadata[LATE_ROWS]
+        for each in delta_log.transactions(tables.quarantine, batches.start, self._query, late_id):
+            written[each.number] += each.rows
+        return {n: BatchCounts(read[n], read[n] - written[n], late[n]) for n in batches}
 
 
 def mark_duplicates(
