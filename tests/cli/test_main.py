@@ -53,7 +53,7 @@ COMMANDS = {
     "drop": ["table", "--yes"],
     "refresh": ["TABLE"],
     "report": ["--output", "--serve"],
-    "erase": ["table", "--where", "--cascade", "--dry-run", "--purge", "--archive"],
+    "erase": ["table", "--where", "--cascade", "--dry-run", "--purge"],
     "status": [],
     "maintain": [],
     "files": ["pattern", "--source", "--state"],

@@ -357,7 +357,6 @@ def erase(config: Config, options: argparse.Namespace) -> int:
         options.where,
         cascade=options.cascade,
         purge=options.purge,
-        deletes_files=options.archive == "delete",
         is_dry_run=options.dry_run,
     )
     result = run_erase(config, request, _reporter(bool(options.json)), options.debug)

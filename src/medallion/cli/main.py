@@ -257,11 +257,10 @@ def _add_erase(erase: argparse.ArgumentParser) -> None:
     erase.add_argument("table", nargs="?", help=table)
     rows = 'the rows, such as "customer_id = 42", in Spark SQL'
     erase.add_argument("--where", metavar="SQL", help=rows)
-    _flag(erase, "--cascade", "also from bronze, quarantine and files; rebuild what follows")
+    everywhere = "also from bronze and quarantine; delete files that have one; rebuild all tables"
+    _flag(erase, "--cascade", everywhere)
     _flag(erase, "--dry-run", "count the rows and change nothing")
     _flag(erase, "--purge", "remove older versions of the tables at once, and publish gold again")
-    files = "rewrite files without the rows (default), or delete the files that have some"
-    erase.add_argument("--archive", choices=("rewrite", "delete"), default="rewrite", help=files)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:

@@ -1,8 +1,9 @@
 """Erasure: `medallion erase` removes the rows of a silver table everywhere.
 
-Bronze and the ingested files are written again without the rows, and all tables that follow are
-rebuilt from bronze, with new checkpoints. So neither a state, nor an aggregate, nor a later refresh
-has anything of them. The journal has the erasure from the start, and each step can be repeated.
+Bronze is written again without the rows, ingested files that have one are deleted, and all tables
+that follow are rebuilt from bronze, with new checkpoints. So neither a state, nor an aggregate, nor
+a later refresh has anything of them. The journal has the erasure from the start, and each step can
+be repeated.
 """
 
 import uuid
@@ -62,7 +63,6 @@ class Request:
         condition: SQL over its columns.
         cascade: whether all tables and files that have the rows may be changed.
         purge: whether older versions of the tables are removed at once.
-        deletes_files: whether files are deleted instead of written again.
         is_dry_run: whether the rows are only counted.
     """
 
@@ -70,7 +70,6 @@ class Request:
     condition: str | None = None
     cascade: bool = False
     purge: bool = False
-    deletes_files: bool = False
     is_dry_run: bool = False
 
 
@@ -89,8 +88,7 @@ def run_erase(
     """Erase rows, or complete an interrupted erasure if the request is empty.
 
     Raises:
-        UsageError: the table or the condition is not valid, something has to be done first, or a
-            file cannot be written again.
+        UsageError: the table or the condition is not valid, or something has to be done first.
         MedallionError: a table cannot be rebuilt; the next `medallion erase` continues.
     """
     if request != Request():
@@ -118,13 +116,9 @@ def erase_rows(pipeline: Pipeline, request: Request) -> EraseResult:
         return _complete(pipeline, unfinished)
     if not request.is_dry_run:
         _refuse_unread(config, str(request.table))
-    erasure, problems = _count_rows(pipeline, request)
-    if request.is_dry_run:
-        return EraseResult(erasure, True, (*problems, *_notes(config, erasure)))
-    if problems:
-        raise UsageError(problems[0])
-    if not (erasure.has_rows or erasure.purge):
-        return EraseResult(erasure, False, _notes(config, erasure))
+    erasure = _count_rows(pipeline, request)
+    if request.is_dry_run or not (erasure.has_rows or erasure.purge):
+        return EraseResult(erasure, request.is_dry_run, _notes(config, erasure))
     journal.write_entry(config.layout, entry := Entry(erasure.table, erasure))
     return _complete(pipeline, entry)
 
@@ -147,8 +141,8 @@ def _refuse_invalid(config: Config, request: Request) -> None:
         followers = (name for name in _tables(config, table) if name != table)
         raise UsageError(
             f"Rows erased from {table} alone would stay in {', '.join(followers)} and in the "
-            "ingested files, and return with a refresh: add --cascade to erase them there too, or "
-            "--dry-run to count them."
+            "ingested files, and return with a refresh: add --cascade to erase them there too, "
+            "which deletes each file that has such a row, or --dry-run to count and name them."
         )
 
 
@@ -175,12 +169,8 @@ def _refuse_unread(config: Config, table: str) -> None:
             pending_work.refuse_if_blocked(config, runs.run_state, query.name)
 
 
-def _count_rows(pipeline: Pipeline, request: Request) -> tuple[Erasure, list[str]]:
-    """Count the rows to erase; write nothing.
-
-    Returns:
-        The erasure, and a message for each file that cannot be written again.
-    """
+def _count_rows(pipeline: Pipeline, request: Request) -> Erasure:
+    """Count the rows to erase; write nothing."""
     config, table, condition = pipeline.config, str(request.table), str(request.condition)
     name = table.partition(".")[2]
     source, bronze = _source_and_rows(pipeline, name)
@@ -202,12 +192,12 @@ def _count_rows(pipeline: Pipeline, request: Request) -> tuple[Erasure, list[str
             table: erased.count(),
             invalid: quarantined.where(transform.MATCHES).count(),
         }
-        origins, problems = _origins(pipeline, source, counts, with_matches, request.deletes_files)
+        origins = _origins(pipeline, source, counts)
     except AnalysisException as error:
         raise UsageError(f"{_WHERE}: {one_line(str(error))}.") from None
     except SPARK_ERRORS as error:
         raise as_medallion_error(error, f"{_WHERE} cannot be evaluated") from error
-    erasure = Erasure(
+    return Erasure(
         id=uuid.uuid4().hex,
         table=table,
         condition=condition,
@@ -217,7 +207,6 @@ def _count_rows(pipeline: Pipeline, request: Request) -> tuple[Erasure, list[str
         origins=tuple(origins),
         rebuilt=tuple(t for t in _tables(config, table) if t not in rows),
     )
-    return erasure, problems
 
 
 def _source_and_rows(pipeline: Pipeline, name: str) -> tuple[SourceConfig, DataFrame]:
@@ -271,35 +260,16 @@ def _count_by_origin(rows: DataFrame, keys: Sequence[str]) -> list[Row]:
     return by_time.groupBy(*keys).agg(*counts).collect()
 
 
-def _origins(
-    pipeline: Pipeline,
-    source: SourceConfig,
-    counts: Iterable[Row],
-    with_matches: Callable[[DataFrame], DataFrame],
-    deletes_files: bool,
-) -> tuple[list[ErasedOrigin], list[str]]:
-    """Return what is done with each file or partition, and messages for files that are refused."""
+def _origins(pipeline: Pipeline, source: SourceConfig, counts: Iterable[Row]) -> list[ErasedOrigin]:
+    """Return what is done with each file or partition."""
     if TOPIC in source.origin_columns:
         rows = ((f"{row[TOPIC]}/{row[PARTITION]}", row["rows"]) for row in counts if row["rows"])
-        return [ErasedOrigin(path, count, Action.KEPT) for path, count in rows], []
-    if SOURCE_FILE not in source.origin_columns:
-        return [], []
+        return [ErasedOrigin(path, count, Action.KEPT) for path, count in rows]
     by_file = Counter[tuple[str, int]]()
     for row in counts:
         if row["rows"] and row[SOURCE_FILE]:  # rows of other writers have no file
             by_file[content.strip_member(row[SOURCE_FILE]), row[SOURCE_MODIFIED_AT]] += row["rows"]
-    context = _context(pipeline, source)
-    origins = erase.erased_origins(context, by_file, deletes_files)
-    reasons = erase.unmatched_reasons(context, origins, _matching(with_matches))
-    return origins, [
-        f"{location} cannot be written again without these rows ({reason}): add --archive delete, "
-        "which deletes such files; their other rows stay in bronze."
-        for location, reason in reasons.items()
-    ]
-
-
-def _matching(with_matches: Callable[[DataFrame], DataFrame]) -> erase.Matching:
-    return lambda rows: with_matches(rows).where(transform.MATCHES).drop(transform.MATCHES)
+    return erase.erased_origins(_context(pipeline, source), by_file)
 
 
 def _context(pipeline: Pipeline, source: SourceConfig) -> BatchContext:
@@ -316,6 +286,13 @@ def _bronze(pipeline: Pipeline, source: str) -> Bronze:
 def _complete(pipeline: Pipeline, entry: Entry[Erasure]) -> EraseResult:
     """Run the remaining steps of an erasure."""
     config, erasure = pipeline.config, entry.arguments
+    if "files" not in entry.done:  # an older version planned to rewrite files instead
+        origins = (
+            replace(each, action=Action.DELETED) if each.action is Action.REWRITTEN else each
+            for each in erasure.origins
+        )
+        erasure = replace(erasure, origins=tuple(origins))
+        entry = replace(entry, arguments=erasure)
     journal.run_steps(config.layout, entry, _steps(pipeline, erasure))
     return EraseResult(erasure, False, _notes(config, erasure))
 
@@ -331,10 +308,9 @@ def _steps(pipeline: Pipeline, erasure: Erasure) -> Iterator[tuple[str, Callable
 
 
 def _erase_files(pipeline: Pipeline, erasure: Erasure) -> None:
-    source, bronze = _source_and_rows(pipeline, erasure.source)
-    if SOURCE_FILE in source.origin_columns and erasure.origins:
-        with_matches = _with_matches(pipeline, source, erasure.condition, bronze)
-        erase.erase_from_files(_context(pipeline, source), erasure.origins, _matching(with_matches))
+    source = pipeline.config.sources[erasure.source]
+    if not source.stream:
+        erase.delete_files(_context(pipeline, source), erasure.origins)
 
 
 def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
@@ -350,7 +326,7 @@ def _erase_bronze(pipeline: Pipeline, erasure: Erasure) -> None:
         kept.write.format("delta").mode("overwrite").save(str(flow.target_paths[0]))
     if TOPIC in source.origin_columns:
         _count_messages_again(config, erasure)
-    elif SOURCE_FILE in source.origin_columns:
+    else:
         erase.count_rows_again(_context(pipeline, source), erasure.origins)
     refresh.record_rewrite(pipeline, flow, started)
     erasures.record(config.layout, erasure, clock.now_micros())

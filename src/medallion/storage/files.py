@@ -160,20 +160,6 @@ def _end_of_name(path: Path, room: int) -> str:
     return os.fsdecode(os.fsencode(path.name)[-(_LONGEST_NAME - room) :])
 
 
-def replace_content(file: Path, write: Callable[[Path], None]) -> None:
-    """Rewrite a file atomically; its mode and its modification time stay.
-
-    Args:
-        file: the file.
-        write: writes the new content to another path, and may read the file.
-    """
-    with replacing(file) as unfinished:
-        write(unfinished)
-        shutil.copystat(file, unfinished)
-    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # Hadoop's, of the old content
-    sync(file.parent)
-
-
 def sync(path: Path) -> None:
     """Wait until a file's content or a directory's entries are on disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)

@@ -220,14 +220,6 @@ class StoragePath(os.PathLike[str]):
         self.parent.create_directory()
         files.write_atomic(self.local, data)
 
-    def replace_content(self, write: Callable[[Path], None]) -> None:
-        """Rewrite this file atomically.
-
-        Args:
-            write: writes the new content to a path on this machine, and may read this file.
-        """
-        files.replace_content(self.local, write)
-
     def copy_from(self, file: Path) -> None:
         """Copy a file here, atomically and durably; the directory is created."""
         self.parent.create_directory()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import gzip
 import io
 import lzma
 import re
@@ -27,7 +26,6 @@ CODECS = (".gz", ".bz2", ".deflate", ".zst", ".xz")
 ZIP = ".zip"
 PYTHON_CODECS = (".xz", ZIP)
 """Suffixes of files that Spark cannot unpack."""
-REWRITABLE_CODECS = ("", ".gz", ".bz2", ".xz")
 _USUAL_RATIO = 8  # of JSON
 _GZIP, _ZLIB = 31, 15  # window sizes by which zlib tells its formats apart
 CHUNK_BYTES = 1 << 20
@@ -85,13 +83,6 @@ def open_unpacked(path: Path, codec: str | None = None) -> IO[bytes]:
     if codec in _DECOMPRESSORS and path.stat().st_size:
         return io.BufferedReader(_UnpackedFile(path, _DECOMPRESSORS[codec]))
     return path.open("rb")
-
-
-def create_packed(path: Path, codec: str) -> IO[bytes]:
-    """Create a file for writing with a compression of `REWRITABLE_CODECS`."""
-    opened: Any = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}.get(codec, Path.open)
-    file: IO[bytes] = opened(path, "wb")
-    return file
 
 
 def open_members(

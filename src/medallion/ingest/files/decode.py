@@ -95,37 +95,6 @@ def decode_file(
                 raise ContentError(f"{position} {lines.first:,}: {problem}") from None
 
 
-def rows_with_text(
-    path: Path, source: SourceConfig, columns: Mapping[str, str]
-) -> Iterator[tuple[str | None, str]]:
-    """Yield each record of a file of lines or CSV, without blank ones, as a row and as text.
-
-    The row is JSON; None for a header, and for a record that gives no valid row or several. See
-    `decode_file` for the arguments and for what is raised.
-    """
-    decode = _decoder_for(source)
-    with content.open_unpacked(path) as data:
-        lines, header = _lines(data, source), ""
-        if source.format == "csv":
-            skipped = lines.skip_rows()
-            records = (text for _, text, _ in csv_records(lines, source.options))
-            if source.options.header is not False:
-                header = next(records, "")
-            if skipped or header:
-                yield None, skipped + header
-        else:
-            records = (lines.next_record() for line in lines if line.strip(_BLANK))
-
-        for text in records:
-            record = io.BytesIO((header + text).encode(lines.encoding, lines.errors))
-            parts = [*decode(_lines(record, source), source, columns)]
-            rows = [row for part in parts for row in part.values]
-            if any(part.headers for part in parts):
-                header = text
-            is_valid = len(rows) == 1 and not any(part.corrupt for part in parts)
-            yield (rows[0] if is_valid else None), text
-
-
 def _lines(data: IO[bytes], source: SourceConfig) -> Lines:
     return Lines(data, source.options, source.max_line_bytes, source.format == "csv")
 
