@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from medallion.config.model import GoldTable, Statement
 from medallion.config.values import Duration
 from medallion.errors import ConfigError, MedallionError
-from medallion.runtime import pipeline as pipeline_module
 from medallion.runtime import refresh
 from medallion.runtime.pipeline import Pipeline, open_pipeline
 from medallion.spark import session, signals
@@ -333,7 +332,6 @@ def test_queries_are_stopped_before_spark(
     active = [Stopped("query", order, error), Stopped("another", order)]
     spark.streams = SimpleNamespace(active=active)  # type: ignore[attr-defined]
     monkeypatch.setattr(session, "spark_session", lambda *_, **__: spark)
-    monkeypatch.setattr(pipeline_module, "report_lost_workers", lambda *_: None)
     with (
         pytest.raises(KeyboardInterrupt),
         open_pipeline(lakehouse.config, "test", ["bronze"], lambda _: None),

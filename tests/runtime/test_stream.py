@@ -16,6 +16,7 @@ from medallion.errors import MedallionError, UnreachableError
 from medallion.runtime import recorder
 from medallion.runtime.stream import Stream, run_stream
 from medallion.spark.errors import Failure, StreamError, classify
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 
 
@@ -64,7 +65,6 @@ def test_stream_waits_for_schemas() -> None:
         unblocked_flows=list,
         report=print,
         is_alive=True,
-        report_lost_workers=lambda: None,
         config=None,
         runs=None,
     )
@@ -116,7 +116,6 @@ def new_stream(flow: Any, replacements: list[Any], messages: list[str]) -> Strea
         start_flow=lambda *_: True,
         unblocked_flows=list,
         is_alive=True,
-        report_lost_workers=lambda: None,
         report=messages.append,
     )
     return Stream(pipeline, ["silver"], "1 hour")
@@ -215,7 +214,10 @@ def test_unrecorded_batch_is_retried_with_pauses(
 def test_query_waits_for_its_input_table(tmp_path: Path) -> None:
     not_started = Ended(None)
     not_started.run = None
-    not_started.upstream, not_started.upstream_paths = ("silver.b",), (tmp_path / "silver/b",)
+    not_started.upstream, not_started.upstream_paths = (
+        ("silver.b",),
+        (StoragePath(tmp_path / "silver/b"),),
+    )
     stream = new_stream(not_started, [], [])
     stream.start()
     assert stream.failures == {}

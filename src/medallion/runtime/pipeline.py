@@ -29,7 +29,7 @@ from medallion.spark.errors import StreamError, as_medallion_error, raise_combin
 from medallion.spark.query import AVAILABLE_NOW, BatchProgress, RunningQuery, trigger_options
 from medallion.spark.session import session_of_command
 from medallion.spark.settings import Workload
-from medallion.spark.watch import await_all, report_lost_workers
+from medallion.spark.watch import await_all
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
@@ -57,7 +57,6 @@ class Pipeline:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     runs: RunRecords = field(init=False)
     _settings: Mapping[str, str] = field(init=False)
-    lost_workers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.runs = RunRecords(self.config.layout, run_id=self.run_id, command=self.command)
@@ -131,10 +130,6 @@ class Pipeline:
     def is_alive(self) -> bool:
         """Return whether Spark still runs."""
         return jvm.is_alive(self.spark)
-
-    def report_lost_workers(self) -> None:
-        """Report the workers of a cluster that were lost since the last call."""
-        report_lost_workers(self.spark, self.lost_workers, self.report)
 
     def check_inputs(self, flow: Flow) -> None:
         """Raise MedallionError if an input table is missing, unreadable or blocked by a gate."""
@@ -323,7 +318,4 @@ def open_pipeline(
             report(f"session   {time.monotonic() - started:5.1f} s  (Spark {spark.version})")
             pipeline = Pipeline(spark, config, command, report)
             resume.resume_commands(spark, config, pipeline.runs, layers, report)
-            try:
-                yield pipeline
-            finally:
-                pipeline.report_lost_workers()
+            yield pipeline

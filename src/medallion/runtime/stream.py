@@ -19,7 +19,7 @@ from medallion.spark.errors import (
     describe_error,
 )
 from medallion.spark.query import RunningQuery
-from medallion.spark.watch import REPORT_SECONDS, stop_after_batches
+from medallion.spark.watch import stop_after_batches
 from medallion.storage import delta_tables
 from medallion.storage.paths import layer_of
 
@@ -78,7 +78,7 @@ class Stream:
         self.pipeline, self.layers, self.trigger = pipeline, layers, trigger
         # In the order of the layers: silver creates its tables before gold reads them.
         self._queries: list[SupervisedQuery] = []
-        self._maintained = self._reported = time.monotonic()
+        self._maintained = time.monotonic()
         self.notices = Notices(pipeline.report)
         self.recorder = StreamRecorder(pipeline.runs, self.notices)
 
@@ -113,9 +113,6 @@ class Stream:
         """Check every query once: restart, record and report what is due."""
         for each in self._queries:
             each.check_run()
-        if time.monotonic() - self._reported >= REPORT_SECONDS:
-            self._reported = time.monotonic()
-            self.pipeline.report_lost_workers()
         self.poll()
         self.recorder.record_if_due(self._flows)
         self._maintain_if_due()

@@ -1,21 +1,17 @@
-"""Waiting for queries to end, and messages about running queries and lost workers of a cluster."""
+"""Waiting for queries to end, and messages about running queries."""
 
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
-from typing import Any
-
-from pyspark.sql import SparkSession
 
 from medallion.spark import signals
-from medallion.spark.errors import SPARK_ERRORS, StreamError, one_line
-from medallion.spark.plans import items
+from medallion.spark.errors import SPARK_ERRORS, StreamError
 from medallion.spark.query import RunningQuery, stop_all
 from medallion.storage import clock
 from medallion.storage.text import Reporter, counted
 
-REPORT_SECONDS = 10.0  # between two reports on running queries
+_REPORT_SECONDS = 10.0  # between two reports on running queries
 _POLL_SECONDS = 0.5
 _FINISH = 30  # seconds in which all queries of a stream may complete their batches
 
@@ -51,7 +47,7 @@ def await_all(runs: Iterable[RunningQuery], report: Reporter, at_once: float = i
         if signals.is_shutdown_requested():
             stop_all(active)
         signals.raise_if_requested()
-        if time.monotonic() - reported_at >= REPORT_SECONDS:
+        if time.monotonic() - reported_at >= _REPORT_SECONDS:
             reported_at = time.monotonic()
             _report_running(active, report)
         active[0].await_termination(_POLL_SECONDS)
@@ -65,7 +61,7 @@ def _report_running(runs: Iterable[RunningQuery], report: Reporter) -> None:
     now = clock.now_micros()
     for run in runs:
         seconds = (now - run.started_at) / 1_000_000
-        if seconds >= REPORT_SECONDS:
+        if seconds >= _REPORT_SECONDS:
             rows = sum(batch.rows for batch in run.batches.values())
             done = f", {counted(rows, 'row')} so far" if rows else ""
             report(f"  {run.name} still runs: {seconds:.0f} s{done}")
@@ -88,39 +84,3 @@ def stop_after_batches(runs: Iterable[RunningQuery]) -> None:
                 time.sleep(0.05)
                 run.collect()
         stop_all([run])
-
-
-def report_lost_workers(spark: SparkSession, reported: set[str], report: Reporter) -> None:
-    """Report each executor that Spark has lost: which, when, why, and how many tasks it repeated.
-
-    With dynamic allocation Spark ends idle executors, too: there only those whose tasks it repeated
-    are reported. Spark keeps the last 100 lost executors and 1,000 stages.
-
-    Args:
-        spark: the session; nothing is reported if its Java is gone.
-        reported: ids of executors that were reported before; new ones are added.
-        report: gets one line for each.
-    """
-    with suppress(*SPARK_ERRORS, OSError):
-        context: Any = spark.sparkContext
-        store = context._jsc.sc().statusStore()
-        executors = [each for each in items(store.executorList(False)) if not each.isActive()]
-        lost = [each for each in executors if each.id() not in reported]
-        if not lost:
-            return
-        quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
-        # A stage counts the tasks that ran when the executor was lost, which that itself does not.
-        counts = [
-            store.executorSummary(each.stageId(), each.attemptId())
-            for each in items(store.stageList(None, False, False, quantiles, None))
-            if each.numFailedTasks()
-        ]
-        ends_idle = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        for each in lost:
-            name, at = each.id(), clock.format_time(each.removeTime().get().getTime() * 1000)
-            tasks = sum(count.apply(name).failedTasks() for count in counts if count.contains(name))
-            reported.add(name)
-            if tasks or not ends_idle:
-                which = f"executor {name} on {each.hostPort()} at {at}"
-                why = one_line(each.removeReason().get())
-                report(f"worker lost: {which} ({why}); {counted(tasks, 'task')} repeated")
