@@ -85,7 +85,7 @@ class Ended:
 
     def __init__(self, error: str | Failure | None) -> None:
         self.upstream: tuple[str, ...] = ()
-        self.upstream_paths: tuple[Path, ...] = ()
+        self.upstream_paths: tuple[StoragePath, ...] = ()
         self.run: Any
         self.run = self.started_run = SimpleNamespace(
             is_active=False,

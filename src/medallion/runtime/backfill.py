@@ -24,7 +24,7 @@ from medallion.runtime.pipeline import open_pipeline
 from medallion.spark.errors import raise_combined
 from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
-from medallion.state.ledger import Entry, State
+from medallion.state.ledger import Entry, Reason, State
 from medallion.storage import locks
 from medallion.storage.paths import LAYERS, StoragePath
 from medallion.storage.text import Reporter, counted
@@ -88,7 +88,7 @@ def run_backfill(
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
         report(f"{path}: {names}")
     listed = list_files(config.layout, source, [path])
-    paths = listed.paths
+    paths = {*listed}
     before = _newest_entries(config, source)
     request = request_backfill(config, source.name, path)
     if not _ingested_by_other_process(config, source, paths, request, report):
@@ -97,8 +97,8 @@ def run_backfill(
     entries = [entry for p, entry in after.items() if p in paths]
     entries += [
         Entry(source.name, p, 1, *info, first_seen_at=0, state=State.VANISHED, why=_GONE)
-        for p, info in listed.files.items()
-        if p not in after  # it vanished before it was in the ledger
+        for p, info in listed.items()
+        if p not in after and not isinstance(info, Reason)  # it vanished at once
     ]
     known = {(entry.path, entry.version) for entry in before.values() if entry.is_ingested}
     new = [e for e in entries if e.is_ingested and (e.path, e.version) not in known]

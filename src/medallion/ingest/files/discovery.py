@@ -82,9 +82,8 @@ class FileClassifier:
 
     def classify(self, listing: Listing) -> list[Entry]:
         """Return the new ledger entries of the listed files."""
-        entries = (self._classify_file(path, info) for path, info in listing.files.items())
-        invalid = (self._classify_invalid(path, reason) for path, reason in listing.invalid.items())
-        return [*filter(None, entries), *invalid]
+        entries = (self._classify(path, found) for path, found in listing.items())
+        return [*filter(None, entries)]
 
     def _classify_invalid(self, path: str, reason: Reason) -> Entry:
         """Return the entry of a path that cannot be read; the next scan tries again."""
@@ -96,8 +95,10 @@ class FileClassifier:
             return known
         return self._pending_entry(path, FileInfo(0, self.now), reason)
 
-    def _classify_file(self, path: str, info: FileInfo) -> Entry | None:
+    def _classify(self, path: str, info: FileInfo | Reason) -> Entry | None:
         """Return the new entry of a listed file; None if nothing has changed."""
+        if isinstance(info, Reason):
+            return self._classify_invalid(path, info)
         known = self.ledger.newest(path)
         if known is not None and known.info == info and not self._should_reclassify(known):
             return None
@@ -232,7 +233,7 @@ class Discovery:
         classifier = FileClassifier(
             layout, source, self.ledger, clock.now_micros(), paths, self._unread_entries()
         )
-        entries = [*classifier.classify(listing), *self._gone_entries(listing.paths)]
+        entries = [*classifier.classify(listing), *self._gone_entries(listing)]
         return ScanResult(
             new=[entry for entry in entries if is_ready(entry)],
             changed=[entry for entry in entries if not is_ready(entry)],
@@ -296,7 +297,7 @@ class Discovery:
                 more = f"and {len(group) - _SHOWN:,} more {state} for the same reason"
                 report(f"  {self._source.name}: {more} (medallion files --state {state})")
 
-    def _gone_entries(self, listed: set[str]) -> list[Entry]:
+    def _gone_entries(self, listed: Listing) -> list[Entry]:
         return [
             entry.with_state(State.VANISHED, _NOT_INPUT if self._is_not_input(entry) else _GONE)
             for entry in self.ledger.newest_entries()

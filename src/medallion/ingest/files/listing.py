@@ -3,9 +3,8 @@
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
@@ -39,23 +38,11 @@ _MISSING = Reason(
 )
 
 
-@dataclass(frozen=True)
-class Listing:
-    """The files of some directories, by path.
+Listing = Mapping[str, FileInfo | Reason]
+"""The files of some directories by path, and entries that cannot be read, with the reason.
 
-    Attributes:
-        files: files to ingest.
-        invalid: entries that cannot be read, with the reason. They stay where they are: the next
-            listing may find a file or a directory there.
-    """
-
-    files: dict[str, FileInfo] = field(default_factory=dict)
-    invalid: dict[str, Reason] = field(default_factory=dict)
-
-    @property
-    def paths(self) -> set[str]:
-        """The paths of all entries."""
-        return {*self.files, *self.invalid}
+These stay where they are: the next listing may find a file or a directory there.
+"""
 
 
 def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePath]) -> Listing:
@@ -66,7 +53,8 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePat
         source: has the patterns of file names.
         starts: the source's own directories, and those of backfills.
     """
-    listing, others = Listing(), source.folders_in(layout)[len(source.landing_names) :]
+    listing = dict[str, FileInfo | Reason]()
+    others = source.folders_in(layout)[len(source.landing_names) :]
     for start in starts:
         # The landing directory is created when bronze starts; missing ones of others are reported.
         if not start.is_taken() and start not in others:
@@ -75,12 +63,10 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePat
             path = layout.relative(full_path)
             if _UNSUPPORTED.search(path) and not isinstance(result, Reason):
                 result = _UNSUPPORTED_NAME
-            if layout.is_reason_file(full_path):
-                continue
             if isinstance(result, Reason):  # tables store the name as UTF-8
-                listing.invalid[path.encode(errors="backslashreplace").decode()] = result
-            else:
-                listing.files[path] = result
+                path = path.encode(errors="backslashreplace").decode()
+            if not layout.is_reason_file(full_path):
+                listing[path] = result
     return listing
 
 
