@@ -45,7 +45,7 @@ from medallion.inspect import balance
 from medallion.runtime.nightly import Nightly
 from medallion.runtime.pipeline import Pipeline
 from medallion.spark.session import spark_session
-from medallion.storage.paths import LAYERS
+from medallion.storage.layout import LAYERS
 
 FIGURES = ("rescue", "files", "nights")
 STEPS = (*LAYERS, "balance")

@@ -27,7 +27,7 @@ from medallion.runtime import maintenance
 from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.stream import Stream
 from medallion.spark.session import spark_session
-from medallion.storage.paths import LAYERS, Layout
+from medallion.storage.layout import LAYERS, Layout
 
 FIRST, EVERY, WINDOW = 100, 250, 20  # at which batches figures are taken, and over how many
 

@@ -28,7 +28,7 @@ import medallion as m
 from medallion.config.loader import load
 from medallion.factory.sample import FILES
 from medallion.runtime.pipeline import Pipeline
-from medallion.storage.paths import LAYERS
+from medallion.storage.layout import LAYERS
 
 root = Path("lesson2").absolute()
 lesson = Lesson(root, FILES)

@@ -226,7 +226,10 @@ def test_file_system_calls_are_recognized(code: str, expected: bool) -> None:
 
 
 # Modules that search the text of a library's errors, each in one function that returns a code.
-ADAPTERS = {"spark/errors.py"}  # `sql.engine._missing_table` gets a line, not an error
+ADAPTERS = {
+    "spark/errors.py",
+    "storage/objects.py",
+}  # `sql.engine._missing_table` gets a line, not an error
 TEXT_OF_ERROR = {"one_line", "describe_error", "str"}
 SEARCHES = {"startswith", "endswith", "find", "index", "count", "search", "match", "fullmatch"}
 MESSAGE_FIELDS = {"why", "reason", "message"}

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from medallion.config import gold, loader, model, operations, sources, tables
 from medallion.config.document import Node, declared_keys
 from medallion.config.values import DECIMAL, DURATION, NESTED, TYPES
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/configuration-reference.md"
 INDEX = PAGE.with_name("README.md")

@@ -29,7 +29,7 @@ from medallion.runtime.outcome import Outcome
 from medallion.state.ledger import Entry, Ledger
 from medallion.state.runs import RunRecords
 from medallion.storage import records, table_specs
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.text import Reporter
 from tests.support import PROJECT
 from tests.support.command import Cli

@@ -126,7 +126,7 @@ def test_write_report_is_atomic_or_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert report.write_report(OVERVIEW, page) == str(page)
     assert page.read_text(encoding="utf-8") == report.report_html(OVERVIEW)
-    with pytest.raises(UsageError, match=r"--output .*/none/page.html: No such file"):
+    with pytest.raises(UsageError, match=r"--output .*/none/page.html: there is no such folder"):
         report.write_report(OVERVIEW, tmp_path / "none" / "page.html")
     os.mkfifo(pipe := tmp_path / "pipe")  # like a device: it is not replaced
     for path in (tmp_path, Path("/"), pipe):

@@ -24,7 +24,7 @@ from medallion.cli import sql_prompt
 from medallion.cli.terminal import print_table
 from medallion.errors import UsageError
 from medallion.sql.engine import Database
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support.lakehouse import Lakehouse
 from tests.support.sql import write
 

@@ -156,8 +156,8 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
             ["x", "../.."],
             ["event.folders", "names ../.., in which"],
         ),
-        (("sources", "event", "folders"), ["x", "s3://b/k"], ["s3://b/k", "not supported"]),
-        (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "not supported"]),
+        (("sources", "event", "folders"), ["x", "gs://b/k"], ["gs://b/k", "s3://bucket/prefix"]),
+        (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "a local path"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
         (
             ("sources", "event", "folders"),
@@ -584,9 +584,10 @@ def test_pipeline_file_that_is_unreadable(tmp_path: Path) -> None:
         load({"MEDALLION_CONF": str(tmp_path)}, tmp_path)
 
 
-def test_home_cannot_be_an_address(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="MEDALLION_HOME"):
-        load({"MEDALLION_HOME": "s3a://bucket/key"}, PROJECT)
+@pytest.mark.parametrize("home", ["s3://b-1/a/b", "s3a://b-1/a/b/", "S3://b-1//a/./b//"])
+def test_home_is_an_address_in_one_spelling(home: str) -> None:
+    root = load({"MEDALLION_HOME": home}, PROJECT).layout.root
+    assert (str(root), root.name, str(root.parent)) == ("s3://b-1/a/b", "b", "s3://b-1/a")
 
 
 def test_environment_overrides_dotenv(tmp_path: Path) -> None:
@@ -614,7 +615,9 @@ def test_environment_overrides_dotenv(tmp_path: Path) -> None:
         (b"A=1\n\nthis is not a setting\n", "line 3: must be KEY=value,"),
         (b"MEDALLION_HOME\n", "line 1: must be KEY=value"),
         (b"MEDALLION_HOME=\xff\n", "cannot be read"),
-        (b"MEDALLION_HOME=s3://bucket\n", "only a local path"),
+        (b"MEDALLION_HOME=gs://bucket\n", "must be a local path, or s3://bucket/prefix"),
+        (b"MEDALLION_HOME=s3://Bucket\n", "must be s3://bucket or s3://bucket/prefix"),
+        (b"MEDALLION_HOME=s3://bucket/a#b\n", "cannot be stored"),
         (b"MEDALLION_HOME=' a'\n", "MEDALLION_HOME: ' a' starts or ends with a blank"),
         (b"MEDALLION_MASTER=spark\n", "MEDALLION_MASTER: 'spark' must be one of local, local"),
         (b"MEDALLION_MASTER=local[0]\n", "MEDALLION_MASTER: 'local\\[0\\]' must be one of local"),

@@ -26,7 +26,7 @@ from medallion.config.sources import parse_source
 from medallion.discover.detect import describe_file
 from medallion.errors import UsageError
 from medallion.ingest.files.decode import decode_file
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 
 ROWS = range(40)
 NUMBERED = [f"2026-05-01 10:00:{n:02}" for n in ROWS]

@@ -14,7 +14,7 @@ from medallion.inspect.audit import run_audit
 from medallion.runtime.rename import carry_out_renames
 from medallion.sql import engine
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 

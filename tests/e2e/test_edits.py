@@ -19,7 +19,7 @@ from medallion.runtime import refresh
 from medallion.runtime.rename import carry_out_renames, drop_table
 from medallion.sql import engine
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 from tests.support import PROJECT
 from tests.support.lakehouse import Lakehouse
 

@@ -17,7 +17,7 @@ from medallion.runtime import erase, refresh
 from medallion.runtime.erase import Request
 from medallion.state import journal
 from medallion.state.journal import Entry, Erasure
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 from tests.support import runs
 from tests.support.lakehouse import Lakehouse
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from medallion.spark import checkpoints
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support.command import Cli
 from tests.support.lakehouse import rows_of
 

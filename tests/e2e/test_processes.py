@@ -27,7 +27,8 @@ from medallion.sql import engine
 from medallion.state import journal
 from medallion.state.journal import Backfill
 from medallion.storage import locks
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 from tests.support.command import Cli
 from tests.support.lakehouse import Lakehouse

@@ -23,7 +23,7 @@ from medallion.runtime.replay import ReplayCounts, replay_rescued, replay_rows
 from medallion.state import journal
 from medallion.state.journal import Entry, Replay
 from medallion.state.runs import RunRecords
-from medallion.storage.paths import LAYERS
+from medallion.storage.layout import LAYERS
 from tests.support.lakehouse import Lakehouse
 
 SOURCE: dict[str, Any] = {

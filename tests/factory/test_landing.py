@@ -14,7 +14,7 @@ import pytest
 from medallion.errors import UsageError
 from medallion.factory import DataFactory
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support import PROJECT
 
 Recounter = Callable[[Path], Any]
@@ -220,8 +220,3 @@ def test_invalid_arguments_are_refused(
     with pytest.raises(UsageError, match=message):
         factory(tmp_path).land(**arguments)
     assert not state_path(tmp_path).exists()
-
-
-def test_object_store_is_refused() -> None:
-    with pytest.raises(UsageError, match="local folders only"):
-        DataFactory("s3a://lake/landing").land()

@@ -12,7 +12,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.errors import UsageError
 from medallion.factory import sample
 from medallion.state.ledger import Entry, Ledger, State
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support import SAMPLE
 from tests.support.lakehouse import activity_source
 

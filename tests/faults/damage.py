@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.faults.world import World
 from tests.support import PROJECT
 

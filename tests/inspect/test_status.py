@@ -229,7 +229,7 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 with locks.lock_layers(Layout(Path(sys.argv[1])), ["bronze", "silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()
@@ -264,7 +264,7 @@ ASK = """
 import sys, time
 from pathlib import Path
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 while True:
     locks.lock_holder(Layout(Path(sys.argv[1])), "bronze")
     print("asked", flush=True)

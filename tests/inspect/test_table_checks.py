@@ -24,7 +24,7 @@ from medallion.spark import checkpoints
 from medallion.sql import engine
 from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support import lines
 from tests.support.lakehouse import Lakehouse, redefined
 

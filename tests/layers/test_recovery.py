@@ -15,7 +15,8 @@ from medallion.errors import MedallionError, UsageError
 from medallion.layers import recovery
 from medallion.layers.silver.writer import SilverTables
 from medallion.spark import checkpoints
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from tests.support.delta_log import added_files
 
 OFFSET = {"reservoirVersion": 5, "index": -1}

@@ -22,7 +22,8 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.spark import checkpoints
 from medallion.state import journal
 from medallion.storage import files
-from medallion.storage.paths import LAYERS, StagingLayout, StoragePath
+from medallion.storage.layout import LAYERS, StagingLayout
+from medallion.storage.paths import StoragePath
 from tests.support import PROJECT
 from tests.support.home import Home
 from tests.support.lakehouse import Lakehouse, redefined

@@ -19,7 +19,8 @@ from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.state.runs import RunRecords, run_row
 from medallion.storage import delta_tables, records
-from medallion.storage.paths import LAYERS, StagingLayout, StoragePath
+from medallion.storage.layout import LAYERS, StagingLayout
+from medallion.storage.paths import StoragePath
 from tests.support.home import Home
 from tests.support.lakehouse import rows_of
 

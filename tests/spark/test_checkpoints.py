@@ -10,7 +10,8 @@ import pytest
 from medallion.errors import MedallionError
 from medallion.spark import checkpoints
 from medallion.spark.checkpoints import DeltaOffset
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from tests.support.checkpoints import write_completed, write_plan
 
 QUERY = "silver.a"

@@ -29,7 +29,7 @@ from medallion.state.journal import (
 )
 from medallion.state.runs import RunRecords
 from medallion.storage import files, locks
-from medallion.storage.paths import LAYERS, StagingLayout
+from medallion.storage.layout import LAYERS, StagingLayout
 from tests.support import PROJECT
 from tests.support.home import Home
 

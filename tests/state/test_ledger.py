@@ -15,7 +15,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from medallion.state import ledger
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import delta_log, delta_tables, records, table_specs
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support.home import tree
 
@@ -227,7 +228,7 @@ def test_column_types(tmp_path: Path) -> None:
     fields = delta_tables.open_table(StoragePath(tmp_path / "ops/files")).schema().fields
     types = {field.name: str(field.type.type) for field in fields}
     assert list(types) == list(Entry.__dataclass_fields__)
-    string_columns = {"source", "path", "state", "why", "moved_to", "reason_code"}
+    string_columns = {"source", "path", "state", "why", "moved_to", "reason_code", "tag"}
     times = {"modified_at", "first_seen_at", "committed_at", "reported_at", "dismissed_at"}
     assert {name for name, dtype in types.items() if dtype == "string"} == string_columns
     assert {name for name, dtype in types.items() if dtype == "timestamp"} == times

@@ -20,7 +20,7 @@ from medallion.quality.suites import suite_path
 from medallion.state import pending_work
 from medallion.state.runs import PASSED, RunRecords
 from medallion.storage import clock, delta_tables, records
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.table_specs import TableSpec
 from tests.support import PROJECT, checkpoints
 from tests.support.delta_log import forget_commits

@@ -18,7 +18,8 @@ from medallion.state.runs import (
     RunRecords,
 )
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
 from tests.support.home import Home
 from tests.support.lakehouse import rows_of

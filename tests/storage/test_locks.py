@@ -19,14 +19,14 @@ import pytest
 
 from medallion.errors import UsageError
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 
 HOLD_SCRIPT = """
 import sys
 from pathlib import Path
 from typing import IO
 from medallion.storage import locks
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 with locks.lock_layers(Layout(Path(sys.argv[1])), ["silver"], "stream"):
     print("held", flush=True)
     sys.stdin.read()

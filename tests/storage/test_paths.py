@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 
 
 @pytest.fixture

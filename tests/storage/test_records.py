@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.table_specs import TableSpec
 
 SPEC = TableSpec({"number": "long", "writer": "string", "n": "long"})
@@ -20,7 +20,7 @@ WRITE = f"""
 import sys
 from pathlib import Path
 from medallion.storage import locks, records
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.table_specs import TableSpec
 root, writer, layer = Path(sys.argv[1]), *sys.argv[2:]
 layout, spec = Layout(root), TableSpec({SPEC.columns})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 
 
 def write_plan(

@@ -14,7 +14,7 @@ from medallion.config.model import Config, SourceConfig
 from medallion.ingest.files.discovery import Discovery, is_ready
 from medallion.state import ledger
 from medallion.state.ledger import Entry, State
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from tests.support.delta_log import added_files, rows_of_parquet
 from tests.support.lakehouse import Lakehouse, activity_source
 

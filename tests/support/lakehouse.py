@@ -25,7 +25,7 @@ from medallion.runtime.pipeline import Pipeline
 from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.state import ledger
 from medallion.state.ledger import Entry
-from medallion.storage.paths import LAYERS, Layout
+from medallion.storage.layout import LAYERS, Layout
 from tests.support import PROJECT, SAMPLE
 from tests.support.batches import without_queries
 

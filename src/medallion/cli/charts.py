@@ -11,7 +11,7 @@ from medallion.cli.terminal import cell_text, iso_utc, json_value
 from medallion.inspect.balance import Balance
 from medallion.inspect.catalog import FirstRows
 from medallion.inspect.overview import Overview, Run
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import WINDOW
 
 Chart = dict[str, Any]

@@ -267,7 +267,7 @@ def report(config: Config, options: argparse.Namespace) -> int:
         serve_report(config, options.serve)
         return 0
     overview = take_overview(config)
-    page = write_report(overview, Path(options.output or config.layout.report))
+    page = write_report(overview, options.output or config.layout.report)
     print_result(to_json({**report_json(overview), "page": page}) if options.json else page)
     for line in overview.unreadable:
         print_message(f"medallion: {line}", sys.stderr)

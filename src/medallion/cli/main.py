@@ -21,7 +21,7 @@ from medallion.errors import (
 )
 from medallion.runtime import hooks
 from medallion.spark import signals
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70

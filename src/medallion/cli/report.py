@@ -8,6 +8,7 @@ no other: a policy in the page names it by its hash.
 
 import base64
 import hashlib
+import os
 import threading
 import time
 from collections import Counter
@@ -16,7 +17,6 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
@@ -30,8 +30,8 @@ from medallion.errors import ITEM_ERRORS, UsageError, error_message
 from medallion.inspect.balance import shown_figures
 from medallion.inspect.overview import Overview, Run, take_overview
 from medallion.state.runs import parse_failures
-from medallion.storage import files as small_files
-from medallion.storage.paths import layer_of, resolved_path
+from medallion.storage.layout import layer_of
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import FAILED_RULES, INGESTED_AT, SOURCE_FILE, TECHNICAL_COLUMNS
 from medallion.storage.text import counted, error_reason, printable
 
@@ -72,17 +72,19 @@ def _run_json(run: Run) -> dict[str, Any]:
     return {**asdict(run), "started_at": iso_utc(run.started_at), "failures": failures}
 
 
-def write_report(overview: Overview, page: Path) -> str:
+def write_report(overview: Overview, page: str | os.PathLike[str]) -> str:
     """Write the page and return its path.
 
     Raises:
         UsageError: it cannot be written.
     """
-    path = resolved_path(page)  # an atomic write replaces a link such as /dev/stdout
+    path = StoragePath(page).resolved()  # an atomic write replaces a link such as /dev/stdout
     try:
-        if path.exists() and not path.is_file():  # or a device
+        if path.is_stored() and not path.info():  # or a device
             raise ValueError("not a regular file")
-        small_files.write_atomic(path, report_html(overview))
+        if not path.parent.is_directory():
+            raise ValueError("there is no such folder")
+        path.write_atomic(report_html(overview))
     except (OSError, ValueError) as error:
         advice = "name a file in an existing, writable folder"
         raise UsageError(f"--output {page}: {error_reason(error)}; {advice}.") from None

@@ -23,7 +23,7 @@ from medallion.config.model import (
 )
 from medallion.config.sources import SilverTables, silver_table
 from medallion.config.tables import Kafka, OutputConfig, ToFiles, ToKafka
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import WINDOW
 from medallion.storage.text import error_reason
 

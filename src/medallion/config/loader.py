@@ -29,7 +29,9 @@ from medallion.config.sources import (
 from medallion.config.tables import ChildTable, ToKafka
 from medallion.errors import ConfigError, NoSourceError
 from medallion.storage.files import list_tree
-from medallion.storage.paths import Layout, unsupported_path_reason, without_dotdot
+from medallion.storage.layout import Layout
+from medallion.storage.objects import is_address
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted, error_reason
 
 T = TypeVar("T")
@@ -307,8 +309,10 @@ def _master(value: str) -> str | None:
     return master or None
 
 
-def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], project: Path) -> Path:
-    """Return the root.
+def _root(
+    environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], project: Path
+) -> StoragePath:
+    """Return the root, a local directory or a prefix of a bucket.
 
     Args:
         environ: the environment, whose MEDALLION_HOME is relative to `cwd`.
@@ -319,17 +323,17 @@ def _root(environ: Mapping[str, str], cwd: Path, dotenv: Mapping[str, str], proj
     value, start = environ.get("MEDALLION_HOME"), cwd
     if not value:
         value, start = dotenv.get("MEDALLION_HOME") or "data/lakehouse", project
-    if "://" in value:
-        raise ConfigError("MEDALLION_HOME: only a local path is supported, not an address.")
+    if "://" in value and not is_address(value):
+        raise ConfigError("MEDALLION_HOME: must be a local path, or s3://bucket/prefix.")
     if value != value.strip():
         raise ConfigError(f"MEDALLION_HOME: {value!r} starts or ends with a blank.")
     try:
-        path = start / Path(value).expanduser()
+        path = StoragePath(value if is_address(value) else start / Path(value).expanduser())
     except RuntimeError:  # ~name of an unknown user
         raise ConfigError(f"MEDALLION_HOME: {value} has no home folder.") from None
-    if reason := unsupported_path_reason(path):
+    if reason := path.unsupported_reason():
         raise ConfigError(f"MEDALLION_HOME: {value!r}: {reason}.")
-    return without_dotdot(path)
+    return path.normalized()
 
 
 def parse_maintenance(node: Node) -> Maintenance:

@@ -15,7 +15,8 @@ from medallion.config.tables import CdcConfig, ChildTable, Kafka, LookupConfig, 
 from medallion.config.values import Duration, choice_key, key
 from medallion.errors import UsageError
 from medallion.storage import table_specs
-from medallion.storage.paths import Layout, StoragePath, layer_of
+from medallion.storage.layout import Layout, layer_of
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INGESTED_AT, WINDOW, Columns, TableSpec
 
 STREAMS: Mapping[str, type[Kafka]] = {"kafka": Kafka}

@@ -6,7 +6,7 @@ from enum import Enum, auto
 from itertools import chain
 
 from medallion.config.model import Config
-from medallion.storage.paths import LAYERS, PUBLISH, layer_of
+from medallion.storage.layout import LAYERS, PUBLISH, layer_of
 
 
 class QueryType(Enum):

@@ -11,7 +11,8 @@ from medallion.config.document import Node, declared_keys
 from medallion.config.model import ReaderOptions, SilverTable, SourceConfig, change_keys
 from medallion.config.tables import DEBEZIUM_CDC, CdcConfig, ChildTable, LookupConfig
 from medallion.config.values import fold_case, may_overlap
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
+from medallion.storage.objects import is_address
 from medallion.storage.table_specs import SOURCE_MODIFIED_AT, SPAN
 
 SilverTables = Mapping[str, SilverTable]
@@ -55,7 +56,8 @@ def parse_source(name: str, node: Node, layout: Layout) -> SourceConfig:
     )
     _refuse_contradictions(source, node)
     for folder in filter(_ADDRESS.match, source.folders):
-        node.fail("folders", f"names {folder!r}: object stores are not supported; mount it")
+        if not is_address(folder):
+            node.fail("folders", f"names {folder!r}: must be a local path, or s3://bucket/prefix")
     source = replace(source, folders=tuple(map(layout.normalize, source.folders)))
     for folder in filter(layout.is_internal, source.folders):
         node.fail("folders", f"names {folder}, in which the lakehouse keeps its own files")

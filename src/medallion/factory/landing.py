@@ -2,13 +2,13 @@
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from medallion.errors import UsageError
 from medallion.factory.plan import SOURCE_NAMES, BatchPlan, Landed, StateFile, batch_files
 from medallion.factory.rows import file_lines
 from medallion.storage import locks
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,4 @@ class DataFactory:
 
     @property
     def _landing(self) -> StoragePath:
-        if "://" in os.fspath(self.landing):
-            raise UsageError(f"the data factory lands in local folders only, not {self.landing}.")
-        return StoragePath(Path(self.landing).absolute())
+        return StoragePath(self.landing).normalized()

@@ -21,7 +21,7 @@ from medallion.inspect.verdict import failed_queries, unfinished_problems, unrea
 from medallion.spark import checkpoints
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables, locks
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import VALID_FROM
 from medallion.storage.text import Reporter, counted
 

@@ -20,7 +20,7 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, layer_of
+from medallion.storage.layout import Layout, layer_of
 
 if TYPE_CHECKING:
     from medallion.layers.definition import Change

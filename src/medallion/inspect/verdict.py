@@ -16,7 +16,7 @@ from medallion.inspect.status import QueryStatus
 from medallion.quality.suites import suite_path
 from medallion.state import journal, pending_work
 from medallion.state.runs import FAILED, NIGHTLY, RescuedSummary, RunRecords, RunState
-from medallion.storage.paths import LAYERS, PUBLISH, layer_of
+from medallion.storage.layout import LAYERS, PUBLISH, layer_of
 
 _LEAST_FREE = 2**30  # bytes; Spark's state and a compaction need room
 _RUN = "medallion nightly"

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from medallion.errors import UsageError
 from medallion.spark import checkpoints
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 
 
 def repair_checkpoint(

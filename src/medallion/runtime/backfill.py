@@ -26,7 +26,8 @@ from medallion.state import journal, ledger
 from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, State
 from medallion.storage import locks
-from medallion.storage.paths import LAYERS, StoragePath
+from medallion.storage.layout import LAYERS
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 _POLL_SECONDS = 0.5
@@ -96,7 +97,7 @@ def run_backfill(
     after = _newest_entries(config, source)
     entries = [entry for p, entry in after.items() if p in paths]
     entries += [
-        Entry(source.name, p, 1, *info, first_seen_at=0, state=State.VANISHED, why=_GONE)
+        Entry(source.name, p, 1, info.size, info.modified_at, 0, State.VANISHED, _GONE)
         for p, info in listed.items()
         if p not in after and not isinstance(info, Reason)  # it vanished at once
     ]

@@ -41,7 +41,7 @@ from medallion.sql import engine, guard
 from medallion.state import pending_work
 from medallion.state.pending_work import WorkReason
 from medallion.state.runs import RunRecords
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 from medallion.storage.table_specs import (
     INGESTED_AT,
     SPAN,

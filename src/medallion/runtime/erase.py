@@ -40,7 +40,7 @@ from medallion.state.pending_work import WorkReason
 from medallion.state.runs import NIGHTLY, RunRecords
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import clock, delta_tables
-from medallion.storage.paths import PUBLISH, layer_of
+from medallion.storage.layout import PUBLISH, layer_of
 from medallion.storage.table_specs import (
     PARTITION,
     ROW_COUNTS,

@@ -21,7 +21,8 @@ from medallion.spark import checkpoints
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords, RunState
 from medallion.storage import clock, delta_log, delta_tables, locks, records, table_specs
-from medallion.storage.paths import LAYERS, StoragePath
+from medallion.storage.layout import LAYERS
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
 
 _PURGED_AT = "medallion.purgedAt"  # a property of a table

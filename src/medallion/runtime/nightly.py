@@ -25,7 +25,7 @@ from medallion.spark.errors import SPARK_ERRORS, describe_error
 from medallion.state import journal, pending_work
 from medallion.state.runs import BLOCKED, PASSED, RunState, run_row
 from medallion.storage import clock, delta_log, delta_tables
-from medallion.storage.paths import LAYERS, PUBLISH
+from medallion.storage.layout import LAYERS, PUBLISH
 
 PendingGate = tuple[Flow, Future[GateResult | None]]
 

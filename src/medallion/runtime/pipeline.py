@@ -33,7 +33,7 @@ from medallion.spark.watch import await_all
 from medallion.state import journal, pending_work
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 from medallion.storage.text import Reporter
 
 _FLOWS: Mapping[QueryType, Callable[..., Flow]] = {

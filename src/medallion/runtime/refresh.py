@@ -26,7 +26,8 @@ from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild
 from medallion.state.runs import REFRESHED, run_row
 from medallion.storage import clock, delta_tables
-from medallion.storage.paths import PUBLISH, StagingLayout, StoragePath, layer_of
+from medallion.storage.layout import PUBLISH, StagingLayout, layer_of
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import RESCUED
 from medallion.storage.text import counted
 

@@ -18,7 +18,7 @@ from medallion.state import erasures, journal, ledger, topics
 from medallion.state.journal import Backfill, Erasure, Rebuild, Replay
 from medallion.state.runs import TABLE as RUNS
 from medallion.storage import delta_tables, locks, records
-from medallion.storage.paths import PUBLISH
+from medallion.storage.layout import PUBLISH
 from medallion.storage.text import Reporter
 
 _LINKS = ("source", "with")  # keys of definitions that name a table

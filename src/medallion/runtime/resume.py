@@ -18,7 +18,8 @@ from medallion.state import journal
 from medallion.state.journal import Entry, Rebuild, Replay
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, StagingLayout, StoragePath
+from medallion.storage.layout import Layout, StagingLayout
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter
 
 SILVER, QUARANTINE = "silver", "quarantine"

@@ -21,7 +21,7 @@ from medallion.spark.errors import (
 from medallion.spark.query import RunningQuery
 from medallion.spark.watch import stop_after_batches
 from medallion.storage import delta_tables
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0  # seconds between retries
 STEP_SECONDS = 0.5  # each step reads every query's last progress

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from medallion.errors import MedallionError
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import json_object
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from medallion.errors import ConfigError
 from medallion.sql import engine
 from medallion.sql.engine import AsOf
 from medallion.sql.result import Result
-from medallion.storage.paths import resolved_path
+from medallion.storage.paths import StoragePath
 
 
 def query(root: str | os.PathLike[str], statement: str, as_of: AsOf | None = None) -> Result:
@@ -36,5 +36,5 @@ def _views_of(root: str | os.PathLike[str]) -> Mapping[str, str]:
         config = load()
     except ConfigError:  # no project here, or an invalid one: its tables can still be read
         return {}
-    is_project = resolved_path(config.layout.root) == resolved_path(os.fspath(root))
+    is_project = config.layout.root.resolved() == StoragePath(root).resolved()
     return config.views if is_project else {}

@@ -19,7 +19,8 @@ from medallion.sql import guard
 from medallion.sql.mistakes import describe, sql_types
 from medallion.sql.result import Result
 from medallion.storage import delta_tables
-from medallion.storage.paths import Layout, StoragePath, unsupported_path_reason
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 
 if TYPE_CHECKING:
     from arro3.core import RecordBatch, RecordBatchReader, Schema
@@ -82,7 +83,7 @@ class Database:
         """Run a statement; return its schema, and stream its record batches."""
         parsed = guard.parse_read_only(statement)
         Layout(self.root).require_root()
-        if reason := unsupported_path_reason(self.root):
+        if reason := StoragePath(self.root).unsupported_reason():
             raise UsageError(f"{self.root}: {reason}")
         if parsed.lists_tables:
             names = [*sorted(self.tables), *(f"view.{name}" for name in self.views)]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from medallion.errors import UsageError
-from medallion.storage.paths import SCHEMAS
+from medallion.storage.layout import SCHEMAS
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from medallion.state.journal import Action, Erasure
 from medallion.storage import delta_tables, records
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.table_specs import TableSpec
 
 TABLE = "ops.erasures"

@@ -18,7 +18,8 @@ from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, MedallionError, UsageError
 from medallion.spark import checkpoints
 from medallion.storage import locks
-from medallion.storage.paths import Layout, StoragePath, layer_of
+from medallion.storage.layout import Layout, layer_of
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import printable
 
 

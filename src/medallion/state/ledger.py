@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.files import FileInfo
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.table_specs import TableSpec, record_column_sql
 
 
@@ -77,6 +77,7 @@ class Entry:
     `version` counts the files of one path; `moved_to` is the current path, if it is another one.
     `reason_code` is a `ReasonCode`, `why` the message. `reported_at` is when a run that ended with
     status 1 reported the file, `dismissed_at` when the user acknowledged it.
+    `tag` identifies the content of an object in a bucket.
     """
 
     source: str
@@ -96,6 +97,7 @@ class Entry:
     reason_code: str | None = None
     reported_at: int | None = None
     dismissed_at: int | None = None
+    tag: str | None = None
 
     @property
     def is_ingested(self) -> bool:
@@ -113,8 +115,12 @@ class Entry:
 
     @property
     def info(self) -> FileInfo:
-        """Return the size and time of the file when it was last listed."""
-        return FileInfo(self.size, self.modified_at)
+        """Return the state of the file when it was last listed."""
+        return FileInfo(self.size, self.modified_at, self.tag)
+
+    def with_info(self, info: FileInfo) -> Entry:
+        """Return the row of the file in another state."""
+        return replace(self, size=info.size, modified_at=info.modified_at, tag=info.tag)
 
     def as_ingested(self, batch: int, rows: int, corrupt: int, rescued: int) -> Entry:
         """Return the row of a file whose rows a batch has written to bronze."""

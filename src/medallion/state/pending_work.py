@@ -20,7 +20,8 @@ from medallion.spark.checkpoints import DeltaOffset
 from medallion.spark.settings import DEFAULTS
 from medallion.state.runs import BLOCKED, RunRecords, RunState
 from medallion.storage import delta_log, delta_tables
-from medallion.storage.paths import LAYERS, PUBLISH, StoragePath, layer_of
+from medallion.storage.layout import LAYERS, PUBLISH, layer_of
+from medallion.storage.paths import StoragePath
 
 
 class WorkReason(StrEnum):

@@ -12,7 +12,8 @@ from typing import Any
 
 from medallion.quality.suites import Failure
 from medallion.storage import delta_tables, records, table_specs
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns, TableSpec
 from medallion.storage.text import counted, printable
 

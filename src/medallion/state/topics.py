@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from medallion.config.model import Config, SourceConfig
 from medallion.storage import records
-from medallion.storage.paths import Layout
+from medallion.storage.layout import Layout
 from medallion.storage.table_specs import TableSpec
 
 TABLE = "ops.topics"

@@ -42,7 +42,10 @@ def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, 
     for field in fields["fields"]:
         field["nullable"] = True  # Spark declares a count as not null
     schema = Schema.from_json(json.dumps(fields))
-    DeltaTable.create(str(table), schema, "ignore", configuration={**properties})
+    options = table.delta_options
+    DeltaTable.create(
+        str(table), schema, "ignore", configuration={**properties}, storage_options=options
+    )
 
 
 def schema_json(columns: Columns) -> str:
@@ -90,7 +93,7 @@ def open_for_write(table: StoragePath) -> DeltaTable:
     try:
         if (newest := _newest_commit(table)) and not newest.read():
             raise OSError(f"{newest} is empty")  # delta-rs would ignore it
-        return DeltaTable(table)
+        return DeltaTable(str(table), storage_options=table.delta_options)
     except (DeltaError, OSError) as error:
         raise _unreadable_table_error(table, error) from error
 
@@ -178,13 +181,14 @@ def select_rows(
         columns: the columns to read from `files`, which must have the same types in all of them.
         version: the version to read; None for the newest.
     """
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
 
     if not table_exists(table):
         return []
     delta = open_table(table)
     if version is not None and version < delta.version():
-        delta = DeltaTable(table, version=version)
+        delta = open_for_write(table)
+        delta.load_as_version(version)
     engine = QueryBuilder().register("rows", delta)
     statements = _statements(files, columns, f"select {what} from {source} {rest}")
     return _execute(engine, statements, table)
@@ -362,7 +366,7 @@ def _unreadable_table_error(table: StoragePath, error: Exception) -> MedallionEr
         file = newest if newest and _is_corrupt(newest) else None
     except OSError as refused:
         return MedallionError(f"{name}: {error_message(refused)}")
-    reason = next(iter(str(error).strip().splitlines()), "no reason given")
+    reason = table.error_reason(error)
     problem = f"the table at {table} cannot be read ({reason})"
     remedy = "restore the table's files from a copy"
     if layer in ("gold", "silver", "quarantine"):

@@ -1,5 +1,7 @@
 """Crash-safe file operations: atomic writes, checked moves, file locks."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import filecmp
@@ -25,15 +27,23 @@ _DELETION = re.compile(r"\._deleted\.(\d+)\.(-?\d+)\.(.+)", re.DOTALL)  # of `de
 
 
 class FileInfo(NamedTuple):
-    """The state of a file at one moment; equal states mean that the file is unchanged.
+    """The state of a file at one moment; see `is_same`.
 
     Attributes:
         size: bytes.
         modified_at: microseconds since 1970, truncated to the millisecond, as Spark reports it.
+        tag: identifies the content of an object in a bucket; None for a file on a disk.
     """
 
     size: int
     modified_at: int
+    tag: str | None = None
+
+    def is_same(self, other: FileInfo | None) -> bool:
+        """Return True if both are states of the same content: by its tag, or else by its time."""
+        if other is None or not (self.tag and other.tag):
+            return self == other
+        return (self.size, self.tag) == (other.size, other.tag)
 
 
 def file_info(path: Path) -> FileInfo | None:
@@ -79,11 +89,12 @@ def entry_state(entry: os.DirEntry[str]) -> FileInfo | EntryType:
     return info_from_stat(entry.stat(follow_symlinks=False)) if entry.is_file() else EntryType.OTHER
 
 
-ListDirectory = Callable[[str], list[tuple[str, Callable[[], FileInfo | EntryType]]]]
-"""Lists a directory: the names of its entries in order, each with a function for its state."""
+Entries = list[tuple[str, Callable[[], FileInfo | EntryType]]]
+"""The names of a directory's entries in order, each with a function that returns its state."""
+ListDirectory = Callable[[str], Entries]
 
 
-def list_entries(directory: str) -> list[tuple[str, Callable[[], FileInfo | EntryType]]]:
+def list_entries(directory: str) -> Entries:
     """Return the names of a directory's entries in order, each with a function for its state."""
     return [(entry.name, partial(entry_state, entry)) for entry in list_directory(directory)]
 
@@ -136,7 +147,7 @@ def replacing(file: Path) -> Iterator[Path]:
 
     Readers see the complete new content or the old one, even after a crash.
     """
-    end = _end_of_name(file, len(".tmp."))
+    end = end_of_name(file.name, len(".tmp."))
     unfinished = file.with_name(f".{end}.tmp")  # Spark and file listing ignore it
     try:
         yield unfinished
@@ -155,9 +166,9 @@ def replace_with_lines(file: Path, lines: Iterable[str]) -> None:
         out.writelines(lines)
 
 
-def _end_of_name(path: Path, room: int) -> str:
+def end_of_name(name: str, room: int = 0) -> str:
     """Return the name of a file; of a long one the end, so that `room` more bytes are allowed."""
-    return os.fsdecode(os.fsencode(path.name)[-(_LONGEST_NAME - room) :])
+    return os.fsdecode(os.fsencode(name)[-(_LONGEST_NAME - room) :])
 
 
 def sync(path: Path) -> None:
@@ -217,11 +228,15 @@ def find_moved(path: Path, expected: FileInfo) -> Path | None:
 
 def numbered_paths(path: Path) -> Iterator[Path]:
     """Yield the path itself, then `2~name`, `3~name` and so on without end."""
-    yield path
+    return map(path.with_name, numbered_names(path.name))
+
+
+def numbered_names(name: str) -> Iterator[str]:
+    """Yield the name itself, then `2~name`, `3~name` and so on without end."""
+    yield name
     for number in count(2):
         mark = f"{number}~"
-        end = path.name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
-        yield path.with_name(mark + end)
+        yield mark + name.encode()[-(_LONGEST_NAME - len(mark)) :].decode(errors="ignore")
 
 
 def free_path(path: Path) -> Path:
@@ -265,7 +280,7 @@ def deletion_path(path: Path, expected: FileInfo) -> Path:
     So a file that replaces it at the last moment is not deleted.
     """
     mark = f"._deleted.{expected.size}.{expected.modified_at}."
-    return path.with_name(mark + _end_of_name(path, len(mark)))
+    return path.with_name(mark + end_of_name(path.name, len(mark)))
 
 
 def complete_deletions(directory: Path) -> None:

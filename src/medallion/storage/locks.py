@@ -4,17 +4,18 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import IO
+from typing import IO, Any
 
 from medallion.errors import UsageError
-from medallion.storage import clock
+from medallion.storage import clock, leases
 from medallion.storage.files import is_same_file, try_flock
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import ObjectPath, StoragePath
 
 _TRIES, _PAUSE = 50, 0.01  # seconds
-_held: set[StoragePath] = set()  # the lock files that this process holds
+_held: dict[StoragePath, Callable[[], None]] = {}  # the locks of this process, and their checks
 
 
 @contextmanager
@@ -33,27 +34,48 @@ def lock_layers(layout: Layout, layers: Iterable[str], command: str) -> Iterator
 @contextmanager
 def _lock_layer(layout: Layout, layer: str, command: str) -> Iterator[None]:
     path = layout.lock(layer)
+    if isinstance(path, ObjectPath):
+        try:
+            lease = leases.take(path, command)
+        except leases.HeldError as error:
+            raise _held_error(layout, layer, *_described(error.document)) from None
+        _held[path] = lease.check
+        try:
+            yield
+        finally:
+            del _held[path]
+            lease.release()
+        return
     with _locked_file(path) as file:
         if file is None:
-            holder, start = _holder(path)
-            raise UsageError(
-                f"{layer} of {layout.root} is being written by {holder}{start}; wait until it "
-                "ends, or stop it."
-            )
+            raise _held_error(layout, layer, *_holder(path))
         file.truncate(0)
         started = clock.format_time(clock.now_micros())
         json.dump({"command": command, "pid": os.getpid(), "started": started}, file)
         file.flush()
-        _held.add(path)
+        _held[path] = lambda: None
         try:
             yield
         finally:
-            _held.discard(path)
+            del _held[path]
+
+
+def _held_error(layout: Layout, layer: str, holder: str, start: str) -> UsageError:
+    return UsageError(
+        f"{layer} of {layout.root} is being written by {holder}{start}; wait until it ends, or "
+        "stop it."
+    )
 
 
 def is_held_here(layout: Layout, layer: str) -> bool:
     """Return True if this process holds the lock of a layer."""
     return layout.lock(layer) in _held
+
+
+def check_locks() -> None:
+    """Raise MedallionError if a lock that this process held was lost; a file's lock never is."""
+    for check in list(_held.values()):
+        check()
 
 
 @contextmanager
@@ -78,6 +100,9 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
     Also None if the lock cannot be read: then reading the layer's tables reports the error.
     """
     path = layout.lock(layer)
+    if isinstance(path, ObjectPath):
+        document = leases.holder(path)
+        return _described(document)[0] if document else None
     try:
         with path.local.open(encoding="utf-8") as file:
             if try_flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB):
@@ -90,7 +115,12 @@ def lock_holder(layout: Layout, layer: str) -> str | None:
 def _holder(path: StoragePath) -> tuple[str, str]:
     """Return the command and pid that a lock file names, and the command's start."""
     try:
-        holder = json.loads(path.read())
+        return _described(json.loads(path.read()))
     except ValueError:  # locked, but not written yet
         return "medallion", ""
-    return f"medallion {holder['command']}, pid {holder['pid']}", f", started {holder['started']}"
+
+
+def _described(holder: Mapping[str, Any]) -> tuple[str, str]:
+    where = f" on {holder['host']}" if "host" in holder else ""
+    name = f"medallion {holder['command']}, pid {holder['pid']}{where}"
+    return name, f", started {holder['started']}"

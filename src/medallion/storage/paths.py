@@ -1,37 +1,25 @@
-"""The directory layout below the root, and paths with file operations."""
+"""Paths below the root with file operations, on a disk or in a bucket."""
 
 from __future__ import annotations
 
-import json
 import os
+import posixpath
 import re
 import shutil
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
-from medallion.errors import UsageError
-from medallion.storage import files
-from medallion.storage.files import FileInfo, ListDirectory
-
-LAYERS = ("bronze", "silver", "gold")
-"""The layers in the order of a run; each layer's queries write the tables of its name."""
-
-PUBLISH = "publish"
-"""The step that publishes gold tables; `medallion run` starts it like a layer."""
-
-SCHEMAS = ("bronze", "silver", "quarantine", "gold", "ops")
-"""The directories of Delta tables, and the schemas of SQL."""
+from medallion.storage import files, objects
+from medallion.storage.files import Entries, EntryType, FileInfo, ListDirectory
 
 # Hadoop reads the first three as patterns and a colon as the end of a scheme; delta-rs decodes %41
 # to A, and reads # and ? as the end of a path.
 _UNSUPPORTED = re.compile(r"[\[\]\\:#?\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
-
-REASON_SUFFIX = ".reason.txt"
-"""Suffix of the file that has the reason of a rejection, beside the rejected file."""
-
-_INTERNAL = ("archive", "rejected", PUBLISH, *SCHEMAS)
 
 
 @dataclass(frozen=True, order=True, init=False)
@@ -46,6 +34,11 @@ class StoragePath(os.PathLike[str]):
 
     address: str
 
+    def __new__(cls, path: str | os.PathLike[str] = "") -> StoragePath:
+        """Return an `ObjectPath` if the path is an address in a bucket."""
+        is_object = cls is StoragePath and objects.is_address(os.fspath(path))
+        return super().__new__(ObjectPath if is_object else cls)
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         object.__setattr__(self, "address", str(Path(path)))
 
@@ -56,7 +49,8 @@ class StoragePath(os.PathLike[str]):
         return self.address
 
     def __truediv__(self, key: str | os.PathLike[str]) -> StoragePath:
-        return StoragePath(self._pure / key)
+        key = os.fspath(key)
+        return StoragePath(key if objects.is_address(key) else self._pure / key)
 
     @property
     def _pure(self) -> PurePosixPath:
@@ -93,16 +87,29 @@ class StoragePath(os.PathLike[str]):
         yield self.local
 
     def resolved(self) -> StoragePath:
-        """Return this path without links, see `resolved_path`."""
-        return StoragePath(resolved_path(self))
+        """Return this path without links. A link to itself stays: `Path.resolve` would fail."""
+        return StoragePath(os.path.realpath(self))
 
     def normalized(self) -> StoragePath:
-        """Return this path absolute and without `..`, see `without_dotdot`."""
-        return StoragePath(without_dotdot(self.local))
+        """Return the absolute path without `..`: Spark removes those from the paths it reports."""
+        return self.resolved() if ".." in self.local.parts else StoragePath(self.local.absolute())
 
     def identity(self) -> Hashable:
         """Return an identity of this directory that is the same through all links and mounts."""
-        return directory_identity(self.local)
+        try:
+            status = self.local.stat()
+        except OSError:
+            return self.resolved().address
+        return status.st_dev, status.st_ino
+
+    def unsupported_reason(self) -> str | None:
+        """Return why no Delta table can be stored at or below this path; None if one can be."""
+        if not (_UNSUPPORTED.search(self.address) or _UNSUPPORTED.search(str(self.resolved()))):
+            return None
+        return (
+            "Delta tables cannot be stored below a path with [, ], \\, :, #, ?, a control "
+            "character, or % and two hexadecimal digits"
+        )
 
     @property
     def uri(self) -> str:
@@ -207,6 +214,15 @@ class StoragePath(os.PathLike[str]):
         """Create this directory and those above it, for users who put files in it."""
         self.local.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def delta_options(self) -> dict[str, str] | None:
+        """Options of delta-rs for a table here."""
+        return None
+
+    def error_reason(self, error: Exception) -> str:
+        """Return the reason that a library gives for an error in reading or writing here."""
+        return next(iter(str(error).strip().splitlines()), "no reason given")
+
     def sync(self) -> None:
         """Wait until this file, or all files at and below this directory, are on disk."""
         for directory, below, names in os.walk(self.local):
@@ -293,182 +309,169 @@ class StoragePath(os.PathLike[str]):
         return StoragePath(free) if is_moved else None
 
 
-def layer_of(name: str) -> str:
-    """Return the layer of a table or a query: the first part of its name."""
-    return name.partition(".")[0]
+class ObjectPath(StoragePath):
+    """An object in a bucket, or the prefix of some, which is a directory while it has objects."""
 
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        object.__setattr__(self, "address", objects.normalize(os.fspath(path)))
 
-def without_dotdot(path: Path) -> Path:
-    """Return an absolute path without `..`: Spark removes those from the paths it reports."""
-    return resolved_path(path) if ".." in path.parts else path.absolute()
+    @property
+    def local(self) -> Path:
+        raise TypeError(f"{self} is not on a disk")
 
+    @contextmanager
+    def as_local(self) -> Iterator[Path]:
+        with TemporaryDirectory(prefix="medallion-") as directory:
+            file = Path(directory, files.end_of_name(self.name))
+            objects.download(self.address, file)
+            yield file
 
-def resolved_path(path: str | os.PathLike[str]) -> Path:
-    """Return a path without links. A link to itself stays, while `Path.resolve` would fail."""
-    return Path(os.path.realpath(path))
+    def resolved(self) -> StoragePath:
+        return self
 
+    def normalized(self) -> StoragePath:
+        return self
 
-DirectoryIdentity = tuple[int, int] | str  # device and inode, or the path if it does not exist
+    def identity(self) -> Hashable:
+        return self.address
 
+    def unsupported_reason(self) -> str | None:
+        bucket, key = objects.split(self.address)
+        if not objects.BUCKET.fullmatch(bucket):
+            return "must be s3://bucket or s3://bucket/prefix"
+        return StoragePath(f"/{key}").unsupported_reason()
 
-def directory_identity(directory: Path) -> DirectoryIdentity:
-    """Return an identity of a directory that is the same through all links and mounts."""
-    try:
-        status = directory.stat()
-    except OSError:
-        return str(resolved_path(directory))
-    return status.st_dev, status.st_ino
+    @property
+    def uri(self) -> str:
+        return quote(self.address, safe=":/")
 
+    def children(self) -> list[StoragePath]:
+        prefixes, found = objects.list_level(self.address)
+        names = {*prefixes, *(posixpath.basename(each.key) for each in found)}
+        return [self / name for name in sorted(names)]
 
-def unsupported_path_reason(path: str | os.PathLike[str]) -> str | None:
-    """Return why no Delta table can be stored at or below a path; None if one can be."""
-    if not _UNSUPPORTED.search(str(path)) and not _UNSUPPORTED.search(os.path.realpath(path)):
+    def open_tree(self) -> ListDirectory:
+        entries = objects.tree(self.address)
+
+        def list_directory(directory: str) -> Entries:
+            return [(name, partial(_identity, state)) for name, state in entries.get(directory, ())]
+
+        return list_directory
+
+    def walk(self, is_skipped: Callable[[str], bool]) -> Iterator[tuple[str, list[str]]]:
+        entries, directories = objects.tree(self.address), [self.address]
+        for directory in directories:
+            listed = [(f"{directory}/{n}", n, s) for n, s in entries.get(directory, ())]
+            below = [path for path, _, s in listed if s is EntryType.DIRECTORY]
+            directories += [path for path in below if not is_skipped(path)]
+            yield directory, [name for _, name, s in listed if s is not EntryType.DIRECTORY]
+
+    def list_files(self) -> Iterator[tuple[str, FileInfo]]:
+        for key, info in sorted(objects.list_level(self.address)[1]):
+            yield posixpath.basename(key), info
+
+    def state(self) -> Hashable:
+        return frozenset(objects.list_level(self.address)[1])
+
+    def free_bytes(self) -> int | None:
         return None
-    return (
-        "Delta tables cannot be stored below a path with [, ], \\, :, #, ?, a control character, "
-        "or % and two hexadecimal digits"
-    )
 
+    def is_writable(self) -> bool:
+        return True  # only a write can tell
 
-@dataclass(frozen=True, init=False)
-class Layout:
-    """The directories of one lakehouse, `MEDALLION_HOME`."""
+    def is_stored(self) -> bool:
+        return self.info() is not None or self.is_directory()
 
-    root: StoragePath
+    def is_taken(self) -> bool:
+        return self.info() is not None
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
-        object.__setattr__(self, "root", StoragePath(root))
+    def is_directory(self) -> bool:
+        return objects.has_objects(self.address)
 
-    def require_root(self) -> None:
-        """Raise UsageError if the root does not exist: its name may be misspelled."""
-        if not self.root.is_directory():
-            raise UsageError(
-                f"there is no lakehouse at {self.root}: medallion nightly creates it, and "
-                "MEDALLION_HOME names another one."
-            )
+    def check_readable(self) -> None:
+        """Do nothing: a request for each object would cost more than the error of its reader."""
 
-    def landing(self, source: str) -> StoragePath:
-        """Return the directory in which a source's files land."""
-        return self.root / "landing" / source
+    def has_same_bytes(self, other: StoragePath) -> bool:
+        one, another = self.info(), other.info()
+        is_same = one is not None and one.is_same(another)
+        return is_same or super().has_same_bytes(other)
 
-    def archive(self, source: str) -> StoragePath:
-        """Return the directory of a source's files whose rows are committed."""
-        return self.root / "archive" / source
+    def info(self) -> FileInfo | None:
+        return objects.object_info(self.address)
 
-    def rejected(self, source: str) -> StoragePath:
-        """Return the directory of a source's files that cannot be read, with their reasons."""
-        return self.root / "rejected" / source
+    def read(self) -> bytes:
+        return objects.read(self.address)
 
-    def is_reason_file(self, path: str) -> bool:
-        """Return True if a file has the reason why another one was rejected."""
-        return path.endswith(REASON_SUFFIX) and path.startswith(f"{self.rejected('')}/")
-
-    def queue(self, source: str) -> StoragePath:
-        """Return the queue of a source: the table of files that bronze's stream reads."""
-        return self.root / "_intake" / source
-
-    def schemas(self, source: str) -> StoragePath:
-        """Return the directory of the versions of a source's schema."""
-        return self.root / "_schemas" / source
-
-    def relative(self, path: str | os.PathLike[str]) -> str:
-        """Return a path as tables store it: relative to the root if it is below it."""
-        return str(path).removeprefix(f"{self.root}/")
-
-    def normalize(self, name: str) -> str:
-        """Normalize a path or glob to root-relative form, even if links lead below the root."""
-        path, root = (self.root / name).normalized(), self.root.identity()
-        above = next((each for each in path.parents if each.identity() == root), None)
-        return str(path.below(above)) if above else name
-
-    def table(self, name: str) -> StoragePath:
-        """Return the directory of the Delta table `layer.table`."""
-        return self.root / name.replace(".", "/")
-
-    def tables(self) -> dict[str, StoragePath]:
-        """Return the directories of the tables that exist, by name `layer.table`."""
-        paths = (path for schema in SCHEMAS for path in (self.root / schema).children())
-        tables = (path for path in paths if (path / "_delta_log").is_directory())
-        return {f"{path.parent.name}.{path.name}": path for path in tables}
-
-    def published(self, table: str) -> StoragePath:
-        """Return the directory of a table's published changes, with one directory per batch."""
-        return self.root / PUBLISH / table
-
-    def checkpoint(self, query: str, ahead: int = 0) -> StoragePath:
-        """Return the checkpoint of a query: the directory of its current generation.
-
-        Without a pointer that is generation 0, the directory of the query itself.
-
-        Args:
-            query: its name.
-            ahead: 1 for the next generation, which replaces this one when the pointer moves.
-        """
-        pointer, generation = self.checkpoint_pointer(query), ahead
-        with suppress(FileNotFoundError):
-            generation += int(json.loads(pointer.read())["generation"])
-        directory = pointer.parent / query
-        return directory / str(generation) if generation else directory
-
-    def checkpoint_pointer(self, query: str) -> StoragePath:
-        """Return the file that has the number of a checkpoint's current generation."""
-        return self.root / "_checkpoints" / f"{query}.json"
-
-    def internal_directories(self) -> list[StoragePath]:
-        """Return the directories below the root into which only medallion writes."""
-        return [path for path in self.root.children() if _is_internal(path.name)]
-
-    def is_table_path(self, path: StoragePath) -> bool:
-        """Return True if a path is below a directory of tables or of their metadata."""
-        below = path.below(self.root)
-        first = below.parts[0] if below and below.parts else ""
-        return first in SCHEMAS or first.startswith("_")
-
-    def is_internal(self, directory: str) -> bool:
-        """Return True if a directory contains, or is in, one of `internal_directories`."""
-        root, path = self.root.resolved(), (self.root / directory).resolved()
-        if (below := path.below(root)) is None:
-            return root.below(path) is not None
-        return not below.parts or _is_internal(below.parts[0])
+    def create_directory(self) -> None:
+        """Do nothing: a directory is there with its first object."""
 
     @property
-    def report(self) -> StoragePath:
-        """The page of `medallion report`."""
-        return self.root / "_report.html"
+    def delta_options(self) -> dict[str, str] | None:
+        return objects.client_options()
 
-    @property
-    def journal(self) -> StoragePath:
-        """The directory of unfinished commands, see `state.journal`."""
-        return self.root / "_journal"
+    def error_reason(self, error: Exception) -> str:
+        return objects.reason_of(error) or super().error_reason(error)
 
-    @property
-    def staging(self) -> StoragePath:
-        """The directory of the tables that a refresh builds."""
-        return self.root / "_refresh"
+    def sync(self) -> None:
+        """Do nothing: an object that is visible is durable."""
 
-    def lock(self, layer: str) -> StoragePath:
-        """Return the lock file of a layer.
+    def write_atomic(self, data: str | bytes) -> None:
+        objects.write(self.address, data.encode() if isinstance(data, str) else data)
 
-        It is beside the tables that it guards: a separate directory of locks could be deleted
-        while they are held, and the next process would lock new ones.
-        """
-        return self.root / layer / ".lock"
+    def write_new(self, data: bytes) -> bool:
+        """Write this object if there is none; return False if another process wrote it."""
+        return objects.create(self.address, data)
+
+    def replace_content(self, write: Callable[[Path], None]) -> None:
+        with TemporaryDirectory(prefix="medallion-") as directory:
+            file = Path(directory, files.end_of_name(self.name))
+            write(file)
+            objects.write(self.address, file)
+
+    def copy_from(self, file: Path) -> None:
+        objects.write(self.address, file)
+
+    def delete(self, if_unchanged: FileInfo | None = None) -> bool:
+        if if_unchanged is None:
+            objects.delete(self.address)
+        elif info := self.info():
+            return info.is_same(if_unchanged) and objects.delete_unchanged(self.address, info.tag)
+        return True
+
+    def complete_deletions(self) -> None:
+        """Do nothing: a deletion is one request."""
+
+    def delete_prefix(self) -> None:
+        objects.delete_below(self.address)
+
+    def move_directory(self, target: StoragePath) -> None:
+        start = len(self.address)
+        moved = [self.address] if self.info() else []
+        moved += [f"{self.address}/{path.below(self)}" for path in self.files_below()]
+        for address in moved:
+            objects.copy(address, f"{target}{address[start:]}")
+        self.delete_prefix()
+
+    def first_free(self) -> StoragePath:
+        numbered = (self.parent / name for name in files.numbered_names(self.name))
+        return next(path for path in numbered if not path.is_taken())
+
+    def move_to_free(self, target: StoragePath, if_unchanged: FileInfo) -> StoragePath | None:
+        info = self.info()
+        if info and not info.is_same(if_unchanged):
+            return None
+        for path in (target.parent / name for name in files.numbered_names(target.name)):
+            copied = path.info()
+            if copied is None:
+                if info is None:
+                    return None
+                objects.copy(self.address, path.address)
+                break
+            # An interrupted process may have copied it, and perhaps deleted it.
+            if copied.size == if_unchanged.size and (not info or self.has_same_bytes(path)):
+                break
+        return path if not info or objects.delete_unchanged(self.address, info.tag) else None
 
 
-@dataclass(frozen=True)
-class StagingLayout(Layout):
-    """A layout in which the named tables, and their checkpoints, have staging paths."""
-
-    names: tuple[str, ...] = ()
-
-    def table(self, name: str) -> StoragePath:
-        """Return the path of a table, in `_refresh/` if it is being built."""
-        return super().table(name) if name not in self.names else self.staging / name
-
-    def checkpoint(self, query: str, ahead: int = 0) -> StoragePath:
-        """Return the path of a checkpoint, the next generation if its table is being built."""
-        return super().checkpoint(query, ahead + (query in self.names))
-
-
-def _is_internal(name: str) -> bool:
-    return name in _INTERNAL or name.startswith("_")
+def _identity(state: FileInfo | EntryType) -> FileInfo | EntryType:
+    return state

@@ -17,7 +17,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medallion.storage import delta_tables, locks
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import Columns, TableSpec, record_column_sql
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from medallion.storage.paths import layer_of
+from medallion.storage.layout import layer_of
 
 Columns = Mapping[str, str]
 """Spark SQL types by column."""

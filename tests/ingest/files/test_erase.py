@@ -25,9 +25,9 @@ def test_erasure_deletes_only_the_ingested_file(home: Home) -> None:
     """A file was overwritten after it was ingested, and no scan has seen that yet."""
     kept, overwritten = home.land("a.json", "{}"), home.land("b.json", "{}")
     entries = [
-        Entry("activity", f"landing/activity/{name}.json", 1, *info, 5, State.INGESTED)
-        for name in "ab"
-        if (info := (home.layout.root / f"landing/activity/{name}.json").info())
+        Entry("activity", path, 1, 0, 0, 5, State.INGESTED).with_info(info)
+        for path in ("landing/activity/a.json", "landing/activity/b.json")
+        if (info := (home.layout.root / path).info())
     ]
     overwritten.write_text("not ingested")
     context = context_of(home, *entries)

@@ -9,7 +9,8 @@ from medallion.ingest.files.listing import current_info, path_below_source
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State, newest_archived
 from medallion.storage import clock, files
 from medallion.storage.files import FileInfo
-from medallion.storage.paths import REASON_SUFFIX, Layout, StoragePath
+from medallion.storage.layout import REASON_SUFFIX, Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted, error_reason
 
 _DELETED = Reason(ReasonCode.DELETED, "deleted, as the source has clean_source: delete")

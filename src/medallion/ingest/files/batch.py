@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -24,6 +24,7 @@ from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, FailureCode, classify, one_line
 from medallion.state.ledger import Entry, Reason, ReasonCode, State
 from medallion.storage import delta_tables
+from medallion.storage.files import FileInfo
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import ROW_COUNTS, SOURCE_FILE, SOURCE_MODIFIED_AT
 from medallion.storage.text import counted, error_reason, printable
@@ -99,7 +100,7 @@ class BatchContext(SourceContext):
         if info is None:
             self.ledger.write([entry.with_state(State.VANISHED, Reason(ReasonCode.GONE, _GONE))])
             self.report(f"  {self.name}: {printable(entry.path)}: {State.VANISHED}: {_GONE}")
-        return info == entry.info
+        return entry.info.is_same(info)
 
     def reject_unreadable(self, entries: list[Entry], problem: content.Problem) -> list[Entry]:
         """Move the files whose content has a problem to `rejected/`, and return the others."""
@@ -308,8 +309,8 @@ class FileBatch:
             return entry
         now = current_info(self.context.config.layout, path)
         # If it was replaced once more since, its size is unknown.
-        size = now.size if now and now.modified_at == read_at else entry.size
-        return replace(entry, size=size, modified_at=read_at)
+        is_read = now and now.modified_at == read_at
+        return entry.with_info(now if now and is_read else FileInfo(entry.size, read_at))
 
 
 def first_lines(paths: Sequence[str | os.PathLike[str]]) -> list[str]:

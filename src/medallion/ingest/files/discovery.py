@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -30,7 +30,8 @@ from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Ledger, Reason, ReasonCode, State
 from medallion.storage import clock, delta_tables, records
 from medallion.storage.files import FileInfo
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import INTAKE
 from medallion.storage.text import Reporter, counted, error_reason, printable
 
@@ -100,7 +101,7 @@ class FileClassifier:
         if isinstance(info, Reason):
             return self._classify_invalid(path, info)
         known = self.ledger.newest(path)
-        if known is not None and known.info == info and not self._should_reclassify(known):
+        if known is not None and known.info.is_same(info) and not self._should_reclassify(known):
             return None
         deferred = (
             self._being_written_reason(info)
@@ -151,16 +152,16 @@ class FileClassifier:
         if archived.size == entry.size and archived.moved_to is not None:
             with suppress(OSError):
                 return (root / entry.path).has_same_bytes(root / archived.moved_to)
-        return archived.info == entry.info
+        return archived.info.is_same(entry.info)
 
     def _pending_entry(self, path: str, info: FileInfo, reason: Reason | None) -> Entry:
         """Return an entry for a file that is to be ingested, or deferred for a reason."""
         known = self.ledger.newest(path)
         if known is not None and known.state == State.PENDING:
-            entry = replace(known, size=info.size, modified_at=info.modified_at)
+            entry = known.with_info(info)
         else:
             version = known.version + 1 if known else 1
-            entry = Entry(self.source.name, path, version, info.size, info.modified_at, self.now)
+            entry = Entry(self.source.name, path, version, 0, 0, self.now).with_info(info)
         return entry.with_state(State.PENDING, reason)
 
     def _being_written_reason(self, info: FileInfo) -> Reason | None:

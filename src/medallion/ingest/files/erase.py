@@ -44,7 +44,7 @@ def erased_origins(
         location, action = entry.moved_to or path, Action.DELETED
         info = (layout.root / location).info()
         # A file that no scan has seen is not the ingested one, which it has overwritten.
-        is_overwritten = not entry.moved_to and (newest != entry or info != entry.info)
+        is_overwritten = not entry.moved_to and (newest != entry or not entry.info.is_same(info))
         if is_overwritten or info is None:
             action = Action.GONE
         elif path_below_source(layout, context.source, path) is None:

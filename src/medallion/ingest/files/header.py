@@ -11,7 +11,8 @@ from medallion.ingest.files.decode import first_records, has_documents
 from medallion.ingest.files.lines import BOM
 from medallion.ingest.schema import registry
 from medallion.state.ledger import Reason, ReasonCode
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted
 
 _BYTES, _ROWS = 1 << 16, 20  # read of each file

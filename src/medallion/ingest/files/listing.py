@@ -12,7 +12,8 @@ from medallion.config.model import IGNORED_NAMES, Config, SourceConfig
 from medallion.config.values import matches_pattern
 from medallion.state.ledger import Reason, ReasonCode
 from medallion.storage.files import EntryType, FileInfo
-from medallion.storage.paths import Layout, StoragePath
+from medallion.storage.layout import Layout
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import counted, error_reason
 
 # Surrogates stand for bytes that are not UTF-8; a member's name follows `.zip#`.

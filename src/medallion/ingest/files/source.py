@@ -94,7 +94,10 @@ class FileSource(BatchContext):
         rows = 0
         for entry in (e for e in self.ledger.all_versions() if e.batch == number):
             path = entry.moved_to or entry.path
-            if current_info(self.config.layout, path) == entry.info:
+            info = current_info(self.config.layout, path)
+            # The copy of an object has a time and perhaps a tag of its own.
+            is_copy = info and info.tag and entry.moved_to and info.size == entry.size
+            if is_copy or entry.info.is_same(info):
                 paths.append(path)
             else:  # gone or overwritten since: the recorded count is used
                 rows += entry.rows or 0

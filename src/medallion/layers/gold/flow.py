@@ -24,7 +24,8 @@ from medallion.layers.gold.writer import GroupMerge, refuse_unmergeable
 from medallion.spark import checkpoints, delta_reads
 from medallion.spark.query import BatchProgress, RunningQuery, Sink
 from medallion.storage import delta_tables
-from medallion.storage.paths import StoragePath, layer_of
+from medallion.storage.layout import layer_of
+from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
 _BEFORE_1970 = "before 1970: "  # and the table: name of an observed metric

@@ -27,7 +27,7 @@ from medallion.spark.delta_reads import escape_path
 from medallion.spark.errors import SPARK_ERRORS, one_line
 from medallion.spark.plans import CONFIG_TYPES
 from medallion.storage import delta_tables
-from medallion.storage.paths import StoragePath, unsupported_path_reason
+from medallion.storage.paths import StoragePath
 
 _COPY, _RULES = "reference", "reference_rules"  # names beside the checkpoint
 
@@ -221,7 +221,7 @@ def _open_delta(
 ) -> LookupTable:
     if not delta_tables.table_exists(path):
         raise MedallionError(f"{name}: this directory is not a Delta table.")
-    if reason := unsupported_path_reason(path):
+    if reason := path.unsupported_reason():
         raise MedallionError(f"{name}: {reason}.")
     table = delta_tables.open_table(path)
     version = table.version()

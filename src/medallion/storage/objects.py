@@ -1,0 +1,321 @@
+"""Objects of S3 buckets: listing, reading, conditional writes and deletions, by obstore.
+
+An address is `s3://bucket/key`. Endpoint, region and credentials come from the environment, as for
+every client of S3: AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and so
+on. Errors are OSErrors whose reasons are derived from the store's codes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+import urllib.request
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.error import HTTPError, URLError
+
+from medallion.errors import UsageError
+from medallion.storage.files import EntryType, FileInfo
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+_ADDRESS = re.compile(r"s3a?:/+(.*)", re.IGNORECASE | re.DOTALL)
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CODE, _STATUS = re.compile(r"<Code>(\w+)</Code>"), re.compile(r"status code: (\d{3})")
+_INVALID_KEY = re.compile(r'(?:parse path|parsing Path|Path) "(.*?)"', re.DOTALL)
+_METADATA_SERVICE = re.compile(r"http://(169\.254\.|\[fd00:)")  # asked for a machine's role
+_CREDENTIALS = "the store refuses the credentials: check AWS_ACCESS_KEY_ID and its secret"
+_REGION = "the bucket is in another region: set AWS_REGION"
+_REASONS = {
+    "NoSuchBucket": "there is no such bucket",
+    "AccessDenied": "access is denied: the credentials lack a permission",
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "XAdminUserNotFound": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "ExpiredToken": "the credentials have expired",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+}
+# Seconds. A request may transfer megabytes.
+_CONNECT, _REQUEST, _RETRY, _TRIES = 5, 120, 60, 5
+
+
+class Found(NamedTuple):
+    """An object of a listing: its key and its state."""
+
+    key: str
+    info: FileInfo
+
+
+def is_address(path: str) -> bool:
+    """Return True if a path is the address of an object, in any spelling."""
+    return bool(_ADDRESS.match(path))
+
+
+def normalize(address: str) -> str:
+    """Return an address in the one spelling for all clients: `s3://bucket/key`."""
+    match = _ADDRESS.match(address)
+    assert match, f"{address} is an address"
+    return f"s3://{posixpath.normpath(f'/{match[1]}').strip('/')}"
+
+
+def split(address: str) -> tuple[str, str]:
+    """Return the bucket and the key of an address."""
+    bucket, _, key = address.removeprefix("s3://").partition("/")
+    return bucket, key
+
+
+def client_options(as_strings: bool = True) -> dict[str, Any]:
+    """Return the options of a client, for delta-rs as strings; it never has credentials."""
+    is_plain = _endpoint().startswith("http://")
+    options = {"timeout": f"{_REQUEST}s", "connect_timeout": f"{_CONNECT}s"}
+    if not as_strings:
+        return {**options, "allow_http": is_plain}
+    retries = {"max_retries": str(_TRIES), "retry_timeout": f"{_RETRY}s"}
+    return {**options, **retries, "allow_http": str(is_plain).lower()}
+
+
+def list_objects(address: str) -> Iterator[Found]:
+    """Yield all objects below a prefix in the order of keys, without markers of empty folders."""
+    import obstore
+
+    with _opened(address) as (store, prefix):
+        for chunk in obstore.list(store, prefix or None, chunk_size=1000):
+            for each in chunk:
+                key, info = each["path"], _info(each)
+                # The key of a marker ends with a slash, which obstore removes.
+                if info.size or (key != prefix and object_info(_address(address, key))):
+                    yield Found(key, info)
+
+
+def list_level(address: str) -> tuple[list[str], list[Found]]:
+    """Return the names of the prefixes directly below an address, and its objects."""
+    import obstore
+
+    with _opened(address) as (store, prefix):
+        result = obstore.list_with_delimiter(store, prefix or None)
+        prefixes = [posixpath.basename(each) for each in result["common_prefixes"]]
+        objects = [Found(each["path"], _info(each)) for each in result["objects"]]
+        return prefixes, [each for each in objects if each.key != prefix]
+
+
+def has_objects(address: str) -> bool:
+    """Return True if a prefix has objects."""
+    import obstore
+
+    with _opened(address) as (store, prefix):
+        return any(obstore.list(store, prefix or None))
+
+
+def tree(address: str) -> dict[str, list[tuple[str, FileInfo | EntryType]]]:
+    """Return the entries of a prefix and of all prefixes below it, by their addresses."""
+    entries = defaultdict[str, dict[str, FileInfo | EntryType]](dict)
+    bucket = _address(address, "").rstrip("/")
+    for key, info in list_objects(address):
+        path, _, name = f"{bucket}/{key}".rpartition("/")
+        entries[path][name] = info
+        while path != address:
+            above, _, name = path.rpartition("/")
+            if name in entries[above]:  # and so are the prefixes above
+                break
+            entries[above][name], path = EntryType.DIRECTORY, above
+    return {path: sorted(each.items()) for path, each in entries.items()}
+
+
+def object_info(address: str) -> FileInfo | None:
+    """Return the state of an object, or None if there is none."""
+    import obstore
+
+    try:
+        with _opened(address) as (store, key):
+            return _info(obstore.head(store, key)) if key else None
+    except FileNotFoundError:
+        return None
+
+
+def read(address: str) -> bytes:
+    """Return the content of an object."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        return bytes(obstore.get(store, key).bytes())
+
+
+def download(address: str, file: Path) -> None:
+    """Copy an object to a file on this machine."""
+    import obstore
+
+    with _opened(address) as (store, key), file.open("wb") as target:
+        for chunk in obstore.get(store, key).stream():
+            target.write(chunk)
+
+
+def write(address: str, data: bytes | Path) -> None:
+    """Write an object: readers see the complete new content or the old one."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        obstore.put(store, key, data)
+
+
+def create(address: str, data: bytes) -> bool:
+    """Write an object if there is none; return False if there is one with other content.
+
+    The client repeats a request whose answer was lost, and then finds what it has written itself.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError
+
+    with _opened(address) as (store, key):
+        try:
+            obstore.put(store, key, data, mode="create")
+        except AlreadyExistsError:
+            return bytes(obstore.get(store, key).bytes()) == data
+    return True
+
+
+def copy(address: str, target: str) -> None:
+    """Copy an object within or between buckets of the store, without reading it."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        if _address(address, "") == _address(target, ""):
+            obstore.copy(store, key, split(target)[1])
+            return
+    write(target, read(address))
+
+
+def delete(address: str) -> None:
+    """Delete an object, if there is one."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        obstore.delete(store, key)
+
+
+def delete_below(address: str) -> None:
+    """Delete an object of this key and all objects below it."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        obstore.delete(store, [key, *(each.key for each in list_objects(address))])
+
+
+def delete_unchanged(address: str, tag: str | None) -> bool:
+    """Delete an object if it still has a tag; return False if another one has replaced it.
+
+    Raises:
+        OSError: the store cannot do that, or does not answer.
+    """
+    if not _checks_tags(posixpath.dirname(address), _endpoint()):
+        reason = "this store deletes replaced objects as well: set clean_source: off"
+        raise OSError(errno.ENOTSUP, reason, address)
+    return _delete_if_match(address, tag or "")
+
+
+@lru_cache
+def _checks_tags(directory: str, endpoint: str) -> bool:
+    """Return True if the store refuses to delete an object that has another tag."""
+    probe = f"{directory}/._probe-{uuid.uuid4().hex}"
+    write(probe, b"")
+    is_refused = not _delete_if_match(probe, '"0"')
+    delete(probe)
+    return is_refused
+
+
+def _delete_if_match(address: str, tag: str) -> bool:
+    """Send a deletion with a condition, which obstore can sign but not send."""
+    import obstore
+
+    with _opened(address) as (store, key):
+        url = obstore.sign(store, "DELETE", key, timedelta(seconds=2 * _REQUEST))
+    request = urllib.request.Request(url, method="DELETE", headers={"If-Match": tag})
+    try:
+        with urllib.request.urlopen(request, timeout=_REQUEST):
+            return True
+    except HTTPError as error:
+        if error.code in (404, 412):
+            return error.code == 404
+        reason = _reason(error.read().decode(errors="replace"), error.code)
+    except (URLError, TimeoutError):
+        reason = _no_answer()
+    raise OSError(errno.EIO, reason, address)
+
+
+def reason_of(error: Exception) -> str | None:
+    """Return the reason of a client's error (obstore, delta-rs); None if it is not the store's."""
+    text = str(error)
+    if _METADATA_SERVICE.search(text):
+        return "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if status := _STATUS.search(text):
+        return _reason(text, int(status[1]))
+    if key := _INVALID_KEY.search(text):
+        return f"the key {key[1]!r} cannot be read: rename or delete that object"
+    return _no_answer() if "error sending request" in text or "HTTP error" in text else None
+
+
+def _reason(body: str, status: int) -> str:
+    code = _CODE.search(body)
+    name = code[1] if code else ""
+    if status == 301:
+        name = "PermanentRedirect"
+    elif status == 403 and not name:
+        name = "AccessDenied"
+    return f"{_REASONS.get(name) or f'the store answers {status} {name}'.strip()} ({_endpoint()})"
+
+
+def _no_answer() -> str:
+    return f"no answer from {_endpoint()}: check AWS_ENDPOINT_URL, and the network"
+
+
+def _endpoint() -> str:
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "AWS S3")
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[tuple[S3Store, str]]:
+    """Yield the client and the key of an address; raise its errors as OSErrors that name both."""
+    try:
+        from obstore.exceptions import BaseError
+    except ImportError:
+        advice = "pip install obstore, and medallion setup --s3 for Spark"
+        raise UsageError(f"{address}: S3 needs a package: {advice}.") from None
+    bucket, key = split(address)
+    try:
+        yield _client(bucket, _endpoint()), key
+    except (BaseError, FileNotFoundError, ValueError) as error:
+        reason, number = reason_of(error), errno.EIO
+        if isinstance(error, FileNotFoundError) and _REASONS["NoSuchBucket"] not in (reason or ""):
+            reason, number = os.strerror(errno.ENOENT), errno.ENOENT
+        raise OSError(number, reason or str(error).partition("\n")[0], address) from None
+
+
+@lru_cache
+def _client(bucket: str, endpoint: str) -> S3Store:
+    from obstore.store import S3Store
+
+    retry_config: Any = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_RETRY)}
+    client: Any = client_options(as_strings=False)
+    return S3Store(bucket, client_options=client, retry_config=retry_config)
+
+
+def _address(address: str, key: str) -> str:
+    """Return the address of a key in the bucket of another address."""
+    return f"s3://{split(address)[0]}/{key}"
+
+
+def _info(meta: Any) -> FileInfo:
+    # To the second: some stores give the milliseconds in listings only.
+    modified_at = int(meta["last_modified"].timestamp()) * 1_000_000
+    return FileInfo(meta["size"], modified_at, meta["e_tag"])
