@@ -17,14 +17,17 @@ from medallion.errors import (
     InvalidProjectError,
     MedallionError,
     NoSourceError,
+    UsageError,
     error_message,
 )
 from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage.layout import LAYERS, PUBLISH
+from medallion.storage.objects import is_address
 
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
+_ON_S3 = ("sql", "status", "files", "schema", "land", "audit", "report", "check", "add")
 _JSON = "print one JSON document only"
 _SOURCE = "its name in pipeline.yaml, such as event"
 
@@ -72,6 +75,10 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
     try:
         if errors := _refused_errors(command, options.config_errors):
             raise InvalidProjectError(*map(str, errors))
+        if is_address(str(config.layout.root)) and command.__name__ not in _ON_S3:
+            known = ", ".join(_ON_S3)
+            raise UsageError(f"MEDALLION_HOME is on S3, where these commands work: {known}.")
+        config.layout.root.check_reachable()
         status = command(config, options)
     except BrokenPipeError:
         raise

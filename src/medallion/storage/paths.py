@@ -181,6 +181,9 @@ class StoragePath(os.PathLike[str]):
         """Return True if this is a directory or a link to one; False if it cannot be inspected."""
         return files.is_directory(self)
 
+    def check_reachable(self) -> None:
+        """Raise OSError if the bucket of this path cannot be listed."""
+
     def check_readable(self) -> None:
         """Raise OSError if this file cannot be opened."""
         files.check_readable(self)
@@ -383,10 +386,13 @@ class ObjectPath(StoragePath):
         return self.info() is not None or self.is_directory()
 
     def is_taken(self) -> bool:
-        return self.info() is not None
+        return self.is_stored()
 
     def is_directory(self) -> bool:
         return objects.has_objects(self.address)
+
+    def check_reachable(self) -> None:
+        self.is_directory()
 
     def check_readable(self) -> None:
         """Do nothing: a request for each object would cost more than the error of its reader."""
