@@ -89,7 +89,7 @@ def test_killed_holder_is_succeeded_at_once(layout: Layout, other: subprocess.Po
 
 @pytest.mark.usefixtures("elsewhere")
 def test_holder_elsewhere_keeps_its_lease(directory: ObjectPath) -> None:
-    """It is told from an ended one by its beats."""
+    """Its beats distinguish it from one that has ended."""
     lease = leases.take(directory, "stream")
     with pytest.raises(leases.HeldError):
         leases.take(directory, "nightly")
