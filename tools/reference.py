@@ -182,7 +182,12 @@ def login_rows() -> list[tuple[str, ...]]:
     meanings = attribute_docs(operations.Login)
     choices = {name: ", ".join(f"`{w}`" for w in words) for name, words in loader.CHOICES.items()}
     return [
-        ("`MEDALLION_HOME`", "a local path, or `s3://bucket/prefix`", "`data/lakehouse`", "The root of all data."),
+        (
+            "`MEDALLION_HOME`",
+            "a local path, or `s3://bucket/prefix`",
+            "`data/lakehouse`",
+            "The root of all data.",
+        ),
         (
             "`MEDALLION_CONF`",
             "a folder or file",

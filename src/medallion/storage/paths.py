@@ -428,12 +428,6 @@ class ObjectPath(StoragePath):
         """Write this object if there is none; return False if another process wrote it."""
         return objects.create(self.address, data)
 
-    def replace_content(self, write: Callable[[Path], None]) -> None:
-        with TemporaryDirectory(prefix="medallion-") as directory:
-            file = Path(directory, files.end_of_name(self.name))
-            write(file)
-            objects.write(self.address, file)
-
     def copy_from(self, file: Path) -> None:
         objects.write(self.address, file)
 
