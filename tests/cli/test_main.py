@@ -142,6 +142,21 @@ def refused_message(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return output
 
 
+ARGUMENTS = {"add": ["x", "/x"], "run": ["gold"], "sql": ["SELECT 1"], "schema": ["event"]}
+ARGUMENTS |= {"replay": ["quarantine.event"], "drop": ["silver.x"], "backfill": ["event", "/x"]}
+ARGUMENTS |= {"refresh": ["silver.event"]}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"init", "setup"}))
+def test_newer_format_is_refused_by_each_command(
+    root: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    Layout(root).format.write_atomic('{"format": 99, "release": "9.0.0"}')
+    message = refused_message(capsys, command, *ARGUMENTS.get(command, ()))
+    assert "has the format 99 of medallion 9.0.0" in message
+    assert [path.name for path in root.iterdir()] == ["_format.json"]
+
+
 READ_COMMANDS = (["status"], ["audit"], ["files"], ["schema", "event"], ["sql", "SELECT 1"])
 REFRESH = ["refresh", "silver.event"]  # nothing to rebuild, so it starts no Spark
 

@@ -31,6 +31,7 @@ from medallion.spark.checkpoints import last_planned
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_log, delta_tables, locks, records, table_specs
 from medallion.storage.paths import StoragePath
+from medallion.storage.root_format import write_format
 from tests.support import PROJECT, checkpoints
 from tests.support.home import Home
 from tests.support.runs import record
@@ -399,6 +400,7 @@ def test_maintenance_locks_the_record_tables(
 
 def test_layers_of_other_processes_are_left_out(config: Config) -> None:
     bronze, silver = append(config), append(config, table="silver.activity")
+    write_format(config.layout)
     with locks.lock_layers(config.layout, ["silver"], "stream"):
         result = maintenance.maintain_unlocked_layers(config)
     expected = f"medallion stream, pid {os.getpid()}, which writes and maintains it"

@@ -298,7 +298,7 @@ def test_older_documents_converted_at_each_kill(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write = files.write_atomic
-    for number in range(6):  # five entries, and the checkpoint's documents
+    for number in range(7):  # five entries, the checkpoint's documents, and the format
         with monkeypatch.context() as patch:
             left = [number]
 
@@ -319,18 +319,6 @@ def test_older_documents_converted_at_each_kill(
             assert not (root / name).is_stored()
         assert checkpoints.read_document(checkpoint, "replay") is None
         assert checkpoints.read_document(checkpoint, "definition") == {"a": 1}
-
-
-def test_older_documents_of_other_layers_stay(home: Home) -> None:
-    """A process of the earlier release may use them."""
-    write_older_documents(home)
-    refresh = home.layout.root / "_refresh/plan.json"
-    with journal.lock_layers(home.config, ["bronze", "silver"], "erase"):
-        assert refresh.is_stored()
-    stored = [file.name for file in home.layout.journal.children()]
-    replay = "replay-quarantine.activity.json"
-    assert stored == ["backfill-b.json", f"erase-{SILVER}.json", replay]
-    assert sorted(read(home), key=lambda entry: entry.file(home.layout)) == OLDER
 
 
 @pytest.mark.parametrize("name", ["_refresh/plan.json", "_erase/plan.json", "_requests/a/b.json"])

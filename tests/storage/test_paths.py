@@ -80,6 +80,14 @@ def test_delete_prefix_follows_no_link(root: StoragePath) -> None:
     assert (root / "kept" / "file").is_stored()
 
 
+def test_file_is_writable_if_it_is_no_program(root: StoragePath) -> None:
+    (root / "_report.html").write_atomic("")
+    assert (root / "_report.html").is_writable()
+    (root / "_report.html").local.chmod(0o400)
+    assert (root / "_report.html").is_writable() == (os.geteuid() == 0)
+    assert (root / "new" / "file").is_writable()
+
+
 def test_checkpoint_follows_its_pointer(root: StoragePath) -> None:
     layout = Layout(root)
     first = root / "_checkpoints" / "silver.a"

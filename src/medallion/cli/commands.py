@@ -330,7 +330,7 @@ def drop(config: Config, options: argparse.Namespace) -> int:
         raise UsageError(f"{options.table} cannot be dropped; {others}.")
     if not _is_confirmed(options, f"Delete {options.table} and all its rows?"):
         return 1
-    drop_table(config, options.table)
+    drop_table(config, options.table, _reporter(False))
     print_result(f"{options.table} is deleted")
     return 0
 
@@ -385,7 +385,8 @@ def replay(config: Config, options: argparse.Namespace) -> int:
 def maintain(config: Config, options: argparse.Namespace) -> int:
     from medallion.runtime import maintenance
 
-    result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options))
+    report = _reporter(bool(options.json))
+    result = maintenance.maintain_unlocked_layers(_with_existing_root(config, options), report)
     return _present(options, asdict, render_tables.maintenance_text, result)
 
 
@@ -415,7 +416,8 @@ def files(config: Config, options: argparse.Namespace) -> int:
         raise UsageError("--dismiss has its own pattern: leave the other pattern and --state out.")
     config = _with_existing_root(config, options)
     if options.dismiss is not None:
-        entries = dismiss_files(config, options.dismiss, options.source)
+        report = _reporter(bool(options.json))
+        entries = dismiss_files(config, options.dismiss, options.source, report)
     else:
         entries = ledger_files.find_files(config, options.pattern, options.source, options.state)
     return _present(options, render_tables.files_json, render_tables.files_text, entries)

@@ -24,6 +24,7 @@ from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage.layout import LAYERS, PUBLISH
 from medallion.storage.objects import is_address
+from medallion.storage.root_format import read_format
 
 Command = Callable[[Config, argparse.Namespace], int]
 _CRASHED = 70
@@ -79,6 +80,7 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
             known = ", ".join(_ON_S3)
             raise UsageError(f"MEDALLION_HOME is on S3, where these commands work: {known}.")
         config.layout.root.check_reachable()
+        read_format(config.layout)  # refuse that of a newer release
         status = command(config, options)
     except BrokenPipeError:
         raise

@@ -191,7 +191,7 @@ def resume_topic(
         UsageError: the topic is unknown, or lost nothing.
     """
     rows_in_ledger = SOURCE_TYPES[source.format].rows_in_ledger
-    with journal.lock_layers(config, LAYERS, "backfill"):
+    with journal.lock_layers(config, LAYERS, "backfill", report):
         lost = source_type.skip_lost(config, source, topic)
         before = rows_in_ledger(config, source)
     loss = "unread messages are lost" if lost is None else f"{counted(lost, 'offset')} lost"

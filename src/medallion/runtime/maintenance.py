@@ -24,6 +24,7 @@ from medallion.storage import clock, delta_log, delta_tables, locks, records, ta
 from medallion.storage.layout import LAYERS
 from medallion.storage.paths import StoragePath
 from medallion.storage.table_specs import TableSpec
+from medallion.storage.text import Reporter
 
 _PURGED_AT = "medallion.purgedAt"  # a property of a table
 _HOUR, _DAY = 3600.0, 86400.0  # seconds
@@ -68,14 +69,16 @@ class _Table:
         return records.PROCESS_LOCK if self.name in table_specs.RECORD_TABLES else nullcontext()
 
 
-def maintain_unlocked_layers(config: Config) -> MaintenanceResult:
+def maintain_unlocked_layers(
+    config: Config, report: Reporter = lambda _: None
+) -> MaintenanceResult:
     """Maintain the layers that no other process writes; a process maintains what it writes."""
     journal.refuse_unfinished(config, journal.Erasure)
     locked, notes = [], []
     with ExitStack() as stack:
         for layer in LAYERS:  # outputs have no tables
             try:
-                stack.enter_context(journal.lock_layers(config, [layer], "maintain"))
+                stack.enter_context(journal.lock_layers(config, [layer], "maintain", report))
                 locked.append(layer)
             except UsageError:
                 holder = locks.lock_holder(config.layout, layer) or "another process"

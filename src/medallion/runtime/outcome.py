@@ -18,7 +18,7 @@ from medallion.state import journal, ledger, runs
 from medallion.state.ledger import Entry
 from medallion.state.runs import NIGHTLY, RescuedSummary, RunRecords, RunState
 from medallion.storage import clock
-from medallion.storage.text import error_reason
+from medallion.storage.text import Reporter, error_reason
 
 # The others of a verdict are among the errors of the run that has them, or are of an earlier run.
 _FAILURES = (
@@ -167,13 +167,16 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
             ledger.write_entries(config.layout, reported)
 
 
-def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entry]:
+def dismiss_files(
+    config: Config, pattern: str, source: str | None, report: Reporter = lambda _: None
+) -> list[Entry]:
     """Acknowledge the reported files that match a pattern.
 
     Args:
         config: the configuration.
         pattern: a glob, as in `medallion files`.
         source: the source of the files; None for all.
+        report: reports an upgrade of the lakehouse.
 
     Returns:
         The new ledger entries of the files.
@@ -183,7 +186,7 @@ def dismiss_files(config: Config, pattern: str, source: str | None) -> list[Entr
     """
     if source is not None:
         config.source(source)
-    with journal.lock_layers(config, ["bronze"], "files --dismiss"):
+    with journal.lock_layers(config, ["bronze"], "files --dismiss", report):
         attention = ledger_files.find_attention(config)
         reported = (*attention.files, *attention.malformed, *attention.folders)
         listed = [entry for entry in reported if source in (None, entry.source)]

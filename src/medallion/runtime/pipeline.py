@@ -308,7 +308,7 @@ def open_pipeline(
         ConfigError: Spark's settings cannot be read.
         KeyboardInterrupt: Ctrl-C or SIGTERM, after all queries were stopped.
     """
-    with journal.lock_layers(config, layers, command):
+    with journal.lock_layers(config, layers, command, report):
         # Reported because an unmounted disk looks like a new lakehouse.
         new = "" if config.layout.tables() else " (a new lakehouse)"
         report(f"medallion {command} on {config.layout.root}{new}")

@@ -162,7 +162,7 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     Raises:
         UsageError: another process writes one of the layers.
     """
-    with journal.lock_layers(config, layers_in_use(config), command):
+    with journal.lock_layers(config, layers_in_use(config), command, report):
         carry_out_renames(config, report)
         try:
             runs = RunRecords(config.layout)

@@ -107,14 +107,14 @@ def _renamed_definition(definition: Mapping[str, Any], old: str, new: str) -> di
     return {**definition, **links}
 
 
-def drop_table(config: Config, table: str) -> None:
+def drop_table(config: Config, table: str, report: Reporter = lambda _: None) -> None:
     """Delete a table with its checkpoints; the caller knows that no query writes it.
 
     Raises:
         UsageError: another process writes one of the layers.
     """
     layout = config.layout
-    with journal.lock_layers(config, layers_in_use(config), "drop"):
+    with journal.lock_layers(config, layers_in_use(config), "drop", report):
         pointer = layout.checkpoint_pointer(table)
         (pointer.parent / table).delete_prefix()
         pointer.delete()

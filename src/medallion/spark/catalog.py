@@ -10,6 +10,7 @@ from medallion.errors import ITEM_ERRORS, ConfigError, MedallionError
 from medallion.spark import session
 from medallion.spark.errors import SPARK_ERRORS, as_medallion_error, one_line
 from medallion.storage import delta_tables
+from medallion.storage.root_format import read_format
 from medallion.storage.table_specs import quote_identifier, string_literal
 
 
@@ -27,6 +28,7 @@ def spark_session(config: Config | None = None) -> SparkSession:
         MedallionError: a table cannot be read.
     """
     config = config or load()
+    read_format(config.layout)  # refuse that of a newer release
     spark = session.spark_session(config)
     for error in register_tables(spark, config):
         raise error

@@ -21,6 +21,7 @@ from medallion.sql.result import Result
 from medallion.storage import delta_tables
 from medallion.storage.layout import Layout
 from medallion.storage.paths import StoragePath
+from medallion.storage.root_format import read_format
 
 if TYPE_CHECKING:
     from arro3.core import RecordBatch, RecordBatchReader, Schema
@@ -83,6 +84,7 @@ class Database:
         """Run a statement; return its schema, and stream its record batches."""
         parsed = guard.parse_read_only(statement)
         Layout(self.root).require_root()
+        read_format(Layout(self.root))
         if reason := StoragePath(self.root).unsupported_reason():
             raise UsageError(f"{self.root}: {reason}")
         if parsed.lists_tables:

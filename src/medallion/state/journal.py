@@ -18,9 +18,10 @@ from medallion.config.model import Config
 from medallion.errors import ITEM_ERRORS, MedallionError, UsageError
 from medallion.spark import checkpoints
 from medallion.storage import locks
-from medallion.storage.layout import Layout, layer_of
+from medallion.storage.layout import LAYERS, Layout, layer_of
 from medallion.storage.paths import StoragePath
-from medallion.storage.text import printable
+from medallion.storage.root_format import FORMAT, read_format, write_format
+from medallion.storage.text import Reporter, printable
 
 
 class Command(StrEnum):
@@ -202,8 +203,9 @@ def read_entries(config: Config, *types: type[_Arguments]) -> list[Entry[_Argume
         MedallionError: an entry is damaged.
     """
     layout, entries = config.layout, dict[StoragePath, Entry[Any]]()
-    for _, older, _ in _older_documents(config, with_replays=Replay in types):
-        entries |= {entry.file(layout): entry for entry in older}
+    if not layout.format.is_stored():  # no process has upgraded it yet
+        for older, _ in _older_documents(config):
+            entries |= {entry.file(layout): entry for entry in older}
     for file in layout.journal.children():
         if file.name.endswith(".json"):  # else it is being written
             name, _, subject = file.name.removesuffix(".json").partition("-")
@@ -234,15 +236,23 @@ def refuse_unfinished(config: Config, *types: type[Any]) -> None:
 
 
 @contextmanager
-def lock_layers(config: Config, layers: Sequence[str], command: str) -> Iterator[None]:
-    """Hold the locks of layers, see `locks.lock_layers`; convert documents of earlier releases.
+def lock_layers(
+    config: Config, layers: Sequence[str], command: str, report: Reporter = lambda _: None
+) -> Iterator[None]:
+    """Hold the locks of layers, see `locks.lock_layers`; upgrade the format of the lakehouse.
+
+    Args:
+        config: the configuration.
+        layers: the layers.
+        command: the command, for the lock files.
+        report: reports an upgrade.
 
     Raises:
-        UsageError: another process holds one of the locks, or an erasure is unfinished, which only
-            `medallion erase` may complete.
+        UsageError: another process holds one of the locks, a newer release wrote the lakehouse, or
+            an erasure is unfinished, which only `medallion erase` may complete.
     """
+    _upgrade_format(config, command, report)
     with locks.lock_layers(config.layout, layers, command):
-        _convert_older_documents(config, layers)
         if command != Command.ERASE:
             refuse_unfinished(config, Erasure)
         yield
@@ -324,45 +334,47 @@ def _decode(type_: Any, document: Mapping[str, Any]) -> Any:
 
 
 def _older_documents(
-    config: Config, with_replays: bool
-) -> Iterator[tuple[str, list[Entry[Any]], Callable[[], object]]]:
-    """Yield what releases before the journal kept elsewhere: its layer, entries, and removal."""
+    config: Config,
+) -> Iterator[tuple[list[Entry[Any]], Callable[[], object]]]:
+    """Yield what releases before the journal kept elsewhere: entries, and their removal."""
     root, layout = config.layout.root, config.layout
     if (file := root / "_refresh/plan.json").is_stored():
         with _named_errors(file, Command.REFRESH):
             document = json.loads(file.read())
             table, then = document.pop("table"), document.pop("then")
             built = [Entry(table, _decode(Rebuild, document))] if document["built"] else []
-            yield "gold", [*(Entry(name, Rebuild()) for name in then), *built], file.delete
+            yield [*(Entry(name, Rebuild()) for name in then), *built], file.delete
     if (file := root / "_erase/plan.json").is_stored():
         with _named_errors(file, Command.ERASE):
             document = json.loads(file.read())
             done, _ = tuple(document.pop("done")), document.pop("started_at")
             erasure = Entry(document["table"], _decode(Erasure, document), done)
-            yield "bronze", [erasure], file.parent.delete_prefix
+            yield [erasure], file.parent.delete_prefix
     for folder in (root / "_requests").children():
         for file in (each for each in folder.children() if each.name.endswith(".json")):
             with suppress(FileNotFoundError), _named_errors(file, Command.BACKFILL):
                 path = layout.normalize(json.loads(file.read())["path"])
                 entry = Entry(file.name.removesuffix(".json"), Backfill(folder.name, path))
-                yield "bronze", [entry], file.delete
-    for name, source in config.sources.items() if with_replays else ():
+                yield [entry], file.delete
+    for name, source in config.sources.items():
         checkpoint, key = layout.checkpoint(source.rows_table), "replay"
         with suppress(*ITEM_ERRORS):  # its query reports it
             if replay := checkpoints.read_document(checkpoint, key):
                 remove = partial(checkpoints.write_document, checkpoint, key, None)
-                yield "silver", [Entry(f"quarantine.{name}", Replay(**replay))], remove
+                yield [Entry(f"quarantine.{name}", Replay(**replay))], remove
 
 
-def _convert_older_documents(config: Config, layers: Sequence[str]) -> None:
-    """Write what releases before the journal kept elsewhere into it; safe to repeat.
-
-    Args:
-        config: the configuration.
-        layers: the locked layers; documents of other layers may be in use.
-    """
-    for layer, entries, remove in [*_older_documents(config, with_replays="silver" in layers)]:
-        if layer in layers:
+def _upgrade_format(config: Config, command: str, report: Reporter) -> None:
+    """Upgrade a lakehouse of an earlier release; safe to repeat after a kill at any write."""
+    layout = config.layout
+    if (version := read_format(layout)) == FORMAT:
+        return
+    # Processes of that release, which hold these locks, may use what is converted.
+    with locks.lock_layers(layout, LAYERS, command):
+        for entries, remove in [*_older_documents(config)]:
             for entry in entries:
-                write_entry(config.layout, entry)
+                write_entry(layout, entry)
             remove()
+        write_format(layout)
+    if version is not None:
+        report(f"upgraded  {layout.root} from format {version} to {FORMAT}")

@@ -137,6 +137,11 @@ class Layout:
         return self.root / "_report.html"
 
     @property
+    def format(self) -> StoragePath:
+        """The file with the version of the lakehouse's format, see `root_format`."""
+        return self.root / "_format.json"
+
+    @property
     def journal(self) -> StoragePath:
         """The directory of unfinished commands, see `state.journal`."""
         return self.root / "_journal"

@@ -167,7 +167,8 @@ class StoragePath(os.PathLike[str]):
     def is_writable(self) -> bool:
         """Return whether this process may write here; if absent, whether it may create this."""
         existing = next(path for path in (self.local, *self.local.parents) if os.path.lexists(path))
-        return os.access(existing, os.W_OK | os.X_OK, effective_ids=True)
+        mode = os.W_OK | os.X_OK if existing.is_dir() else os.W_OK
+        return os.access(existing, mode, effective_ids=True)
 
     def is_stored(self) -> bool:
         """Return True if this file exists, or a directory of this name; links are followed."""
