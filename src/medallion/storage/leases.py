@@ -46,10 +46,11 @@ class Lease:
     Args:
         path: its object.
         document: its content.
+        valid_from: a time before it was created, as others measure it from its creation.
     """
 
-    def __init__(self, path: StoragePath, document: dict[str, Any]) -> None:
-        self._path, self._document, self._valid_from = path, document, _now()
+    def __init__(self, path: StoragePath, document: dict[str, Any], valid_from: float) -> None:
+        self._path, self._document, self._valid_from = path, document, valid_from
         self._is_lost, self._released = False, threading.Event()
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._thread.start()
@@ -109,11 +110,11 @@ def take(directory: ObjectPath, command: str) -> Lease:
             **{"started": clock.format_time(clock.now_micros()), "host": socket.gethostname()},
             **{"process": _process(os.getpid()), "released": False},
         }
-        new = directory / f"{number:010}.json"
+        new, start = directory / f"{number:010}.json", _now()
         if isinstance(new, ObjectPath) and new.write_new(json.dumps(document).encode()):
             for old in directory.children()[:-_KEPT]:
                 old.delete()
-            return Lease(new, document)
+            return Lease(new, document, start)
 
 
 def holder(directory: StoragePath) -> dict[str, Any] | None:
