@@ -106,8 +106,8 @@ def code_lines(module: Path) -> int:
 
 
 def test_code_stays_small() -> None:
-    # The aim is 22,000. To be paid for: 481 lines of edits and change data, 700 of object stores.
-    assert sum(map(code_lines, MODULES)) < 23_200
+    # The aim is 22,000. To be paid for: edits and change data, conversions, object stores.
+    assert sum(map(code_lines, MODULES)) < 22_900
 
 
 def test_code_lines(tmp_path: Path) -> None:

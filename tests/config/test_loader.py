@@ -156,7 +156,7 @@ HISTORY = {**ORDERS["silver"], "valid_from": "ts"}
             ["x", "../.."],
             ["event.folders", "names ../.., in which"],
         ),
-        (("sources", "event", "folders"), ["x", "gs://b/k"], ["gs://b/k", "s3://bucket/prefix"]),
+        (("sources", "event", "folders"), ["x", "s3://b/k"], ["s3://b/k", "a local path"]),
         (("sources", "event", "folders"), ["hdfs:/b"], ["event.folders", "a local path"]),
         (("sources", "event", "folders"), ["archive/event"], ["event.folders", "archive/event"]),
         (

@@ -125,6 +125,11 @@ def test_backfill_refuses_folders_of_the_source(home: Home) -> None:
         run_backfill(home.config, "activity", archived, lambda _: None)
 
 
+def test_backfill_refuses_an_address(home: Home) -> None:
+    with pytest.raises(UsageError, match="s3://bucket/old: files in object stores"):
+        run_backfill(home.config, "activity", "s3://bucket/old", lambda _: None)
+
+
 def test_backfill_reports_an_unsupported_name(
     home: Home, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

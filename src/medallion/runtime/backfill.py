@@ -27,6 +27,7 @@ from medallion.state.journal import Backfill
 from medallion.state.ledger import Entry, Reason, State
 from medallion.storage import locks
 from medallion.storage.layout import LAYERS
+from medallion.storage.objects import is_address
 from medallion.storage.paths import StoragePath
 from medallion.storage.text import Reporter, counted
 
@@ -84,6 +85,8 @@ def run_backfill(
     source, run = config.source(name), partial(_run_layers, config, name, report, debug)
     if source.stream:
         return resume_topic(config, source, str(path), report, run)
+    if is_address(str(path)):  # not tested yet
+        raise UsageError(f"{path}: files in object stores cannot be ingested: copy them to a disk.")
     path = _normalized_path(config, source, StoragePath(path))
     if unmatched := count_unmatched_files(path, source.pattern):
         names = f"{counted(unmatched, 'file')} left out, whose names do not match {source.pattern}"
