@@ -22,7 +22,6 @@ class StatementError(UsageError):
 
     Args:
         message: the text for the user.
-        statement: the statement.
         span: start and end of the wrong part of it, if known.
     """
 

@@ -198,7 +198,6 @@ class Node:
         Args:
             key: the key that has the names.
             names: the names.
-            columns: the columns of the table.
             table: the table, for the message.
         """
         for name in names:
@@ -216,7 +215,6 @@ class Node:
         Args:
             key: the key.
             added: the columns that it adds.
-            columns: the columns of the table.
             table: the table, for the message.
         """
         for name in added:

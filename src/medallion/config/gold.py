@@ -39,7 +39,6 @@ def parse_gold_table(
     """Parse one gold table: an aggregate, a join, or a query over silver and gold tables.
 
     Args:
-        name: the name of the table.
         node: its entry.
         tables: the silver tables by name.
         folder: the folder to which the file of a query is relative.
@@ -61,7 +60,6 @@ def inputs_first(document: Node, tables: Mapping[str, GoldTable]) -> dict[str, G
     """Return gold tables, each after those that it reads, without those that read an invalid one.
 
     Args:
-        document: the document of pipeline.yaml.
         tables: the valid entries of `gold`; one may read an entry that is invalid.
 
     Raises:
@@ -226,7 +224,6 @@ def refuse_shared_topics(
     rows would never end.
 
     Args:
-        document: the document of pipeline.yaml.
         read: topics of sources, by their keys in the document.
         written: topics of outputs, by their keys in the document.
     """

@@ -148,7 +148,6 @@ class Errors(list[ConfigError]):
         """Return the valid entries of a mapping by name, and collect the errors of the others.
 
         Args:
-            document: the document of pipeline.yaml.
             key: the key of the mapping.
             parse: parses an entry from its name and its node.
         """
@@ -249,7 +248,6 @@ def _login(
     """Return the login of Kafka, if topics are read or written.
 
     Args:
-        document: the document of pipeline.yaml.
         sources: the valid sources.
         gold: the valid gold tables.
         variables: the environment and `.env`.
@@ -348,7 +346,6 @@ def parse_monitoring(document: Node, variables: Mapping[str, str]) -> Monitoring
     """Parse what is sent and written for other systems; by default that is nothing.
 
     Args:
-        document: the document of pipeline.yaml.
         variables: the environment and `.env`.
 
     Raises:

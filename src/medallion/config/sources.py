@@ -210,7 +210,6 @@ def refuse_shared_files(document: Node, layout: Layout, sources: Iterable[Source
     This is possible if both their folders and their patterns overlap.
 
     Args:
-        document: the document of pipeline.yaml.
         layout: the paths below the root.
         sources: all sources.
     """
@@ -228,7 +227,6 @@ def parse_child_table(name: str, node: Node, tables: SilverTables) -> ChildTable
     """Parse one entry of `silver`.
 
     Args:
-        name: the name of the table.
         node: its entry.
         tables: the sources, and the entries that come before this one by `parents_first`.
     """

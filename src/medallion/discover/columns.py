@@ -128,7 +128,6 @@ def infer_columns(
     """Return the columns, and the fields that are null in all rows.
 
     Args:
-        rows: the rows.
         has_types: False if strings may be values of other types, as in CSV.
         taken: names that silver's columns must not have.
     """

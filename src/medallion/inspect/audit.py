@@ -83,9 +83,7 @@ def run_audit(
     """Balance every source; if one does not add up, name the files that differ.
 
     Args:
-        config: the configuration.
         everything: count all files and tables, and compare tables with Spark, in any case.
-        report: reports progress.
         patience: seconds to wait beside a running stream until its batches are recorded; by
             default half a minute.
     """
@@ -169,9 +167,7 @@ def _stable_checks(
     snapshot and a check would make the ledger differ.
 
     Args:
-        config: the configuration.
         everything: count all files and tables.
-        report: reports progress.
         patience: the longest time to wait, in seconds.
 
     Returns:

@@ -197,7 +197,6 @@ def _balance(config: Config, source: SourceConfig, run_state: RunState) -> Balan
 
     Args:
         config: the configuration, with this source alone.
-        source: the source.
         run_state: the recorded runs.
     """
     layout = config.layout
@@ -294,7 +293,6 @@ def _changes_by_key_sql(
     It is a second implementation of `layers.silver.changes.by_key`, for the audit.
 
     Args:
-        source: the source.
         arrival: the columns of its log that say when and where a change came from.
         columns: all columns of the log.
 

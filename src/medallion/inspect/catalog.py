@@ -47,7 +47,6 @@ def read_rows(config: Config, table: str, limit: int, is_newest: bool = False) -
     """Return the first rows of a gold table or view, or the newest ones.
 
     Args:
-        config: the configuration.
         table: the table or view.
         limit: the most rows to return.
         is_newest: whether to return the newest rows, if it has times.

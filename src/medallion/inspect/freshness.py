@@ -15,7 +15,6 @@ def last_arrivals(config: Config, run_state: RunState) -> dict[str, int | None]:
     For files it is when they were written, for messages and gold the end of the last run with rows.
 
     Args:
-        config: the configuration.
         run_state: the recorded runs.
 
     Raises:

@@ -184,7 +184,6 @@ def find_files(config: Config, pattern: str, source: str | None, state: str | No
     """Return the entries of the ledger whose path matches a pattern.
 
     Args:
-        config: the configuration.
         pattern: a glob of a path below the root, or of its end.
         source: the name of a source; None for all.
         state: a state of the ledger; None for all.
@@ -203,7 +202,6 @@ def matching_files(config: Config, entries: Iterable[Entry], pattern: str) -> li
     """Return the entries whose files landed, or are stored now, at a path like the pattern.
 
     Args:
-        config: the configuration.
         entries: entries of the ledger.
         pattern: a glob of a path below the root, or of its end.
     """

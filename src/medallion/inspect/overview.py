@@ -104,7 +104,6 @@ def take_overview(config: Config, patience: float | None = None) -> Overview:
     """Read everything for the report; a table that cannot be read does not affect the others.
 
     Args:
-        config: the configuration.
         patience: seconds to wait beside a running stream until its batches are recorded; by
             default half a minute.
     """
@@ -202,7 +201,6 @@ def _periods(
     """Return the numbers of rows in the newest minutes, hours or days.
 
     Args:
-        table: the table.
         time: its column of times.
         source: the rows to count, as SQL over `rows`.
         what: a name and the number of its rows, as SQL.

@@ -63,8 +63,6 @@ def _status(config: Config, query: Query, state: RunState, unknown: str | None) 
     """Return the status of one query.
 
     Args:
-        config: the configuration.
-        query: the query.
         state: the recorded runs.
         unknown: why the recorded runs are unknown; None if they are known.
     """

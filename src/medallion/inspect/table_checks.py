@@ -92,7 +92,6 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
     """Verify each table of silver and gold whose query has read all of its input.
 
     Args:
-        config: the configuration.
         unchecked: sources that are being written; if there is one, gold is not verified.
         report: reports that Spark is started.
     """
@@ -155,7 +154,6 @@ def _unverifiable_reason(config: Config, runs: RunRecords, query: Query, done: i
     """Return why a table may differ from its input; None if it may not.
 
     Args:
-        config: the configuration.
         runs: the recorded runs.
         query: the query that writes the table.
         done: its last completed batch.
@@ -179,8 +177,6 @@ def _with_versions(config: Config, query: Query, done: int) -> VerifiableQuery |
     to a target that the inputs lack at these versions.
 
     Args:
-        config: the configuration.
-        query: the query.
         done: its last completed batch.
 
     Returns:

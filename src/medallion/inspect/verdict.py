@@ -51,7 +51,6 @@ def observe(
     """Read the records, the ledger and the tables' logs; what cannot be read is a problem.
 
     Args:
-        config: the configuration.
         statuses: the queries, if they are known.
         snapshot: the balances that a run has taken; by default those of the settled sources.
         unread: messages about files that no source reads, if they are known.
@@ -180,7 +179,6 @@ def unread_problems(config: Config, unread: Sequence[str] | None = None) -> Iter
     """Yield a problem for each directory with files that no source reads.
 
     Args:
-        config: the configuration.
         unread: the messages of `unread_file_warnings`, if they are known.
     """
     remedy = "move the files, or correct pattern and folders in pipeline.yaml"

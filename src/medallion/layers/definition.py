@@ -96,7 +96,6 @@ def refuse_nondeterministic(
 
     Args:
         name: the definition's name in the message.
-        rows: the rows.
         sql: the SQL that defines them, or nested mappings of it. It is searched, too, because the
             plan has timestamp'now' as a constant.
         can_read_tables: whether subqueries may read the tables of the rows.

@@ -18,7 +18,6 @@ def repair_checkpoint(
     without its offsets is planned again, which is safe only if it has written nothing.
 
     Args:
-        checkpoint: the checkpoint of a query.
         targets: the tables that the query writes.
 
     Returns:
@@ -60,7 +59,6 @@ def has_unrecorded(checkpoint: StoragePath, targets: Iterable[StoragePath], reco
     its last batch counts as one that has written.
 
     Args:
-        checkpoint: the checkpoint of a query.
         targets: the tables that the query writes.
         recorded: the last recorded batch.
     """
@@ -80,7 +78,6 @@ def repair_and_compare(checkpoint: StoragePath, targets: Sequence[StoragePath]) 
     already, and Delta would skip their rows. (A merge has no number, and may be repeated.)
 
     Args:
-        checkpoint: the checkpoint of a query.
         targets: its tables, first the one that most batches write.
     """
     if part := repair_checkpoint(checkpoint, targets):
@@ -103,7 +100,6 @@ def refuse_lost_checkpoint(
     Without its checkpoint the query would start again, and write all rows a second time.
 
     Args:
-        name: the query.
         checkpoint: its checkpoint.
         targets: the tables that it writes.
         recorded: its last recorded batch.

@@ -29,8 +29,6 @@ def send_alerts(
     Messages of errors are part of them only with `details`, or if they are about wrong use.
 
     Args:
-        config: the configuration.
-        command: the command.
         status: its exit status.
         verdict: the verdict on the lakehouse.
         error: the error that ended the command, if any.

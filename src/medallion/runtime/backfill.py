@@ -73,10 +73,7 @@ def run_backfill(
     resumed from its first available message.
 
     Args:
-        config: the configuration.
-        name: the source.
         path: a file, a directory or a topic.
-        report: reports progress.
         debug: whether errors are reported with their stack traces.
 
     Raises:
@@ -159,9 +156,6 @@ def _run_layers(config: Config, name: str, report: Reporter, debug: bool) -> Non
     Errors of queries that do not read the source are only reported.
 
     Args:
-        config: the configuration.
-        name: the source.
-        report: reports progress.
         debug: whether errors are reported with their stack traces.
 
     Raises:
@@ -184,10 +178,8 @@ def resume_topic(
     """Resume a topic that lost messages.
 
     Args:
-        config: the configuration.
         source: the source of the topic.
         topic: the topic.
-        report: reports progress.
         run: runs all layers.
 
     Raises:
@@ -218,7 +210,6 @@ def _ingested_by_other_process(
     """Wait while another process, which has locked bronze, ingests the files.
 
     Args:
-        config: the configuration.
         source: the source of the files.
         paths: the files, as in the ledger.
         request: the file of the request that the other process reads.

@@ -241,7 +241,6 @@ def _check_expressions(
     """Report wrong SQL expressions, and names in them that are no columns.
 
     Args:
-        config: the configuration.
         result: gets the messages.
         entry: the path of the expressions' entry in pipeline.yaml.
         sql_by_key: the SQL by its key in the entry.

@@ -15,7 +15,6 @@ def after_command(
     """Send alerts and write metrics, if so configured.
 
     Args:
-        config: the configuration.
         command: the name of the command.
         status: its exit status.
         error: the error that ended it, if any.

@@ -95,7 +95,6 @@ def maintain(
     """Maintain the tables of layers whose locks the caller holds; a failure becomes a note.
 
     Args:
-        config: the configuration.
         runs: the recorded runs.
         layers: the locked layers.
         is_streaming: the layers' queries are running. A table whose rows they replace is not
@@ -184,7 +183,6 @@ def _next_read_version(
     Spark plans the last batch again then. (Source: populateStartOffsets of MicroBatchExecution.)
 
     Args:
-        config: the configuration.
         query: the name of the query.
         recorded: the last recorded batch; None if batches are not counted from the commits
             that they read.
@@ -223,9 +221,7 @@ def _maintain(
     """Maintain one table.
 
     Args:
-        config: the configuration.
         runs: the recorded runs.
-        table: the table.
         unread: the first version that some reader has not read in full, if anything reads it.
         is_streaming: its query is running.
 
@@ -249,7 +245,6 @@ def _remove_old_files(
     """Remove files and commits that are older than the retention and the first unread version.
 
     Args:
-        table: the path of the table.
         policy: the retention.
         unread: the first version that some reader has not read in full, if anything reads it.
         is_idle: no query writes the table now, so that files that no commit names are orphans.
@@ -302,7 +297,6 @@ def _vacuum(table: StoragePath, seconds: float, orphans: bool) -> int:
     """Remove replaced files, or orphans, of a minimum age; return their number.
 
     Args:
-        table: the path of the table.
         seconds: the minimum age.
         orphans: whether to list the directory for files that no commit names.
     """

@@ -23,7 +23,6 @@ def write_metrics(
     """Write all metrics at once: readers see the old file or the new one.
 
     Args:
-        config: the configuration.
         file: the file, whose name should end with `.prom`.
         statuses: the queries.
         seen: the lakehouse, with its verdict.

@@ -121,7 +121,6 @@ def complete_outcome(config: Config, outcome: Outcome, unread: Sequence[str]) ->
     """Add the verdict on the lakehouse, and errors for what cannot be read, to a run's outcome.
 
     Args:
-        config: the configuration.
         outcome: the outcome.
         unread: messages about files that no source reads.
     """
@@ -136,7 +135,6 @@ def record_nightly(config: Config, outcome: Outcome, started_at: int, seconds: f
     """Record a complete nightly run in `ops.runs`, also one without work; add an error if it fails.
 
     Args:
-        config: the configuration.
         outcome: the result of the run.
         started_at: when it started, in microseconds since 1970.
         seconds: how long it took.
@@ -156,7 +154,6 @@ def record_reported(config: Config, files: Attention, command: str) -> None:
     If another process has locked bronze by now, the next run reports them again.
 
     Args:
-        config: the configuration.
         files: the files that the run reported.
         command: the command, for the lock file.
     """
@@ -173,7 +170,6 @@ def dismiss_files(
     """Acknowledge the reported files that match a pattern.
 
     Args:
-        config: the configuration.
         pattern: a glob, as in `medallion files`.
         source: the source of the files; None for all.
         report: reports an upgrade of the lakehouse.

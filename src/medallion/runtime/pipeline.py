@@ -293,10 +293,8 @@ def open_pipeline(
     """Lock layers, start Spark, and complete interrupted commands.
 
     Args:
-        config: the configuration.
         command: the command, for the lock file and the records.
         layers: the layers to write.
-        report: reports progress.
         debug: whether errors are reported with their stack traces.
         work: how much there is to process, for the settings of Java and Spark.
 

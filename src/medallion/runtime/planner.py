@@ -96,7 +96,6 @@ def plan_query(
     """Plan one query of a run; write nothing.
 
     Args:
-        config: the configuration.
         runs: the recorded runs.
         query: the query to plan.
         settings: `pending_work.settings_digests` of the configuration.
@@ -155,7 +154,6 @@ def end_if_idle(config: Config, command: str, report: Reporter) -> Outcome | Non
     Return None if Spark is needed, or on error: the full run reports it.
 
     Args:
-        config: the configuration.
         command: the command, for the lock file.
         report: reports that nothing is new.
 

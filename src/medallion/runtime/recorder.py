@@ -109,7 +109,6 @@ def record_failed_start(runs: RunRecords, name: str, error: MedallionError) -> l
 
     Args:
         runs: the records to add to.
-        name: the query.
         error: why it could not start.
 
     Returns:

@@ -225,7 +225,6 @@ def rebuild_pending(
 
     Args:
         pipeline: with the locks of the layer and of gold.
-        layer: the layer.
         without: queries that must not run.
 
     Returns:

@@ -69,7 +69,6 @@ def replay_rows(pipeline: Pipeline, name: str, where: str | None) -> ReplayCount
 
     Args:
         pipeline: with the lock of silver.
-        name: the source.
         where: SQL over the columns of quarantine that selects the rows; None for all.
 
     Raises:
@@ -167,7 +166,6 @@ def replay_rescued(pipeline: Pipeline, name: str) -> ReplayCounts:
 
     Args:
         pipeline: with the locks of all layers.
-        name: the source.
     """
 
     def counts() -> tuple[int, int]:

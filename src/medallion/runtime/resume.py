@@ -36,11 +36,8 @@ def resume_commands(
     enqueued by bronze, and an erasure is completed by `medallion erase`.
 
     Args:
-        spark: the session.
-        config: the configuration.
         runs: the records to add to.
         layers: the locked layers.
-        report: reports progress and failures.
     """
     if "gold" in layers:
         journal.remove_abandoned_tables(config)
@@ -63,8 +60,6 @@ def swap_tables(
     """Replace the old tables and their checkpoint by the new ones; every step may be repeated.
 
     Args:
-        spark: the session.
-        config: the configuration.
         runs: the records to add to.
         entry: the table, and what was built.
 
@@ -119,8 +114,6 @@ def complete_replay(
     """Write the staged rows to both tables, and record the replay; every step may be repeated.
 
     Args:
-        spark: the session.
-        config: the configuration.
         runs: the records to add to.
         entry: the replay of `quarantine.<source>`.
 

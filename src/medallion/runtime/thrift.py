@@ -23,7 +23,6 @@ def serve(config: Config, host: str, port: int, report: Reporter, debug: bool = 
     There are no passwords, and a client's statements may change tables.
 
     Args:
-        config: the configuration.
         host: the address to listen on.
         port: the port; 0 for any free one.
         report: reports the address, and tables and views that cannot be read; each line once.
@@ -59,8 +58,6 @@ def _register(spark: SparkSession, config: Config, reported: set[str], report: R
     """Register tables and views, and report each error that was not `reported` before.
 
     Args:
-        spark: the session.
-        config: the configuration.
         reported: the messages so far; new ones are added.
         report: gets the new messages.
     """

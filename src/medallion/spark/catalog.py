@@ -41,8 +41,6 @@ def register_tables(
     """Register the tables that the catalog lacks, and the views, while the errors are read.
 
     Args:
-        spark: the session.
-        config: the configuration.
         is_server: whether views are for all sessions of this Spark.
 
     Yields:

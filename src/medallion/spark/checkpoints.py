@@ -101,7 +101,6 @@ def delta_offset(
     """Return the position in a Delta table after a batch; version 0 before the first batch.
 
     Args:
-        checkpoint: the checkpoint of a query.
         batch: the number of a batch.
         table: the table, if the query reads several.
     """
@@ -120,9 +119,7 @@ def reads_other_table(checkpoint: StoragePath, batch: int, table: StoragePath) -
     """Return whether the only Delta table that a batch read has been replaced since.
 
     Args:
-        checkpoint: the checkpoint of a query.
         batch: the number of the batch.
-        table: the path of the table.
     """
     offsets = source_offsets(checkpoint, batch)
     return len(offsets) == 1 and offsets[0]["reservoirId"] != delta_tables.table_id(table)
@@ -160,7 +157,6 @@ def write_document(checkpoint: StoragePath, name: str, document: dict[str, Any] 
     """Write one of a checkpoint's documents, which are in one file, unless it is unchanged.
 
     Args:
-        checkpoint: the checkpoint of a query.
         name: the name of the document.
         document: its contents, as JSON; None to delete it.
     """

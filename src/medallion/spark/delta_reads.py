@@ -32,8 +32,6 @@ def added_rows(spark: SparkSession, table: StoragePath, first: int, last: int) -
     and shift by days in October 1582.
 
     Args:
-        spark: the session.
-        table: the path of the table.
         first: the first version.
         last: the last version.
 
@@ -49,8 +47,6 @@ def rows_at(spark: SparkSession, table: StoragePath, version: int | None = None)
     Delta would list the files in a Spark job, which on a small table takes as long as the query.
 
     Args:
-        spark: the session.
-        table: the path of the table.
         version: the version; None for the current one.
     """
     return rows_of(spark, table, delta_tables.data_files(table, version))
@@ -60,8 +56,6 @@ def rows_of(spark: SparkSession, table: StoragePath, files: Sequence[StoragePath
     """Return the rows of data files, with the table's columns.
 
     Args:
-        spark: the session.
-        table: the path of the table.
         files: the paths of its files.
     """
     current = read_table(spark, table)

@@ -297,7 +297,6 @@ def start_query(
 
     Args:
         writer: the rows to write.
-        name: the query.
         checkpoint: its checkpoint.
         trigger: its trigger, as `trigger_options` returns it.
         sink: the function, or the path of the table.

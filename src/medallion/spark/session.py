@@ -67,7 +67,6 @@ def spark_session(
     those of spark-submit win, except the ones that decide the contents of a row.
 
     Args:
-        config: the configuration.
         name: the name of the application in Spark.
         debug: log errors of Spark with their stack traces.
         more: settings for this session, which override the file's.
@@ -153,7 +152,6 @@ def session_of_command(
     """Start a session for one command, and stop it at the end, also on SIGTERM and Ctrl-C.
 
     Args:
-        config: the configuration.
         name: the name of the application in Spark.
         debug: log errors of Spark with their stack traces.
         work: the amount of work.

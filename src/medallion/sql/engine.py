@@ -48,7 +48,6 @@ def query(
 
     Args:
         root: the lakehouse.
-        statement: the statement.
         views: SQL by the name of each view; one may read those before it.
         as_of: the version of the table, or the time of all tables.
 

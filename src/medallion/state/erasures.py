@@ -49,7 +49,6 @@ def erased_rows(layout: Layout, source: str, item: str) -> int:
     """Return the number of rows that all erasures have removed; no JVM.
 
     Args:
-        layout: the paths of the lakehouse.
         source: the source of the rows.
         item: a table, the path of a file, or `topic/partition`.
     """

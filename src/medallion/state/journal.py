@@ -242,7 +242,6 @@ def lock_layers(
     """Hold the locks of layers, see `locks.lock_layers`; upgrade the format of the lakehouse.
 
     Args:
-        config: the configuration.
         layers: the layers.
         command: the command, for the lock files.
         report: reports an upgrade.
@@ -287,7 +286,6 @@ def is_refreshing(config: Config, layers: Sequence[str]) -> bool:
     """Return whether a table is being rebuilt, or is partly rebuilt.
 
     Args:
-        config: the configuration.
         layers: the layers whose locks the caller holds; a refresh holds gold's.
     """
     if "gold" not in layers:

@@ -176,7 +176,6 @@ def has_input(config: Config, query: str, upstream: StoragePath) -> bool:
     the last two.
 
     Args:
-        config: the configuration.
         query: the query that reads the table.
         upstream: the path of the table; for bronze, of its queue.
     """
@@ -250,7 +249,6 @@ def blocked_gates(
     A table that is no longer configured, or no longer has a suite, blocks nothing.
 
     Args:
-        config: the configuration.
         run_state: the recorded gates.
         layers: the layers of the tables; the rows of the default ones are blocked from gold.
     """

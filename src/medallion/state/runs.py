@@ -233,7 +233,6 @@ class RunRecords:
         """Open the record of a lakehouse.
 
         Args:
-            layout: the paths of the lakehouse.
             by: columns of each row that is written: `run_id` and `command`.
         """
         self._table, self._by = layout.table(TABLE), by

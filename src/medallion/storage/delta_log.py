@@ -49,7 +49,6 @@ def committed_version(
     """Return the version that committed an application's transaction; None if there is none.
 
     Args:
-        table: its directory.
         application: the application.
         transaction: the number of its transaction.
         others: applications that count alike: an earlier transaction of theirs ends the search.
@@ -64,7 +63,6 @@ def rows_by_transaction(table: StoragePath, application: str | None, first: int)
     """Return the number of added rows by transaction.
 
     Args:
-        table: its directory.
         application: only transactions of this application; None for all.
         first: the lowest transaction to return.
     """
@@ -78,7 +76,6 @@ def transactions(table: StoragePath, first: int = 0, *applications: str) -> Iter
     """Yield transactions, newest first, as far as the log reaches.
 
     Args:
-        table: its directory.
         first: the lowest number: the first lower one ends the search.
         applications: only transactions of these applications; by default of all.
     """

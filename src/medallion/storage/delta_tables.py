@@ -30,7 +30,6 @@ def create_table(table: StoragePath, schema_json: str, properties: Mapping[str, 
     """Create an empty table if there is none, so that it can be queried before its first row.
 
     Args:
-        table: its directory.
         schema_json: its columns, in Delta's JSON.
         properties: its table properties.
     """
@@ -200,7 +199,6 @@ def select_added_rows(
     """Run SQL over the rows that one version added; return no rows if the version is None.
 
     Args:
-        table: its directory.
         version: the version.
         what: SQL between `select` and `from`.
         rest: SQL after `from`.
@@ -299,7 +297,6 @@ def rows_written(table: StoragePath, after: int, until: int | None = None) -> in
     """Return how many rows commits added or updated, by their metrics.
 
     Args:
-        table: its directory.
         after: the version before the first commit that counts.
         until: the last version that counts; None for the newest.
     """
@@ -356,7 +353,6 @@ def _unreadable_table_error(table: StoragePath, error: Exception) -> MedallionEr
     """Return the error to raise for a table whose log or data cannot be read.
 
     Args:
-        table: its directory.
         error: the reader's error, reported unless the newest commit is corrupt.
     """
     layer = table.parent.name

@@ -248,7 +248,6 @@ def move_file(path: Path, target: Path, expected: FileInfo) -> bool:
     """Rename a file, then check that the renamed file is the expected one.
 
     Args:
-        path: the file.
         target: a path at which nothing is stored; its directory is created.
         expected: the file's state when it was seen last.
 

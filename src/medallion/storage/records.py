@@ -72,7 +72,6 @@ def append_records(
     """Append rows in one commit, and create the table if there is none.
 
     Args:
-        table: its directory.
         spec: has the table's columns. A table that a stream reads is never compacted.
         rows: values by column; times are microseconds since 1970.
         numbered: a column that numbers all rows of the table from 1, in the order of commits.

@@ -24,7 +24,6 @@ def archive_due_files(
     A file that cannot be moved is tried again in each run, and reported once.
 
     Args:
-        config: the configuration.
         source: the source of the files.
         ledger: its ledger.
         batch: the last batch that is recorded in `ops.runs`.
@@ -72,7 +71,6 @@ def reject_files(
     `archive_due_files` moves it later.
 
     Args:
-        layout: the paths of the lakehouse.
         source: the source of the files.
         ledger: its ledger.
         unreadable: the files, each with the reason.

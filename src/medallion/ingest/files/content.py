@@ -72,7 +72,6 @@ def open_unpacked(path: Path, codec: str | None = None) -> IO[bytes]:
     """Open a file for reading without its compression.
 
     Args:
-        path: the file.
         codec: the suffix of its compression, or ""; by default the suffix of its name.
 
     Raises:
@@ -91,7 +90,6 @@ def open_members(
     """Open the members of a zip archive one after the other, or a file that is not one.
 
     Args:
-        path: the file.
         codec: the suffix of its compression, or ""; by default the suffix of its name.
 
     Yields:

@@ -23,7 +23,6 @@ def erased_origins(
     """Return what an erasure does with each ingested file; write nothing.
 
     Args:
-        context: the source.
         rows: the number of rows to erase by path and modification time, as bronze has them.
 
     Raises:

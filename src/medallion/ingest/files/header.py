@@ -43,7 +43,6 @@ def misread_reason(
     An unreadable file is not deferred: it is rejected later.
 
     Args:
-        path: the file.
         source: its source.
         known: the names that `known_header_names` returns.
     """

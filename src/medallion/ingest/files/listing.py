@@ -50,7 +50,6 @@ def list_files(layout: Layout, source: SourceConfig, starts: Iterable[StoragePat
     """List all files below directories; a start may also be a single file.
 
     Args:
-        layout: the paths of the lakehouse.
         source: has the patterns of file names.
         starts: the source's own directories, and those of backfills.
     """

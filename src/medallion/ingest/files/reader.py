@@ -228,7 +228,6 @@ def _load(
     """Return the rows of files with the same columns.
 
     Args:
-        spark: the session.
         file_format: the format of the source.
         signature: the files' `typed_files.column_signature`; for ORC it starts with the writer.
         files: the paths.

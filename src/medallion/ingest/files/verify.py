@@ -72,7 +72,6 @@ def _count_entry(config: Config, source: SourceConfig, entry: Entry, newest: int
     """Count the rows of an ingested file.
 
     Args:
-        config: the configuration.
         source: the source of the file.
         entry: the file.
         newest: the newest version of its path.

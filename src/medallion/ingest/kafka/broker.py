@@ -229,7 +229,6 @@ class TopicState:
         """Read the ledger and ask the broker.
 
         Args:
-            config: the configuration.
             source: a source of topics.
             accepts_loss: whether the next messages of a topic may be gone.
 

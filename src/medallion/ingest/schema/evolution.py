@@ -99,7 +99,6 @@ class Schema:
         """Read the newest version, and add the declared columns.
 
         Args:
-            config: the configuration.
             source: the source's settings.
             named: returns the fields of the columns that the configuration names.
             can_rewrite: whether declared types may differ from the table's, because it is about to

@@ -126,7 +126,6 @@ def declare_columns(
 
     Args:
         directory: the directory of the source's versions.
-        name: the source.
         declared: the columns, from `columns.declared_columns`.
         can_rewrite: whether types may change, because the table is about to be rewritten.
 

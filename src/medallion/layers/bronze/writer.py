@@ -39,7 +39,6 @@ class BronzeWriter:
 
         Args:
             flow: the flow of the source.
-            source: the source.
             schema: its schema, which may grow with each batch.
             stopping: is set when the query is to be stopped.
         """

@@ -212,9 +212,7 @@ def gold_parts(
     A column `_rows` replaces the columns of other parts.
 
     Args:
-        spark: the session.
         config: the configuration of the table's sources.
-        table: the table.
         rows: the rows of the tables that it reads, by name.
     """
     title, file = f"gold.{table.name}", config.pipeline_file

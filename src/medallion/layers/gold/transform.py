@@ -49,9 +49,7 @@ def gold_rows(
     """Return the rows of a gold table.
 
     Args:
-        spark: the session.
         config: the configuration of the silver tables.
-        table: the table.
         rows: the rows of the tables that it reads, by name: either all streams or all batches.
 
     Raises:
@@ -206,7 +204,6 @@ def statement_rows(
     """Return the rows of a SQL statement.
 
     Args:
-        spark: the session.
         table: the table that the statement defines.
         statement: the statement; it reads views such as `silver_orders`.
         rows: the rows of its tables, by name.

@@ -127,7 +127,6 @@ def current_rows(
     """Return the latest row of each key that is not deleted (SCD type 1).
 
     Args:
-        changes: change records.
         keys: the columns that identify a row.
         tombstone_seconds: how long a delete hides older changes that are ingested after it.
         ignore_nulls: whether a null keeps the value of the change before.
@@ -151,7 +150,6 @@ def history_rows(
     """Return a row for each change that is no delete, with its span of time (SCD type 2).
 
     Args:
-        changes: change records.
         keys: the columns that identify a row.
         ignore_nulls: whether a null keeps the value of the change before.
         track: the columns of which one must change for another row; None for a row for each change.
@@ -209,7 +207,6 @@ def without_deleted(
     """Return the changes that no later delete or truncate hides.
 
     Args:
-        changes: change records.
         log: rows of the log of changes, with those that delete.
         keys: the columns that identify a row.
         tombstone_seconds: how long a delete hides older changes that are ingested after it.
@@ -252,7 +249,6 @@ def order_sql(changes: DataFrame, keys: Sequence[str], alias: str, has_deletes: 
     """Return SQL of a struct that orders the changes of a key.
 
     Args:
-        changes: change records.
         keys: the columns that identify a row.
         alias: the alias of the rows in the SQL.
         has_deletes: False if the rows have no `_is_delete`, because none is a delete.

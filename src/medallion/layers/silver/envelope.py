@@ -251,7 +251,6 @@ def _unavailable(
     """Return SQL of the silver columns that read a field whose value is a placeholder.
 
     Args:
-        spark: the session.
         source: the source, with silver's expressions as they are configured.
         placeholder: the value in place of one that the writer does not have.
         columns: SQL of the fields by name.

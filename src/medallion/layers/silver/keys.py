@@ -47,7 +47,6 @@ def with_time_digits(
     """Return a source's configuration, with the key `_time_digits` if bronze's rows need it.
 
     Args:
-        config: the configuration.
         source: the source as it is configured.
         bronze: the source's bronze table.
 
@@ -118,7 +117,6 @@ def refuse_inexact_keys(config: Config, entry: str, keys: Sequence[str], rows: D
     0.0 and -0.0 are equal in SQL, but two keys in Spark's state, which compares bytes.
 
     Args:
-        config: the configuration.
         entry: the path of the table's entry in pipeline.yaml.
         keys: the keys of the table.
         rows: rows of the table.

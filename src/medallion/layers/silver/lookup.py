@@ -190,7 +190,6 @@ def open_lookup_table(
     """Open a lookup table.
 
     Args:
-        spark: the session.
         path: the CSV file, or the directory of the Delta table.
         name: its name in messages.
         types: the columns to read, with their types; the first is the key.

@@ -121,8 +121,6 @@ def with_rescue_rules(
     """Return the document with the rules for values that did not fit their columns.
 
     Args:
-        spark: the session.
-        source: the source.
         rules: the document; its rules replace those of the same name.
         bronze: the schema of its bronze table.
         names: the original names of its fields (`ingest.parsing.names`).
@@ -198,7 +196,6 @@ def bind_rules(
     """Return `transform.apply_rules` with these rules, except those about lookup columns.
 
     Args:
-        source: the source.
         rules: the document.
         derived: the technical columns of change records; None for all.
     """
@@ -313,8 +310,6 @@ def sql_parts(
     """Yield each column and each rule of a silver table by itself.
 
     Args:
-        config: the configuration.
-        source: the source.
         bronze: rows of bronze.
         rules: the document.
         join: joins the lookup table, if the source has one.
@@ -348,7 +343,6 @@ def rule_parts(
     """Yield each rule of a table by itself.
 
     Args:
-        config: the configuration.
         table: the table with the suite, as `silver.orders`.
         rows: the rows that the rules test.
         conditions: the SQL of the rules by name.
@@ -370,8 +364,6 @@ def refuse_unusable_event_time(config: Config, source: SourceConfig, bronze: Dat
     """Raise ConfigError if the event time is neither a time nor a string that Spark casts to one.
 
     Args:
-        config: the configuration.
-        source: the source.
         bronze: the columns of its bronze table.
     """
     if not source.event_time:

@@ -348,7 +348,6 @@ def mark_duplicates(
     Args:
         rows: the rows, with the columns of `transform.apply_rules`.
         silver: rows of silver, or their keys.
-        source: the source.
         first: what orders rows with equal keys before the time of ingestion.
     """
     taken = silver.where(key_range(rows.where(transform.is_good()), source.keys))
