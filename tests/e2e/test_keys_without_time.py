@@ -144,27 +144,6 @@ def test_interrupted_batches_are_exact(
     assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
 
 
-def test_batch_of_an_older_version_is_counted(
-    after_first: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its commit has no counts; the next run counts its late rows in the files that it added."""
-    lakehouse = after_first.copy(tmp_path / "lakehouse")
-    lakehouse.land("orders", "2.json", *SECOND)
-    lakehouse.fill("bronze")
-    append = writer.append_rows
-
-    def append_without_counts(rows: Any, table: StoragePath, options: dict[str, str]) -> None:
-        append(rows, table, {k: v for k, v in options.items() if k != "userMetadata"})
-
-    with monkeypatch.context() as patch:
-        patch.setattr(writer, "append_rows", append_without_counts)
-        started = start_flows(lakehouse.pipeline(), "silver")
-        await_all((flow.started_run for flow in started), print)
-    lakehouse.fill("silver")
-    audit = run_audit(lakehouse.config)
-    assert (audit.findings, audit.balances["orders"]) == ((), AFTER_TWO)
-
-
 def test_late_rows_go_to_quarantine_if_configured(after_first: Lakehouse, tmp_path: Path) -> None:
     lakehouse = after_first.copy(tmp_path / "lakehouse")
     configure(lakehouse, tmp_path, late="quarantine")
