@@ -179,7 +179,7 @@ def test_idle_run_needs_no_spark(lakehouse: Lakehouse) -> None:
     commits.rmdir()
     away.rename(commits)
     assert is_idle()
-    assert messages == ["nothing is new"] * 2
+    assert [m for m in messages if "format" not in m] == ["nothing is new"] * 2
     lakehouse.land("activity", "new.json", "{}")
     assert not is_idle(), "a file has landed"
 
