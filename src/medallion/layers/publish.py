@@ -99,7 +99,7 @@ class FilesOutput:
     @property
     def last_batch(self) -> int:
         """The last complete batch; -1 if there is none."""
-        names = [path.name for path in self._directory.children()]
+        names = self._directory.names()
         batches = sorted((int(n) for n in names if _BATCH_NAME.fullmatch(n)), reverse=True)
         return next((b for b in batches if _is_complete(self._batch_directory(b))), -1)
 
@@ -140,7 +140,7 @@ class FilesOutput:
             directory.delete_prefix()
             return
         directory.sync()
-        names = [path.name for path in directory.children() if path.name.startswith("part-")]
+        names = [name for name in directory.names() if name.startswith("part-")]
         (directory / MANIFEST).write_atomic(json.dumps({"files": names, "rows": rows}))
 
     def remove_all(self) -> None:

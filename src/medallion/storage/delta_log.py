@@ -194,7 +194,7 @@ def remove_older_commits(table: StoragePath, version: int) -> None:
 def commit_files(table: StoragePath) -> dict[int, StoragePath]:
     """Return the commit files in a table's log by version."""
     log = table / "_delta_log"
-    names = (file.name.removesuffix(".json") for file in log.children())
+    names = (name.removesuffix(".json") for name in log.names())
     return {int(name): log / f"{name}.json" for name in names if name.isdigit()}
 
 

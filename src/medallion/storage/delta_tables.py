@@ -62,7 +62,7 @@ def table_exists(table: StoragePath) -> bool:
     Raises:
         PermissionError: the log cannot be listed.
     """
-    names = (file.name for file in (table / "_delta_log").children())
+    names = (table / "_delta_log").names()
     return any(name.endswith((".json", ".parquet")) for name in names)
 
 

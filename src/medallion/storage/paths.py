@@ -116,11 +116,15 @@ class StoragePath(os.PathLike[str]):
         """This path as a URI, in which no character is a pattern."""
         return self.local.absolute().as_uri()
 
+    def names(self) -> list[str]:
+        """Return the names of the files and directories in this directory, in order."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return [entry.name for entry in files.list_directory(self.address)]
+        return []
+
     def children(self) -> list[StoragePath]:
         """Return the files and directories in this directory, in the order of names."""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            return [self / name for name in sorted(each.name for each in self.local.iterdir())]
-        return []
+        return [self / name for name in self.names()]
 
     def open_tree(self) -> ListDirectory:
         """Return a function that lists this directory and those below it by their paths.
@@ -349,10 +353,9 @@ class ObjectPath(StoragePath):
     def uri(self) -> str:
         return quote(self.address, safe=":/")
 
-    def children(self) -> list[StoragePath]:
+    def names(self) -> list[str]:
         prefixes, found = objects.list_level(self.address)
-        names = {*prefixes, *(posixpath.basename(each.key) for each in found)}
-        return [self / name for name in sorted(names)]
+        return sorted({*prefixes, *(posixpath.basename(each.key) for each in found)})
 
     def open_tree(self) -> ListDirectory:
         entries = objects.tree(self.address)
