@@ -11,7 +11,6 @@ import errno
 import os
 import posixpath
 import re
-import urllib.request
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.error import HTTPError, URLError
 
 from medallion.errors import UsageError
 from medallion.storage.files import EntryType, FileInfo
@@ -235,6 +233,9 @@ def _checks_tags(directory: str, endpoint: str) -> bool:
 
 def _delete_if_match(address: str, tag: str) -> bool:
     """Send a deletion with a condition, which obstore can sign but not send."""
+    import urllib.request
+    from urllib.error import HTTPError, URLError
+
     import obstore
 
     with _opened(address) as (store, key):
