@@ -23,7 +23,7 @@ from medallion.errors import (
 from medallion.runtime import hooks
 from medallion.spark import signals
 from medallion.storage.layout import LAYERS, PUBLISH
-from medallion.storage.objects import is_address
+from medallion.storage.paths import ObjectPath
 from medallion.storage.root_format import read_format
 
 Command = Callable[[Config, argparse.Namespace], int]
@@ -76,7 +76,7 @@ def _run_command(command: Command, config: Config, options: argparse.Namespace) 
     try:
         if errors := _refused_errors(command, options.config_errors):
             raise InvalidProjectError(*map(str, errors))
-        if is_address(str(config.layout.root)) and command.__name__ not in _ON_S3:
+        if isinstance(config.layout.root, ObjectPath) and command.__name__ not in _ON_S3:
             known = ", ".join(_ON_S3)
             raise UsageError(f"MEDALLION_HOME is on S3, where these commands work: {known}.")
         config.layout.root.check_reachable()

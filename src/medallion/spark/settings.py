@@ -13,6 +13,8 @@ from medallion.config.model import Config
 from medallion.config.tables import ToKafka
 from medallion.errors import ConfigError
 from medallion.install.jars import Extra, class_path
+from medallion.storage import objects
+from medallion.storage.paths import ObjectPath
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """Only Java's first compiler: a short process ends before the second pays off. With a smaller code
@@ -79,10 +81,8 @@ def required_extras(config: Config) -> list[Extra]:
 
 
 def uses_s3(config: Config) -> bool:
-    """Return True if the root, or a folder of a source, is on S3."""
-    layout = config.layout
-    folders = (path for source in config.sources.values() for path in source.folders_in(layout))
-    return any(str(path).startswith("s3://") for path in (layout.root, *folders))
+    """Return True if the root is on S3."""
+    return isinstance(config.layout.root, ObjectPath)
 
 
 def jar_settings(
@@ -127,16 +127,16 @@ def session_settings(config: Config) -> dict[str, str]:
     settings, fixed = _read_settings(DEFAULTS / SETTINGS, FIXED), {**FIXED}
     if uses_s3(config):
         settings |= _read_settings(DEFAULTS / "s3.conf", FIXED)
-        fixed |= {**S3_FIXED, **_s3_address(os.environ)}
+        fixed |= {**S3_FIXED, **_s3_address()}
     return {**settings, **_read_settings(config.conf_dir / "spark" / SETTINGS, fixed), **fixed}
 
 
-def _s3_address(environ: Mapping[str, str]) -> dict[str, str]:
+def _s3_address() -> dict[str, str]:
     """Return where S3 is; clients without Spark read the same variables."""
     settings = {}
-    if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
+    if region := os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"):
         settings["spark.hadoop.fs.s3a.endpoint.region"] = region
-    if endpoint := environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL"):
+    if endpoint := objects.endpoint():
         settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
         # Other servers than Amazon's have no host name for each bucket.
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"

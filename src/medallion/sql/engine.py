@@ -82,9 +82,10 @@ class Database:
     def execute(self, statement: str) -> tuple[Schema, Iterator[RecordBatch]]:
         """Run a statement; return its schema, and stream its record batches."""
         parsed = guard.parse_read_only(statement)
-        Layout(self.root).require_root()
-        read_format(Layout(self.root))
-        if reason := StoragePath(self.root).unsupported_reason():
+        layout = Layout(self.root)
+        layout.require_root()
+        read_format(layout)
+        if reason := layout.root.unsupported_reason():
             raise UsageError(f"{self.root}: {reason}")
         if parsed.lists_tables:
             names = [*sorted(self.tables), *(f"view.{name}" for name in self.views)]

@@ -73,9 +73,15 @@ def split(address: str) -> tuple[str, str]:
     return bucket, key
 
 
+def endpoint() -> str:
+    """Return the address of the store, for all clients; empty for Amazon's."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
 def client_options(as_strings: bool = True) -> dict[str, Any]:
     """Return the options of a client, for delta-rs as strings; it never has credentials."""
-    is_plain = _endpoint().startswith("http://")
+    is_plain = endpoint().startswith("http://")
     options = {"timeout": f"{_REQUEST}s", "connect_timeout": f"{_CONNECT}s"}
     if not as_strings:
         return {**options, "allow_http": is_plain}
@@ -215,7 +221,7 @@ def delete_unchanged(address: str, tag: str | None) -> bool:
     Raises:
         OSError: the store cannot do that, or does not answer.
     """
-    if not _checks_tags(posixpath.dirname(address), _endpoint()):
+    if not _checks_tags(posixpath.dirname(address), endpoint()):
         reason = "this store deletes replaced objects as well: set clean_source: off"
         raise OSError(errno.ENOTSUP, reason, address)
     return _delete_if_match(address, tag or "")
@@ -272,16 +278,15 @@ def _reason(body: str, status: int) -> str:
         name = "PermanentRedirect"
     elif status == 403 and not name:
         name = "AccessDenied"
-    return f"{_REASONS.get(name) or f'the store answers {status} {name}'.strip()} ({_endpoint()})"
+    return f"{_REASONS.get(name) or f'the store answers {status} {name}'.strip()} ({_store()})"
 
 
 def _no_answer() -> str:
-    return f"no answer from {_endpoint()}: check AWS_ENDPOINT_URL, and the network"
+    return f"no answer from {_store()}: check AWS_ENDPOINT_URL, and the network"
 
 
-def _endpoint() -> str:
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return next((os.environ[name] for name in names if os.environ.get(name)), "AWS S3")
+def _store() -> str:
+    return endpoint() or "AWS S3"
 
 
 @contextmanager
@@ -294,7 +299,7 @@ def _opened(address: str) -> Iterator[tuple[S3Store, str]]:
         raise UsageError(f"{address}: S3 needs a package: {advice}.") from None
     bucket, key = split(address)
     try:
-        yield _client(bucket, _endpoint()), key
+        yield _client(bucket, endpoint()), key
     except (BaseError, FileNotFoundError, ValueError) as error:
         reason, number = reason_of(error), errno.EIO
         if isinstance(error, FileNotFoundError) and _REASONS["NoSuchBucket"] not in (reason or ""):
