@@ -14,7 +14,6 @@ from medallion.cli import render_runs
 from medallion.errors import MedallionError, UsageError
 from medallion.runtime import backfill, nightly
 from medallion.runtime.outcome import Outcome, complete_outcome
-from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import RunRecords
 from medallion.storage import delta_tables
 from tests.support import lines
@@ -64,7 +63,7 @@ def blocked(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bl
     lakehouse.land("activity", "2.json", recording(2, 7.25), recording(3, 8.5), recording(4, 0.3))
     lakehouse.land("event", "1.json", lines.event("10:00:00"))
     messages: list[str] = []
-    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", messages.append)
+    pipeline = lakehouse.pipeline(messages.append)
     return Blocked(lakehouse, nightly.Nightly(pipeline).run(), messages, before)
 
 
@@ -144,7 +143,7 @@ def test_backfill_of_a_blocked_table(
     old = tmp_path / "old.json"
     old.write_text(recording(9, 0.1) + "\n", encoding="utf-8")
     messages: list[str] = []
-    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", messages.append)
+    pipeline = lakehouse.pipeline(messages.append)
     monkeypatch.setattr(backfill, "open_pipeline", lambda *_: nullcontext(pipeline))
     result = backfill.run_backfill(lakehouse.config, "activity", old, messages.append)
     assert (result.new_files, result.rows, result.is_good) == (1, 1, True)
@@ -191,7 +190,7 @@ def test_removed_source_or_suite_blocks_nothing(lakehouse: Lakehouse, removed: s
     else:
         file.unlink()
     messages: list[str] = []
-    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", messages.append)
+    pipeline = lakehouse.pipeline(messages.append)
     assert nightly.Nightly(pipeline).run().is_good
     is_reported = f"gates     {file} is not used: no table has that name" in messages
     assert is_reported == (removed == "source")

@@ -17,11 +17,9 @@ from medallion.inspect.audit import run_audit
 from medallion.inspect.problems import ProblemCode
 from medallion.layers.rescued import rescue_rules, rules_broken_at
 from medallion.layers.silver import rules
-from medallion.runtime.nightly import Nightly
-from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import RescuedField, RescuedSummary
 from tests.support import PROJECT
-from tests.support.lakehouse import Lakehouse, NoGates
+from tests.support.lakehouse import Lakehouse
 from tests.support.verdict import take_verdict
 
 SOURCE: dict[str, Any] = {
@@ -63,10 +61,7 @@ class RunningQuery:
         for mode in MODES:
             self.lakehouse.land(mode, "1.json", *LINES)
         self.messages: list[str] = []
-        pipeline = Pipeline(spark, self.lakehouse.config, "test", self.messages.append)
-        nightly = Nightly(pipeline)
-        nightly.gates = NoGates(self.lakehouse.config.conf_dir)
-        self.outcome = nightly.run()
+        self.outcome = self.lakehouse.run_without_gates(self.messages.append)
         assert self.outcome.is_good, self.outcome
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -19,13 +18,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.support import PROJECT
+from tests.support.server import ServerProcess
 
 _JARS = PROJECT / ".venv/broker"
 _CLUSTER = "bWVkYWxsaW9uLXRlc3RzLQ"  # any 16 bytes, in base64
 USER, PASSWORD = "reader", 'se"cr\\et'
 
 
-class Broker:
+class Broker(ServerProcess):
     """A running broker and operations on its topics."""
 
     def __init__(
@@ -42,19 +42,6 @@ class Broker:
         """Start the process; existing topics and messages are kept."""
         self.process = self._launch()
         self.admin.list_topics(timeout=60)
-
-    def stop(self) -> None:
-        """Kill the process."""
-        self.process.kill()
-        self.process.wait()
-
-    def pause(self) -> None:
-        """Suspend the process: connections stay open, but nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Resume the suspended process."""
-        self.process.send_signal(signal.SIGCONT)
 
     def create(self, topic: str, partitions: int = 1) -> None:
         new_topic = NewTopic(topic, num_partitions=partitions, replication_factor=1)

@@ -26,6 +26,7 @@ from medallion.spark.query import AVAILABLE_NOW, trigger_options
 from medallion.state import ledger
 from medallion.state.ledger import Entry
 from medallion.storage.layout import LAYERS, Layout
+from medallion.storage.text import Reporter
 from tests.support import PROJECT, SAMPLE
 from tests.support.batches import without_queries
 
@@ -90,15 +91,15 @@ class Lakehouse:
         for name in names:
             shutil.copy(SAMPLE / source / name, landing / name)
 
-    def pipeline(self) -> Pipeline:
-        return Pipeline(self.spark, self.config, "test", lambda _: None)
+    def pipeline(self, report: Reporter = lambda _: None) -> Pipeline:
+        return Pipeline(self.spark, self.config, "test", report)
 
     def nightly(self, *accept: str) -> Outcome:
         return Nightly(self.pipeline(), accept).run()
 
-    def run_without_gates(self) -> Outcome:
+    def run_without_gates(self, report: Reporter = lambda _: None) -> Outcome:
         """Run the nightly batch without gates, which take two fifths of a small run."""
-        nightly = Nightly(self.pipeline())
+        nightly = Nightly(self.pipeline(report))
         nightly.gates = NoGates(self.config.conf_dir)
         return nightly.run()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -22,13 +21,14 @@ import pytest
 from obstore.store import S3Store
 
 from tests.support import PROJECT
+from tests.support.server import ServerProcess
 
 _PROGRAM = PROJECT / ".venv/s3-server/versitygw"
 _ACCESS_KEY = "medallion-tests"
 _REGION = "eu-west-3"  # not the default of any client
 
 
-class S3Server:
+class S3Server(ServerProcess):
     """A server whose buckets are the directories of `folder`, and its only user's credentials."""
 
     def __init__(self, folder: Path) -> None:
@@ -52,19 +52,6 @@ class S3Server:
             assert self.process.poll() is None, self._log.read_text()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-
-    def stop(self) -> None:
-        """Kill the process."""
-        self.process.kill()
-        self.process.wait()
-
-    def pause(self) -> None:
-        """Suspend the process: connections stay open, but nothing is answered."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Resume the suspended process."""
-        self.process.send_signal(signal.SIGCONT)
 
     def create_bucket(self, name: str) -> Bucket:
         (self.folder / name).mkdir()

@@ -13,10 +13,8 @@ from medallion.cli import render_runs
 from medallion.inspect.problems import ProblemCode
 from medallion.layers.silver.conversions import lost_summary
 from medallion.layers.silver.flow import Silver
-from medallion.runtime.nightly import Nightly
-from medallion.runtime.pipeline import Pipeline
 from medallion.state.runs import RescuedField, RescuedSummary
-from tests.support.lakehouse import Lakehouse, NoGates
+from tests.support.lakehouse import Lakehouse
 from tests.support.verdict import take_verdict
 
 # Lines 3, 4 and 6 have an amount that is no number; line 5 has none, and line 7 a blank.
@@ -72,10 +70,7 @@ class Run:
         self.lakehouse.land_text("strict", "a.csv", CSV)
         self.lakehouse.land("customers", "a.json", *LINES)
         self.messages: list[str] = []
-        pipeline = Pipeline(spark, self.lakehouse.config, "test", self.messages.append)
-        nightly = Nightly(pipeline)
-        nightly.gates = NoGates(self.lakehouse.config.conf_dir)
-        self.outcome = nightly.run()
+        self.outcome = self.lakehouse.run_without_gates(self.messages.append)
         assert self.outcome.is_good, self.outcome
 
 

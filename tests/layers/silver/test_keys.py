@@ -14,7 +14,6 @@ from medallion.ingest.schema import registry
 from medallion.inspect.audit import run_audit
 from medallion.layers.silver import keys
 from medallion.layers.silver.keys import with_time_digits
-from medallion.runtime.pipeline import Pipeline
 from medallion.runtime.refresh import refresh_table
 from medallion.spark import delta_reads
 from medallion.storage import delta_tables
@@ -109,7 +108,7 @@ def test_time_digits_are_quarantined_without_the_key(lakehouse: Lakehouse, tmp_p
     rows = [line(f"10:00:00.{digits}") for digits in ("1234567", "1234568", "1234568", "5")]
     lakehouse.land("docker", "2.json", *rows)
     messages: list[str] = []
-    pipeline = Pipeline(lakehouse.spark, lakehouse.config, "test", messages.append)
+    pipeline = lakehouse.pipeline(messages.append)
     pipeline.run("bronze")
     pipeline.run("silver")
     assert len(lakehouse.rows("silver.docker")) == 3
