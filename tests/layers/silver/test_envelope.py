@@ -254,6 +254,8 @@ def test_placeholders_are_unavailable(spark: SparkSession) -> None:
         ("u", 3, None, ("A", "a", [packed], None)),
         ("u", 4, None, ("A", "a", [uuid], numbers[1:])),
         ("u", 5, None, ("A", None, None, None)),
+        ("c", 6, None, ("A", "a", [PLACEHOLDER], None)),
+        ("c", 7, None, ("A", "a", ["t"], None)),
     ]
     row = ROW.replace(">>", ">, marks: array<long>>")
     bronze = spark.createDataFrame(changes, f"op string, ts_ms long, before {row}, after {row}")
@@ -263,6 +265,8 @@ def test_placeholders_are_unavailable(spark: SparkSession) -> None:
         (["name", "tags", "marks"],),
         (["tags"],),
         (["tags"],),
+        (None,),
+        (["tags", "user_id"],),  # an insert lacks values if the key has changed
         (None,),
     ]
 

@@ -77,18 +77,18 @@ class Merged:
 BATCHES = ([0, 1, 2], [3, 4, 5, 6, 7])
 MERGED = [change for change in HISTORIES if change["history"] < 120]
 OF_DATABASE_MERGED = [change for change in OF_DATABASE if (change["history"] or 0) < 120]
+HISTORY = {"stored_as_scd_type": 2}
 
 
 @pytest.mark.parametrize(
     ("changes", "settings"),
     [
-        (MERGED, {}),
-        (MERGED, {"ignore_null_updates": True}),
-        (MERGED, {"stored_as_scd_type": 2}),
-        (OF_DATABASE_MERGED, {}),
-        (OF_DATABASE_MERGED, {"stored_as_scd_type": 2}),
+        pytest.param(MERGED, {}, id="latest"),
+        pytest.param(MERGED, {"ignore_null_updates": True}, id="ignoring nulls"),
+        pytest.param(MERGED, HISTORY, id="history"),
+        pytest.param(OF_DATABASE_MERGED, {}, id="latest of a database", marks=pytest.mark.slow),
+        pytest.param(OF_DATABASE_MERGED, HISTORY, id="history of a database"),
     ],
-    ids=["latest", "ignoring nulls", "history", "latest of a database", "history of a database"],
 )
 def test_merge_in_batches_equals_merge_at_once(
     spark: SparkSession, tmp_path: Path, changes: list[Change], settings: dict[str, Any]

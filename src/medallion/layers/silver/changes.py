@@ -33,7 +33,12 @@ _TECHNICAL = (SEQUENCE, *ARRIVAL, IS_DELETE)
 
 
 def by_key(
-    changes: DataFrame, keys: Sequence[str], truncates: DataFrame | None = None
+    changes: DataFrame,
+    keys: Sequence[str],
+    truncates: DataFrame | None = None,
+    *,
+    is_complete: bool = False,
+    ignore_nulls: bool = False,
 ) -> DataFrame:
     """Return changes of one key each, with the deletes that key changes and truncates imply.
 
@@ -41,6 +46,9 @@ def by_key(
         changes: rows of the log of changes.
         keys: the columns that identify a row.
         truncates: rows of the log, of which those that truncate delete each key of the changes.
+        is_complete: whether the changes are the complete log. If so, values that a change of the
+            key left out are those of the old key; this runs jobs if there are any.
+        ignore_nulls: whether a null keeps the value of the change before.
 
     Returns:
         The columns of the log without `_old_key` and `_is_truncate`.
@@ -58,7 +66,54 @@ def by_key(
         crossed = truncating.crossJoin(every_key.distinct())
         each = {key: F.col(f"_key_{number}") for number, key in enumerate(keys)}
         rows = rows.unionByName(_deletes(crossed, each).select(*rows.columns))
+    if is_complete and UNAVAILABLE in rows.columns:
+        rows = _with_moved_values(rows, keys, ignore_nulls)
     return rows.drop(OLD_KEY, IS_TRUNCATE)
+
+
+def is_move(log: DataFrame, keys: Sequence[str]) -> Column:
+    """Return the condition that a change lacks values that the row of another key has.
+
+    That is an update of the key, or an insert with the first key in `_unavailable`, whose old key
+    is that of the only delete with its sequence.
+    """
+    names, has_old_key = F.col(UNAVAILABLE), F.lit(False)
+    if OLD_KEY in log.columns:
+        has_old_key = F.col(OLD_KEY).isNotNull()
+    return names.isNotNull() & (has_old_key | F.array_contains(names, keys[0]))
+
+
+def _with_moved_values(rows: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
+    """Replace the unavailable values of moves by those of the rows that they moved.
+
+    A row may move several times: this is repeated until no more values are found.
+    """
+    if rows.where(is_move(rows, keys)).isEmpty():
+        return rows
+    key, arrival, names = F.struct(*keys), F.struct(*_arrival(rows)), _kept_names(rows, keys)
+    ends = F.min(key).alias("_from"), F.max(key).alias("_to")
+    deletes = rows.where(IS_DELETE).groupBy(SEQUENCE).agg(*ends).where("_from = _to").drop("_to")
+    rows = rows.join(deletes, SEQUENCE, "left")
+    old_key = F.coalesce(*[OLD_KEY] * (OLD_KEY in rows.columns), "_from")
+    rows = rows.withColumn("_from", F.when(is_move(rows, keys), old_key))
+    moved = rows.where("_from is not null")
+    involved = moved.select(*keys).union(moved.select("_from.*")).distinct().localCheckpoint()
+    own, lacking, before = rows.join(involved, [*keys], "left_semi").localCheckpoint(), 0, None
+    while lacking != before:
+        asked = F.when(F.col(IS_DELETE), F.array(*map(F.lit, names))).otherwise(F.col(UNAVAILABLE))
+        states = _with_kept_values(own.withColumn(UNAVAILABLE, asked), keys, ignore_nulls)
+        states = states.where(F.col(IS_DELETE) & (F.size(UNAVAILABLE) < len(names)))
+        last = F.max_by(F.struct(*names, UNAVAILABLE), arrival).alias("_old")
+        ended = states.groupBy(key.alias("_from"), SEQUENCE).agg(last)
+        still = F.coalesce(F.array_intersect(UNAVAILABLE, f"_old.{UNAVAILABLE}"), UNAVAILABLE)
+        found = {UNAVAILABLE: still}
+        for name in names:
+            is_found = F.array_contains(F.array_except(UNAVAILABLE, still), name)
+            found[name] = F.when(is_found, F.col(f"_old.{name}")).otherwise(F.col(name))
+        own = own.join(ended, ["_from", SEQUENCE], "left").withColumns(found).drop("_old")
+        own = own.localCheckpoint()
+        lacking, before = own.agg(F.sum(F.size(UNAVAILABLE))).collect()[0][0], lacking
+    return rows.join(involved, [*keys], "left_anti").unionByName(own).drop("_from")
 
 
 def of_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) -> DataFrame:
@@ -134,9 +189,8 @@ def current_rows(
     newest_first = _newest_first(changes, keys)
     deleted_at = F.max(F.when(F.col(IS_DELETE), F.col(INGESTED_AT))).over(_up_to(newest_first))
     is_hidden = F.col(INGESTED_AT) <= deleted_at + F.expr(f"INTERVAL '{tombstone_seconds}' SECOND")
-    marked = _last_of_sequence(changes, keys).withColumn("_is_hidden", is_hidden)
+    marked = _last_of_sequence(changes, keys, ignore_nulls).withColumn("_is_hidden", is_hidden)
     rows = marked.where(~F.col(IS_DELETE) & ~F.coalesce("_is_hidden", F.lit(False)))
-    rows = _with_kept_values(rows, keys, newest_first, ignore_nulls)
     latest = rows.withColumn("_rank", F.row_number().over(newest_first)).where("_rank = 1")
     return latest.drop("_is_hidden", "_rank", IS_DELETE)
 
@@ -162,13 +216,7 @@ def spans(
     changes: DataFrame, keys: Sequence[str], ignore_nulls: bool, track: Sequence[str] | None = None
 ) -> DataFrame:
     """Return `history_rows`, and a row with `_is_delete` for each delete; see there."""
-    newest_first = _newest_first(changes, keys)
-    rows = _last_of_sequence(changes, keys)
-    if ignore_nulls or UNAVAILABLE in rows.columns:  # but not the values from before a delete
-        deletes = F.count_if(IS_DELETE).over(_up_to(newest_first))
-        rows = rows.withColumn("_deletes", deletes)
-        life = _newest_first(changes, [*keys, "_deletes"])
-        rows = _with_kept_values(rows, keys, life, ignore_nulls).drop("_deletes")
+    rows = _last_of_sequence(changes, keys, ignore_nulls)
     if track is not None:
         rows = _last_of_equal(rows, keys, track)
     newest_first = Window.partitionBy(*keys).orderBy(F.desc(SEQUENCE))
@@ -283,35 +331,43 @@ def _up_to(newest_first: WindowSpec) -> WindowSpec:
     return newest_first.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
-def _last_of_sequence(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Return the last of the changes with the same key and sequence."""
+def _last_of_sequence(changes: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
+    """Return the last of the changes with the same key and sequence, with the values it keeps."""
     next_sequence = F.lag(SEQUENCE).over(_newest_first(changes, keys))
-    marked = changes.withColumn("_next", next_sequence)
-    return marked.where(~F.col("_next").eqNullSafe(F.col(SEQUENCE))).drop("_next")
+    marked = changes.withColumn("_is_last", ~next_sequence.eqNullSafe(F.col(SEQUENCE)))
+    rows = _with_kept_values(marked, keys, ignore_nulls).where("_is_last")
+    return rows.drop("_is_last", UNAVAILABLE)
 
 
-def _with_kept_values(
-    rows: DataFrame, keys: Sequence[str], newest_first: WindowSpec, ignore_nulls: bool
-) -> DataFrame:
+def _with_kept_values(rows: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
     """Replace each unavailable value, and nulls if they are ignored, by the last one before it.
 
     Returns:
-        The rows without `_unavailable`.
+        The rows, with the columns without a value since the last delete in `_unavailable`.
     """
     has_unavailable = UNAVAILABLE in rows.columns
     if not has_unavailable and not ignore_nulls:
         return rows
-    older = newest_first.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    kept = {}
-    for name in rows.columns:
-        if name in keys or name.startswith("_"):
-            continue
+    # The values that a delete ends are those of the changes up to it.
+    deletes = F.count_if(IS_DELETE).over(_up_to(_newest_first(rows, keys)))
+    rows = rows.withColumn("_deletes", deletes)
+    life = _newest_first(rows, [*keys, "_deletes"])
+    older = life.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    known, kept, unknown = {}, {}, []
+    for name in _kept_names(rows, keys):
         is_known = F.col(name).isNotNull() if ignore_nulls else F.lit(True)
         if has_unavailable:
             is_known &= ~F.coalesce(F.array_contains(UNAVAILABLE, name), F.lit(False))
         own = F.struct(F.col(name).alias("value"))
-        known = F.when(is_known, own)  # a struct, so that a null that is known is not skipped
+        values = F.when(is_known, own)  # a struct, so that a null that is known is not skipped
+        known[f"_known_{name}"] = F.first(values, ignorenulls=True).over(older)
         # Without an earlier value, a placeholder stays visible.
-        last = F.coalesce(F.first(known, ignorenulls=True).over(older), own)
-        kept[name] = last.getField("value")
-    return rows.withColumns(kept).drop(UNAVAILABLE)
+        kept[name] = F.coalesce(f"_known_{name}", own).getField("value")
+        unknown.append(F.when(F.col(f"_known_{name}").isNull(), name))
+    if has_unavailable:
+        kept[UNAVAILABLE] = F.array_compact(F.array(*unknown))
+    return rows.withColumns(known).withColumns(kept).drop("_deletes", *known)
+
+
+def _kept_names(rows: DataFrame, keys: Sequence[str]) -> list[str]:
+    return [name for name in rows.columns if name not in keys and not name.startswith("_")]

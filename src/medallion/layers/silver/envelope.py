@@ -204,7 +204,10 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     if source.is_debezium:
         derived[OLD_KEY] = _old_key(spark, source, envelope)
     if cdc.unavailable_value:
-        derived[UNAVAILABLE] = _unavailable(spark, source, cdc.unavailable_value, columns, types)
+        # An insert that lacks values is of a row that had another key.
+        is_insert = f"{envelope.sql('op', row=BRONZE)} = 'c'" if source.is_debezium else "false"
+        placeholders = _placeholders(spark, source, cdc.unavailable_value, columns, types)
+        derived[UNAVAILABLE] = _unavailable(placeholders, is_insert, source.keys[0])
     return replace(source, silver=silver, cdc=replace(cdc, sequence_by=sequence, derived=derived))
 
 
@@ -241,14 +244,30 @@ def _old_key(spark: SparkSession, source: SourceConfig, envelope: Envelope) -> s
     return f"if({condition}, {typed}, null)"
 
 
-def _unavailable(
+def _unavailable(placeholders: Mapping[str, str], is_insert: str, key: str) -> str:
+    """Return SQL of the columns whose value is unavailable, and of a key of an insert that has any.
+
+    Args:
+        placeholders: SQL of whether a column reads a placeholder, by column.
+        is_insert: SQL.
+        key: the column for inserts.
+    """
+    if not placeholders:
+        return "cast(null as array<string>)"
+    conditions = {**placeholders, key: is_insert}
+    names = (f"if({sql}, {string_literal(name)}, null)" for name, sql in conditions.items())
+    is_any = " or ".join(placeholders.values())
+    return f"if({is_any}, array_compact(array({', '.join(names)})), null)"
+
+
+def _placeholders(
     spark: SparkSession,
     source: SourceConfig,
     placeholder: str,
     columns: Mapping[str, str],
     types: Mapping[str, T.DataType],
-) -> str:
-    """Return SQL of the silver columns that read a field whose value is a placeholder.
+) -> dict[str, str]:
+    """Return SQL of whether a silver column reads a field whose value is a placeholder.
 
     Args:
         source: the source, with silver's expressions as they are configured.
@@ -258,18 +277,17 @@ def _unavailable(
     """
     by_name = {name.lower(): sql for name, sql in columns.items()}
     kinds = {name.lower(): type_ for name, type_ in types.items()}
-    tests = []
+    result = {}
     for column, sql in source.silver.items():
         names = {name[0].lower() for name in fields_in(spark, [sql])}
-        conditions = [
+        tests = [
             test
             for name in sorted(names & by_name.keys())
             if (test := _is_placeholder(by_name[name], kinds.get(name), placeholder))
         ]
-        if conditions and column not in source.keys:
-            tests.append(f"if({' or '.join(conditions)}, {string_literal(column)}, null)")
-    names_sql = f"array_compact(array({', '.join(tests)}))" if tests else "array()"
-    return f"if(size({names_sql}) > 0, cast({names_sql} as array<string>), null)"
+        if tests and column not in source.keys:
+            result[column] = " or ".join(tests)
+    return result
 
 
 def _is_placeholder(sql: str, type_: T.DataType | None, placeholder: str) -> str | None:

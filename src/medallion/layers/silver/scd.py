@@ -49,7 +49,7 @@ class Scd(Flow):
         recovery.refuse_lost_checkpoint(self.name, self.checkpoint, self.target_paths, recorded)
         log = self.spark.read.format("delta").load(str(*self.upstream_paths))
         self._refuse_unorderable(log)
-        rows = table_rows(log, self.source)
+        rows = table_rows(log.where("false"), self.source)
         self.create_tables(rows)
         self.refuse_changed_definition(scd_definition(self.source), rows)
         if trigger is None:
@@ -91,7 +91,7 @@ def scd_definition(source: SourceConfig) -> dict[str, Any]:
 def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
     """Return the rows that the table of a source has after all changes of a log."""
     cdc = _cdc(source)
-    log = _every_change(log, source)
+    log = _every_change(log, source, log)
     if cdc.stored_as_scd_type == 2:
         track = tracked_columns(source)
         return changes.history_rows(log, source.keys, cdc.ignore_null_updates, track)
@@ -99,12 +99,19 @@ def table_rows(log: DataFrame, source: SourceConfig) -> DataFrame:
     return changes.current_rows(log, source.keys, seconds, cdc.ignore_null_updates)
 
 
-def _every_change(log: DataFrame, source: SourceConfig) -> DataFrame:
-    """Return the changes of one key each in a complete log, with the deletes that they imply."""
+def _every_change(log: DataFrame, source: SourceConfig, truncates: DataFrame | None) -> DataFrame:
+    """Return the changes of one key each in a complete log, with the deletes that they imply.
+
+    Args:
+        log: the log.
+        source: its source.
+        truncates: the log; None if none of its rows truncates.
+    """
     cdc = _cdc(source)
     if cdc.snapshot:
         return changes.of_snapshots(log, source.keys, cdc.max_deletes)
-    return changes.by_key(log, source.keys, log)
+    nulls = cdc.ignore_null_updates
+    return changes.by_key(log, source.keys, truncates, is_complete=True, ignore_nulls=nulls)
 
 
 def tracked_columns(source: SourceConfig) -> Sequence[str] | None:
@@ -219,12 +226,12 @@ class ChangeMerge:
                 recent = log.where(F.col(INGESTED_AT) >= since)
                 latest = changes.without_deleted(latest, recent, self._keys, seconds)
             return latest, self._comparison(latest, ">")
-        touched = (log if is_complete else batch).select(*self._keys).distinct().dropna()
-        if is_complete or self._find(log, IS_TRUNCATE):
-            every_change = _every_change(log, self._source)
-        else:
-            every_change = changes.by_key(log, self._keys)
-        own = every_change.join(touched, self._keys, "left_semi")
+        touched = (log if is_complete else batch).select(*self._keys)
+        if self._has_unavailable:  # a row that moved may have values of a key of the batch
+            touched = touched.union(log.where(changes.is_move(log, self._keys)).select(*self._keys))
+        touched = touched.distinct().dropna()
+        truncates = log if is_complete or self._find(log, IS_TRUNCATE) else None
+        own = _every_change(log, self._source, truncates).join(touched, self._keys, "left_semi")
         if is_history:
             track = tracked_columns(self._source)
             rows = changes.spans(own, self._keys, nulls, track)
