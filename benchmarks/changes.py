@@ -1,6 +1,6 @@
 """Change records merged into a table of a million rows, beside a bare Delta MERGE of the same.
 
-    .venv/bin/python -m benchmarks.changes [--short] [--rows N] [--runs N]
+    .venv/bin/python -m benchmarks.changes [--short] [--debezium] [--rows N] [--runs N]
 
 Both merge the same changes of random keys into the same rows in one session, in turn; the plain
 side has neither a log, nor deletes that outlive their rows, nor a change data feed.
@@ -36,6 +36,13 @@ ROWS, BATCHES, RUNS = 1_000_000, (1_000, 100_000), 3
 TARGET = 2.0
 TRANSACTION = [f"spark.databricks.delta.write.{name}" for name in ("txnAppId", "txnVersion")]
 CDC = CdcConfig("at", "op = 'd'", None, None, 1, False, Duration.parse("30 days"))
+DEBEZIUM = replace(CDC, apply_as_truncates="op = 't'", unavailable_value="?")
+# The log of a Debezium source has these, too.
+OF_DEBEZIUM = (
+    "cast(null as boolean) as _is_truncate",
+    "cast(null as struct<id: bigint>) as _old_key",
+    "cast(null as array<string>) as _unavailable",
+)
 
 
 def main() -> int:
@@ -44,21 +51,24 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the table")
     parser.add_argument("--runs", type=int, default=RUNS, help="batches of each size")
     parser.add_argument("--short", action="store_true", help="one batch of each size")
+    parser.add_argument("--debezium", action="store_true", help="the log of a Debezium source")
     options = parser.parse_args()
     runs = 1 if options.short else options.runs
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start", flush=True)
     with tempfile.TemporaryDirectory(prefix="medallion-bench-") as name:
-        config = orders(configured(Path(name)))
+        config = orders(configured(Path(name)), options.debezium)
         spark = spark_session(config, "bench changes")
         figures = list(measure(spark, config, options.rows, runs))
     show(figures, "medians of seconds")
     return 0
 
 
-def orders(config: Config) -> Config:
+def orders(config: Config, is_debezium: bool) -> Config:
     """One source of change records."""
+    cdc = DEBEZIUM if is_debezium else CDC
     source: SourceConfig = next(iter(config.sources.values()))
-    source = replace(source, name="orders", keys=("id",), event_time="", cdc=CDC)
+    source = replace(source, name="orders", keys=("id",), event_time="", cdc=cdc)
+    source = replace(source, is_debezium=is_debezium)
     return replace(config, sources={"orders": source}, gold={})
 
 
@@ -83,7 +93,8 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
     checkpoint = config.layout.checkpoint("silver.orders")
     checkpoint.local.mkdir(parents=True)
     (checkpoint / "metadata").local.write_text(json.dumps({"id": "bench"}))
-    first = changes(spark, 0, rows, rows, 0)
+    added = OF_DEBEZIUM if source.is_debezium else ()
+    first = changes(spark, 0, rows, rows, 0).selectExpr("*", *added)
     first.write.format("delta").save(str(log))
     current = table_rows(first, source)
     properties = config.properties("silver.orders")
@@ -95,7 +106,7 @@ def measure(spark: SparkSession, config: Config, rows: int, runs: int) -> Iterat
         taken: dict[str, list[tuple[float, float]]] = {"medallion": [], "plain": []}
         for run in range(runs + 1):
             number += 1
-            batch = changes(spark, at, size, rows, number)
+            batch = changes(spark, at, size, rows, number).selectExpr("*", *added)
             batch.write.format("delta").mode("append").save(str(log))
             batch = (
                 spark.read.format("delta").load(str(log)).where(f"_source_file = '{number}.json'")
@@ -127,7 +138,8 @@ def plain_merge(spark: SparkSession, table: Path, batch: DataFrame) -> None:
         spark.conf.unset(name)
     newest = batch.selectExpr("*", "row_number() over (partition by id order by _sequence desc) n")
     newest = newest.where("n = 1").drop("n")
-    names = [name for name in newest.columns if name != "_is_delete"]
+    names = [name.split(" as ")[-1] for name in ("_is_delete", *OF_DEBEZIUM)]
+    names = [name for name in newest.columns if name not in names]
     values: dict[str, str | Column] = {name: f"new.{name}" for name in names}
     (
         DeltaTable.forPath(spark, str(table))

@@ -293,6 +293,43 @@ def test_keys_of_several_columns(
     assert (source.key_names, source.description.choices) == (keys, choices)
 
 
+def inserted(required: str, *rows: dict[str, Any]) -> str:
+    """Return messages of inserts, with a schema in which some fields are never null."""
+    fields = [{"field": n, "type": "string", "optional": n not in required} for n in rows[0]]
+    side = {"field": "after", "type": "struct", "fields": fields}
+    schema = {"type": "struct", "fields": [side]}
+    return lines(*({"schema": schema, "payload": envelope(row)} for row in rows))
+
+
+@pytest.mark.parametrize("required", ["", "country code"])
+def test_rows_inserted_with_one_value_need_a_longer_key(tmp_path: Path, required: str) -> None:
+    """`name` is as different as `code`, but may be null."""
+    pairs = (("DE", "x", 1), ("DE", "y", 2), ("FR", "x", 1), ("FR", "y", 2))
+    rows = [{"country": c, "name": n, "code": k, "size": 7} for c, n, k in pairs]
+    source = inspect(tmp_path / "in", {"a.json": inserted(required, *rows, rows[0])})
+    keys = ["country", "code" if required else "name"]
+    assert source.key_names == keys
+    choice = f"keys: [{', '.join(keys)}], as rows with one country were inserted"
+    assert source.description.choices[-1] == choice
+
+
+def test_row_that_changed_needs_no_longer_key(tmp_path: Path) -> None:
+    changes = (envelope({"id": 1, "name": "a"}), envelope({"id": 1, "name": "b"}, "u"))
+    source = inspect(tmp_path / "in", {"a.json": lines(*changes, envelope({"id": 1, "name": "c"}))})
+    assert (source.key_names, source.description.choices) == (["id"], [])
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_tombstones_are_lines(tmp_path: Path, count: int, line_break: str) -> None:
+    """A message without a value is a line with null."""
+    messages = [json.dumps(envelope({"id": number})) for number in range(count)]
+    text = line_break.join(["null", *(line for m in messages for line in (m, "null", "null"))])
+    source = inspect(tmp_path / "in", {"a.json": text})
+    assert (source.description.format, source.key_names) == ("debezium", ["id"])
+    assert "multi_line" not in source.description.settings
+
+
 def test_events_of_a_device_stay_events(tmp_path: Path) -> None:
     text = "device_id,temp,ts\n1,20,2026-05-01T10:00:00Z\n1,22,2026-05-01T10:01:00Z\n"
     source = inspect(tmp_path / "in", {"a.csv": text})

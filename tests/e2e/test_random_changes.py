@@ -171,10 +171,10 @@ def files_of(rng: random.Random, messages: list[Any], count: int) -> list[list[s
             near = at * count // len(messages) + rng.choice([0, 0, 0, 1, -1])
             file = near if rng.random() < 0.9 else rng.randrange(count)
             files[max(0, min(count - 1, file))].append(message)
-    for file in files:
+    for lines in files:
         if rng.random() < 0.5:
-            rng.shuffle(file)
-    return [[json.dumps(message) for message in file] for file in files]
+            rng.shuffle(lines)
+    return [[json.dumps(message) for message in lines] for lines in files]
 
 
 def random_carts(rng: random.Random, count: int) -> tuple[dict[int, str], list[list[str]]]:
@@ -215,11 +215,11 @@ def test_tables_of_random_databases(spark: SparkSession, tmp_path: Path, form: s
     is_long = form == "long"
     rng = random.Random(f"{form} 1")
     database = random_database(rng, 300 if is_long else 20)
-    carts, files = random_carts(rng, 60)
+    carts, cart_files = random_carts(rng, 60)
     shop = Lakehouse(spark, tmp_path / "lakehouse")
     shop.configure(tmp_path, DOCUMENT if is_long else SHORT)
     messages = files_of(rng, database.messages, 24 if is_long else 5)
-    files = {"latest": messages, "history": messages, "carts": files}
+    files = {"latest": messages, "history": messages, "carts": cart_files}
     for _ in landings(shop, rng, files, runs=3 if is_long else 2):
         assert not shop.run_without_gates().errors
     columns = ("id", "city", "body", "valid_from", "valid_to")

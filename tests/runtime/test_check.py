@@ -167,6 +167,18 @@ def test_columns_of_a_declared_schema(project: Project) -> None:
     assert project.check().errors == []
 
 
+def test_column_of_silver_that_hides_one_of_bronze(project: Project) -> None:
+    """A column that converts the one of bronze is no doubt."""
+    project.add_schema_version(time="timestamp", shop="string", op="string", code="string")
+    sales = project.document["sources"]["sales"]
+    sales["silver"] = {"at": "time", "shop": "shop", "op": "lower(code)", "time": "trunc(time)"}
+    sales["cdc"] = {"sequence_by": "time", "apply_as_deletes": "OP = 'd' and shop is not null"}
+    (doubt,) = project.check().lines(1)
+    assert "sources.sales.cdc.apply_as_deletes reads op of silver, which is lower(code)" in doubt
+    sales["silver"]["code"] = sales["silver"].pop("op")
+    assert project.check().lines(1) == []
+
+
 def test_columns_of_change_records(project: Project) -> None:
     """They may be silver's or bronze's."""
     project.add_schema_version(time="timestamp", shop="string", op="string")

@@ -5,9 +5,10 @@ CDC), Fivetran (system columns) and AWS DMS (Amazon S3 as a target).
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from medallion.config.tables import DEBEZIUM_CDC
 from medallion.discover import debezium
@@ -43,6 +44,8 @@ class ChangeRecords:
         technical: fields of the row that are no columns of silver.
         format: that of the source, if it is not that of its files.
         types: SQL, as a template, and type of the columns that are decoded, by name.
+        inserts: whether each row was inserted; empty if that is unknown.
+        required: the fields that are never null; empty if that is unknown.
     """
 
     reason: str
@@ -54,6 +57,8 @@ class ChangeRecords:
     technical: Collection[str] = ()
     format: str = ""
     types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    inserts: Sequence[bool] = ()
+    required: Collection[str] = ()
 
     @property
     def taken(self) -> list[str]:
@@ -81,15 +86,23 @@ def _filled(rows: Iterable[Row]) -> dict[str, int]:
 
 def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
     envelopes = debezium.envelopes(rows)
-    changed = [row for each in envelopes if (row := debezium.changed_row(each))]
+    envelopes = [each for each in envelopes if debezium.changed_row(each)]
+    changed = [*map(debezium.changed_row, envelopes)]
     if not changed or 2 * len(envelopes) < len(rows):
         return None
-    types, reason = debezium.decoded_columns(rows), "Debezium: op, before and after"
-    if not types:
+    schema, reason = debezium.schema_columns(rows), "Debezium: op, before and after"
+    if not schema:
         reason += "; no schema beside them, so decimals, days and times stay as written"
     origins = [origin for each in envelopes if isinstance(origin := each.get("source"), dict)]
     order, deletes = debezium.change_order(origins), DEBEZIUM_CDC["apply_as_deletes"]
-    return ChangeRecords(reason, changed, *order, deletes, "{}", (), "debezium", types)
+    types = {column["field"]: debezium.decode(column) for column in schema}
+    required = [column["field"] for column in schema if not column.get("optional", True)]
+    inserts = [each["op"] in "cr" for each in envelopes]
+    return ChangeRecords(
+        *(reason, changed, *order, deletes, "{}", (), "debezium", types),
+        inserts=inserts,
+        required=required,
+    )
 
 
 def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
@@ -171,7 +184,7 @@ def with_repeated_key(events: ChangeRecords, columns: Columns, times: Columns) -
     return replace(events, reason=f"{reason}, but no time is one of updates: events, without cdc")
 
 
-def key_columns(columns: Columns) -> tuple[list[Column], list[str]]:
+def key_columns(columns: Columns, records: ChangeRecords) -> tuple[list[Column], list[str]]:
     """Return the columns that identify the rows of the table, and open choices."""
     named, choices = _named_keys(columns), list[str]()
     if not named:
@@ -179,9 +192,31 @@ def key_columns(columns: Columns) -> tuple[list[Column], list[str]]:
         choices.append(f"keys: [{named[0].name}] is a guess, as no column is named like a key")
     others = _varying(named[:1], named)
     keys = named[:1] + [column for column in others if _PART_NAME.search(column.words)][:1]
-    names = ", ".join(column.name for column in keys)
-    choices += [f"keys: [{names}], or [{names}, {c.name}]" for c in others if c not in keys]
+    possible = [column for column in columns if None not in column.cells]
+    possible.sort(key=lambda column: column.path[0] not in records.required)
+    before = _names(keys)
+    while _has_equal_inserts(keys, records) and (more := _varying(keys, [*others, *possible])):
+        fitting = (c for c in more if not _has_equal_inserts([*keys, c], records))
+        keys.append(next(fitting, more[0]))
+    if _names(keys) != before:
+        choices.append(f"keys: [{_names(keys)}], as rows with one {before} were inserted")
+    given = (column for column in others if column not in keys)
+    choices += [f"keys: [{_names(keys)}], or [{_names([*keys, c])}]" for c in given]
     return keys, choices
+
+
+def _names(columns: Columns) -> str:
+    return ", ".join(column.name for column in columns)
+
+
+def _has_equal_inserts(keys: Columns, records: ChangeRecords) -> bool:
+    """Return whether different rows with one key were inserted, and none of them changed."""
+    rows, changed = defaultdict[Any, set[str]](set), set[Any]()
+    cells = zip(*(map(str, column.cells) for column in keys), strict=True)
+    for key, row, is_insert in zip(cells, records.rows, records.inserts, strict=False):
+        rows[key].add(str(row))
+        changed |= set() if is_insert else {key}
+    return any(len(each) > 1 for key, each in rows.items() if key not in changed)
 
 
 def order_sql(records: ChangeRecords, keys: Columns, times: Columns) -> tuple[str, str]:

@@ -43,19 +43,19 @@ def changed_row(envelope: Row) -> Row:
     return row if isinstance(row, dict) else {}
 
 
-def decoded_columns(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
-    """Return SQL, as a template, and type of each column of the schema beside the payload.
-
-    The type is empty if the values are of one of JSON.
-    """
+def schema_columns(rows: Sequence[Row]) -> list[Mapping[str, Any]]:
+    """Return the columns of the row in the schema beside the payload; none without one."""
     schemas = (schema for row in rows if isinstance(schema := row.get("schema"), dict))
     sides = [side for side in next(schemas, {}).get("fields", ()) if side.get("fields")]
-    columns = next((s["fields"] for s in sides if s["field"] in ("after", "before")), ())
-    return {column["field"]: _decode(column) for column in columns}
+    return next((s["fields"] for s in sides if s["field"] in ("after", "before")), [])
 
 
-def _decode(column: Mapping[str, Any]) -> tuple[str, str]:
-    """Return SQL and type of a column. A decimal is exact, or fails if it has above 38 digits."""
+def decode(column: Mapping[str, Any]) -> tuple[str, str]:
+    """Return SQL, as a template, and type of a column of a schema.
+
+    The type is empty if the values are of one of JSON. A decimal is exact, or fails if it has above
+    38 digits.
+    """
     name = (column.get("name") or "").rpartition(".")[2]
     if name != "Decimal":
         is_coded = column.get("type") == "bytes" or name in _CODED

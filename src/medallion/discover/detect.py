@@ -26,6 +26,7 @@ _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "pipes"}
 _MAX_MEMBERS = 20  # of an archive
 _NULLS = ("NULL", "null", "\\N", "N/A", "NA", "None")
 _COMMENTS = re.compile(r"\A(#.*(\r\n?|\n))+")
+_NULL_LINE = re.compile(r"(?:\A|(?<=\}\n)|(?<=\}\r\n))(?:null(?:\r?\n|\Z))+")
 _NON_ASCII = re.compile(rb"[\x80-\xff]+")
 _PAGE = "a page in HTML, such as a login or an error in place of the data"
 # The starts of text, in lower case, that has no rows for a table.
@@ -78,14 +79,15 @@ def _describe_text(sample: Sample, path: Path) -> Description:
     start = text[:200].lstrip(" \t\r\n").lower()
     if reason := next((r for words, r in _REFUSED.items() if start.startswith(words)), None):
         raise UsageError(f"{path}: {reason}.")
-    if text.lstrip()[:1] in ("{", "["):
-        description = describe_lines(text, sample.is_complete, path)
+    objects = _NULL_LINE.sub("", text)  # a message without a value is a line of Debezium's
+    if objects.lstrip()[:1] in ("{", "["):
+        description = describe_lines(objects, sample.is_complete, path)
         if description is None:
             if not sample.is_complete:
                 members = read_samples(path, _DOCUMENT_BYTES)
                 sample = next(each for each in members if each.member == sample.member)
-                text, *_ = _decode(sample.data, path)
-            description = describe_documents(text, sample.is_complete, path)
+                objects = _NULL_LINE.sub("", _decode(sample.data, path)[0])
+            description = describe_documents(objects, sample.is_complete, path)
     description = description or _describe_csv(text, sample.is_complete, path)
     if description is None:
         rows: list[Row] = [{"value": line} for line in text.splitlines() if line.strip()]

@@ -134,7 +134,7 @@ def _with_columns(source: NewSource) -> NewSource:
     reasons = [*description.reasons, *filter(None, [records.reason])]
     choices = list(description.choices)
     if records.order:
-        keys, key_choices = changes.key_columns(columns)
+        keys, key_choices = changes.key_columns(columns, records)
         order, reason = changes.order_sql(records, keys, with_times)
         reasons.append(f"sequence_by: {reason}")
         choices += key_choices

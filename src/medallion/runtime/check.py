@@ -227,6 +227,17 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     _check_expressions(config, result, entry, silver, table, columns, is_declared)
     known = None if columns is None else (*columns, *source.silver)
     _check_expressions(config, result, entry, changes, table, known, is_declared)
+    own = {name.lower(): sql for name, sql in source.silver.items()}
+    hidden = own.keys() & {name.lower() for name in columns or ()}
+    for key, sql in changes.items():
+        for name in hidden & {name.lower() for name in column_names(sql) or ()}:
+            if name not in map(str.lower, column_names(own[name]) or [name]):
+                path = f"{entry}.{key}"
+                sentence = (
+                    f"{path} reads {name} of silver, which is {own[name]}, and not {name} of "
+                    f"{table}. Give silver's column another name to read that."
+                )
+                result.problems.append(Problem(ProblemCode.DOUBTFUL, path, sentence))
 
 
 def _check_expressions(

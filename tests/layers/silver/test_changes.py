@@ -163,7 +163,7 @@ class Moves:
             if row["_old_key"]:
                 keys = {tuple(row["_old_key"].values())}
             if lacking and (row["_old_key"] or "history" in lacking) and len(keys) == 1:
-                old = self.before_delete(*keys, row["_sequence"])
+                old = self.before_delete(next(iter(keys)), row["_sequence"])
                 still = [name for name in lacking if name not in old]
                 self.found[id(row)] = row | {n: old[n] for n in lacking if n in old}
                 self.found[id(row)]["_unavailable"] = still
