@@ -229,6 +229,8 @@ class ChangeMerge:
         touched = (log if is_complete else batch).select(*self._keys)
         if self._has_unavailable:  # a row that moved may have values of a key of the batch
             touched = touched.union(log.where(changes.is_move(log, self._keys)).select(*self._keys))
+        else:
+            log = log.drop(UNAVAILABLE)
         touched = touched.distinct().dropna()
         truncates = log if is_complete or self._find(log, IS_TRUNCATE) else None
         own = _every_change(log, self._source, truncates).join(touched, self._keys, "left_semi")
