@@ -104,6 +104,8 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
         result.notes.append(f"gold: not verified: {sources} is being written.")
     if silver or gold:
         with _session(config, report) as spark:
+            # Constraints double with each column whose SQL is part of another's, as of Debezium.
+            spark.conf.set("spark.sql.constraintPropagation.enabled", "false")
             for target in (*silver, *gold):
                 signals.raise_if_requested()
                 try:
@@ -117,9 +119,9 @@ def verify_tables(config: Config, unchecked: Collection[str], report: Reporter) 
 
 @contextmanager
 def _session(config: Config, report: Reporter) -> Iterator[SparkSession]:
-    """Yield the active session, or a new one."""
+    """Yield a session beside the active one, or of a Spark that it starts."""
     if active := SparkSession.getActiveSession():
-        yield active
+        yield active.newSession()
         return
     report("starting Spark to verify silver against bronze, and gold against silver")
     with session_of_command(config, "medallion audit") as spark:
