@@ -5,10 +5,9 @@ CDC), Fivetran (system columns) and AWS DMS (Amazon S3 as a target).
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from medallion.config.tables import DEBEZIUM_CDC
 from medallion.discover import debezium
@@ -94,15 +93,12 @@ def _debezium(rows: Sequence[Row]) -> ChangeRecords | None:
     if not schema:
         reason += "; no schema beside them, so decimals, days and times stay as written"
     origins = [origin for each in envelopes if isinstance(origin := each.get("source"), dict)]
-    order, deletes = debezium.change_order(origins), DEBEZIUM_CDC["apply_as_deletes"]
+    order = (*debezium.change_order(origins), DEBEZIUM_CDC["apply_as_deletes"])
     types = {column["field"]: debezium.decode(column) for column in schema}
     required = [column["field"] for column in schema if not column.get("optional", True)]
     inserts = [each["op"] in "cr" for each in envelopes]
-    return ChangeRecords(
-        *(reason, changed, *order, deletes, "{}", (), "debezium", types),
-        inserts=inserts,
-        required=required,
-    )
+    given = reason, changed, *order, "{}", (), "debezium"
+    return ChangeRecords(*given, types, inserts, required)
 
 
 def _maxwell(rows: Sequence[Row]) -> ChangeRecords | None:
@@ -161,10 +157,8 @@ def _with_operations(rows: Sequence[Row]) -> ChangeRecords | None:
     if not values or not {*map(str.lower, values)} <= _OPERATIONS:
         return None
     if name.lower() != "op" or not values <= {"I", "U", "D"}:
-        deletes = f"lower({name}) in ('d', 'delete')"
-        return ChangeRecords(
-            f"{name} is {sorted(values)}", rows, SOURCE_MODIFIED_AT, "", deletes, "", (name,)
-        )
+        reason, deletes = f"{name} is {sorted(values)}", f"lower({name}) in ('d', 'delete')"
+        return ChangeRecords(reason, rows, SOURCE_MODIFIED_AT, "", deletes, "", (name,))
     file = f"regexp_extract({SOURCE_FILE}, '[^/]+$', 0)"  # its name is a time, or LOAD...
     order, reason = f"if({file} like 'LOAD%', '', {file})", f"AWS DMS: {name} is I, U or D"
     return ChangeRecords(reason, rows, order, "", f"{name} = 'D'", "", (name,))
@@ -200,9 +194,8 @@ def key_columns(columns: Columns, records: ChangeRecords) -> tuple[list[Column],
         keys.append(next(fitting, more[0]))
     if _names(keys) != before:
         choices.append(f"keys: [{_names(keys)}], as rows with one {before} were inserted")
-    given = (column for column in others if column not in keys)
-    choices += [f"keys: [{_names(keys)}], or [{_names([*keys, c])}]" for c in given]
-    return keys, choices
+    longer = (_names([*keys, column]) for column in others if column not in keys)
+    return keys, [*choices, *(f"keys: [{_names(keys)}], or [{each}]" for each in longer)]
 
 
 def _names(columns: Columns) -> str:
@@ -211,12 +204,11 @@ def _names(columns: Columns) -> str:
 
 def _has_equal_inserts(keys: Columns, records: ChangeRecords) -> bool:
     """Return whether different rows with one key were inserted, and none of them changed."""
-    rows, changed = defaultdict[Any, set[str]](set), set[Any]()
     cells = zip(*(map(str, column.cells) for column in keys), strict=True)
-    for key, row, is_insert in zip(cells, records.rows, records.inserts, strict=False):
-        rows[key].add(str(row))
-        changed |= set() if is_insert else {key}
-    return any(len(each) > 1 for key, each in rows.items() if key not in changed)
+    rows = [*zip(cells, map(str, records.rows), records.inserts, strict=False)]
+    changed = {key for key, _, is_insert in rows if not is_insert}
+    inserted = {(key, row) for key, row, _ in rows if key not in changed}
+    return len(inserted) > len({key for key, _ in inserted})
 
 
 def order_sql(records: ChangeRecords, keys: Columns, times: Columns) -> tuple[str, str]:

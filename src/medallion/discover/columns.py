@@ -195,10 +195,8 @@ def ambiguous_number(column: Column) -> str | None:
 def conversion_sql(column: Column) -> str | None:
     """Return SQL that converts strings such as 1.234,50, $5 and TRUE; None if they are others."""
     values = [*map(str, column.values)]
-    if all(value.isdigit() for value in values):
+    if all(value.isdigit() for value in values) or ambiguous_number(column):
         return None  # an identifier, with leading zeros
-    if ambiguous_number(column):
-        return None
     for pattern, sql in _NOTATIONS.items():
         if all(re.fullmatch(pattern, value) for value in values):
             return sql.format(column.sql)

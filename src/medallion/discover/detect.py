@@ -61,9 +61,8 @@ def describe_file(path: Path) -> Description:
     names = set().union(*description.rows)
     for other in islice(samples, _MAX_MEMBERS):
         if has_other_fields(names, set().union(*_describe_text(other, path).rows)):
-            choice = (
-                f"one table, or two: {other.member} in {path.name} has other fields than the first"
-            )
+            member = f"{other.member} in {path.name}"
+            choice = f"one table, or two: {member} has other fields than the first"
             return replace(description, choices=[*description.choices, choice])
     return description
 

@@ -121,8 +121,7 @@ def same_json_format(descriptions: Sequence[Description]) -> list[Description]:
     """
     if any(each.format != "json" for each in descriptions):
         return list(descriptions)
-    array = next((p for d in descriptions if (p := d.settings.get("record_path"))), None)
-    if array:
+    if array := next((p for d in descriptions if (p := d.settings.get("record_path"))), None):
         return [_at_record_path(each, array) for each in descriptions]
     if any("multi_line" in each.settings for each in descriptions):
         return [replace(d, settings={**d.settings, "multi_line": True}) for d in descriptions]
@@ -152,8 +151,7 @@ def _shared_array(rows: Sequence[Row]) -> str | None:
     """Return the name of the array of objects that is the only field of all rows, if any."""
     names = {next(iter(row)) if len(row) == 1 else None for row in rows}
     name = names.pop() if len(names) == 1 else None
-    are_arrays = name and all(dict(_object_arrays(row)).get(name) for row in rows)
-    return name if are_arrays else None
+    return name if name and all(dict(_object_arrays(row)).get(name) for row in rows) else None
 
 
 def _object_arrays(value: Row, path: str = "") -> Iterator[tuple[str, list[Row]]]:

@@ -201,11 +201,7 @@ def _newest_entries(config: Config, source: SourceConfig) -> dict[str, Entry]:
 
 
 def _ingested_by_other_process(
-    config: Config,
-    source: SourceConfig,
-    paths: set[str],
-    request: StoragePath,
-    report: Reporter,
+    config: Config, source: SourceConfig, paths: set[str], request: StoragePath, report: Reporter
 ) -> bool:
     """Wait while another process, which has locked bronze, ingests the files.
 

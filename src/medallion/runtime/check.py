@@ -207,12 +207,8 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     columns = None if source.is_debezium else known_columns(config, source)
     for hint, type_ in source.hints.items():
         column, dot, _ = hint.partition(".")
-        if (
-            dot
-            and is_time_format(type_)
-            and column in (columns or ())
-            and column not in source.hints
-        ):
+        is_of_field = dot and column in (columns or ()) and column not in source.hints
+        if is_of_field and is_time_format(type_):
             sentence = (
                 f"{entry}.hints.{hint} is not a column: time formats are for whole columns. Set "
                 f"hints for {hint} to string or long, and convert it in silver."
@@ -232,12 +228,10 @@ def _check_silver(config: Config, source: SourceConfig, result: CheckResult) -> 
     for key, sql in changes.items():
         for name in hidden & {name.lower() for name in column_names(sql) or ()}:
             if name not in map(str.lower, column_names(own[name]) or [name]):
-                path = f"{entry}.{key}"
-                sentence = (
-                    f"{path} reads {name} of silver, which is {own[name]}, and not {name} of "
-                    f"{table}. Give silver's column another name to read that."
-                )
-                result.problems.append(Problem(ProblemCode.DOUBTFUL, path, sentence))
+                path, advice = f"{entry}.{key}", "Give silver's column another name to read that"
+                sentence = f"{path} reads {name} of silver, which is {own[name]}, and not {name} of"
+                problem = Problem(ProblemCode.DOUBTFUL, path, f"{sentence} {table}. {advice}.")
+                result.problems.append(problem)
 
 
 def _check_expressions(

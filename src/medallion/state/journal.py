@@ -331,9 +331,7 @@ def _decode(type_: Any, document: Mapping[str, Any]) -> Any:
     return type_(**values)
 
 
-def _older_documents(
-    config: Config,
-) -> Iterator[tuple[list[Entry[Any]], Callable[[], object]]]:
+def _older_documents(config: Config) -> Iterator[tuple[list[Entry[Any]], Callable[[], object]]]:
     """Yield what releases before the journal kept elsewhere: entries, and their removal."""
     root, layout = config.layout.root, config.layout
     if (file := root / "_refresh/plan.json").is_stored():

@@ -62,8 +62,7 @@ def table_exists(table: StoragePath) -> bool:
     Raises:
         PermissionError: the log cannot be listed.
     """
-    names = (table / "_delta_log").names()
-    return any(name.endswith((".json", ".parquet")) for name in names)
+    return any(n.endswith((".json", ".parquet")) for n in (table / "_delta_log").names())
 
 
 def open_table(table: StoragePath) -> DeltaTable:

@@ -39,12 +39,7 @@ from medallion.ingest.parsing.nested import (
     is_rounded,
     loses_value,
 )
-from medallion.ingest.parsing.times import (
-    MICROSECONDS,
-    TIME_TYPES,
-    column_type,
-    is_not_timestamp,
-)
+from medallion.ingest.parsing.times import MICROSECONDS, TIME_TYPES, column_type, is_not_timestamp
 from medallion.storage.table_specs import (
     CORRUPT,
     RESCUED,

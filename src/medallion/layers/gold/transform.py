@@ -115,10 +115,7 @@ def calendar_window(time: Column, aggregate: Aggregate) -> tuple[Column, Column]
     shift = F.expr(f"interval {aggregate.start.seconds if aggregate.start else 0} seconds")
     step = F.expr("interval 3 months" if unit == "quarter" else f"interval 1 {unit}")
     local = F.date_trunc(str(unit), F.from_utc_timestamp(time, zone) - shift)
-    return (
-        F.to_utc_timestamp(local + shift, zone),
-        F.to_utc_timestamp(local + step + shift, zone),
-    )
+    return (F.to_utc_timestamp(local + shift, zone), F.to_utc_timestamp(local + step + shift, zone))
 
 
 def per_group(rows: DataFrame, groups: Sequence[str], measure: Mapping[str, str]) -> DataFrame:

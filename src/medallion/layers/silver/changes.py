@@ -61,10 +61,9 @@ def by_key(
         old = {key: F.col(f"{OLD_KEY}.{quote_identifier(key)}") for key in keys}
         rows = rows.unionByName(_deletes(moved, old))
     if truncates is not None and IS_TRUNCATE in truncates.columns:
-        every_key = rows.select([F.col(key).alias(f"_key_{n}") for n, key in enumerate(keys)])
-        truncating = truncates.where(F.col(IS_TRUNCATE).isNotNull())
-        crossed = truncating.crossJoin(every_key.distinct())
-        each = {key: F.col(f"_key_{number}") for number, key in enumerate(keys)}
+        every_key = rows.select(F.struct(*keys).alias("_key")).distinct()
+        crossed = truncates.where(F.col(IS_TRUNCATE).isNotNull()).crossJoin(every_key)
+        each = {key: F.col("_key").getField(key) for key in keys}
         rows = rows.unionByName(_deletes(crossed, each).select(*rows.columns))
     if is_complete and UNAVAILABLE in rows.columns:
         rows = _with_moved_values(rows, keys, ignore_nulls)
@@ -77,10 +76,8 @@ def is_move(log: DataFrame, keys: Sequence[str]) -> Column:
     That is an update of the key, or an insert with the first key in `_unavailable`, whose old key
     is that of the only delete with its sequence.
     """
-    names, has_old_key = F.col(UNAVAILABLE), F.lit(False)
-    if OLD_KEY in log.columns:
-        has_old_key = F.col(OLD_KEY).isNotNull()
-    return names.isNotNull() & (has_old_key | F.array_contains(names, keys[0]))
+    names = F.col(UNAVAILABLE)
+    return names.isNotNull() & (_has_old_key(log) | F.array_contains(names, keys[0]))
 
 
 def _with_moved_values(rows: DataFrame, keys: Sequence[str], ignore_nulls: bool) -> DataFrame:
@@ -146,9 +143,8 @@ def _applied_snapshots(log: DataFrame, keys: Sequence[str], max_deletes: float) 
         F.count_distinct(F.struct(*keys)).alias("size"),
         F.max(F.struct(*_arrival(log))).alias("origin"),
     )
-    in_order = sizes.agg(
-        F.array_sort(F.collect_list(F.struct("at", "size", "origin"))).alias("one")
-    )
+    snapshots = F.collect_list(F.struct("at", "size", "origin"))
+    in_order = sizes.agg(F.array_sort(snapshots).alias("one"))
     is_large = f"each.size >= {1 - max_deletes} * applied[size(applied) - 1].size"
     fold = (
         "aggregate(one, slice(one, 1, 0), (applied, each) -> "
@@ -165,15 +161,9 @@ def _arrival(log: DataFrame) -> list[str]:
 
 def _deletes(changes: DataFrame, keys: Mapping[str, Column]) -> DataFrame:
     """Return deletes of some keys, with the sequence and origin of changes and no values."""
-    technical = {*_TECHNICAL} - {IS_DELETE}
-    columns = {name: F.col(name) for name in changes.columns if name in technical} | {**keys}
-    columns[IS_DELETE] = F.lit(True)
-    return changes.select(
-        *(
-            columns.get(field.name, F.lit(None).cast(field.dataType)).alias(field.name)
-            for field in changes.schema
-        )
-    )
+    others = (field for field in changes.schema if field.name not in _TECHNICAL)
+    nulls = {field.name: F.lit(None).cast(field.dataType) for field in others}
+    return changes.withColumns({**nulls, **keys, IS_DELETE: F.lit(True)})
 
 
 def current_rows(
@@ -208,8 +198,7 @@ def history_rows(
         ignore_nulls: whether a null keeps the value of the change before.
         track: the columns of which one must change for another row; None for a row for each change.
     """
-    rows = spans(changes, keys, ignore_nulls, track)
-    return rows.where(~F.col(IS_DELETE)).drop(IS_DELETE)
+    return spans(changes, keys, ignore_nulls, track).where(~F.col(IS_DELETE)).drop(IS_DELETE)
 
 
 def spans(
@@ -263,11 +252,9 @@ def without_deleted(
         f"{order_sql(changes, keys, 'old')} > {order_sql(changes, keys, 'new')} "
         f"and new.{INGESTED_AT} <= old.{INGESTED_AT} + INTERVAL '{tombstone_seconds}' SECOND"
     )
-    is_same = F.lit(True)
-    for key in map(quote_identifier, keys):
-        is_same &= F.expr(f"old.{key} = new.{key}")
-    deletes = by_key(log.where(_deletes_any(log)), keys).where(IS_DELETE)
-    rows = changes.alias("new").join(deletes.alias("old"), is_hidden & is_same, "left_anti")
+    is_same = " and ".join(f"old.{key} = new.{key}" for key in map(quote_identifier, keys))
+    deletes = by_key(log.where(_deletes_any(log)), keys).where(IS_DELETE).alias("old")
+    rows = changes.alias("new").join(deletes, is_hidden & F.expr(is_same), "left_anti")
     if IS_TRUNCATE in log.columns:
         truncates = log.where(F.col(IS_TRUNCATE).isNotNull())
         rows = rows.alias("new").join(F.broadcast(truncates).alias("old"), is_hidden, "left_anti")
@@ -276,8 +263,11 @@ def without_deleted(
 
 def _deletes_any(log: DataFrame) -> Column:
     """Return the condition that a row of the log deletes a key."""
-    is_move = F.col(OLD_KEY).isNotNull() if OLD_KEY in log.columns else F.lit(False)
-    return F.col(IS_DELETE) | is_move
+    return F.col(IS_DELETE) | _has_old_key(log)
+
+
+def _has_old_key(log: DataFrame) -> Column:
+    return F.col(OLD_KEY).isNotNull() if OLD_KEY in log.columns else F.lit(False)
 
 
 def tied_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:

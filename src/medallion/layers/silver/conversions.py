@@ -11,12 +11,7 @@ from medallion.config.model import SourceConfig
 from medallion.layers.silver.transform import FIRST_LOST, LOST
 from medallion.spark.plans import converted_value
 from medallion.state.runs import RescuedField, RescuedSummary
-from medallion.storage.table_specs import (
-    SOURCE_FILE,
-    SOURCE_POSITION,
-    string_literal,
-    struct_sql,
-)
+from medallion.storage.table_specs import SOURCE_FILE, SOURCE_POSITION, string_literal, struct_sql
 from medallion.storage.text import Reporter
 
 _RULE_PREFIX = "conversion_"
@@ -96,8 +91,7 @@ def lost_summary(
             column = name.removeprefix(FIRST_LOST)
             if example and column != name:
                 known = fields.get(column) or RescuedField(0, **json.loads(example))
-                count = known.rows + metrics[f"{LOST}.{column}"]
-                fields[column] = replace(known, rows=count)
+                fields[column] = replace(known, rows=known.rows + metrics[f"{LOST}.{column}"])
     summary = RescuedSummary(rows, fields)
     for sentence in summary.lost_sentences:
         say(f"  {table}: {sentence}")

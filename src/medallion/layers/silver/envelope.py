@@ -180,7 +180,7 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
         return source
     spark, envelope = bronze.sparkSession, Envelope.of(bronze.schema)
     cdc, silver = source.cdc, dict(source.silver)
-    columns = {name: f"{BRONZE}.{quote_identifier(name)}" for name in bronze.columns}
+    columns = {name.lower(): f"{BRONZE}.{quote_identifier(name)}" for name in bronze.columns}
     types = _fields(bronze.schema)
     if source.is_debezium:
         columns = envelope.columns(BRONZE)
@@ -204,10 +204,9 @@ def unwrapped(source: SourceConfig, bronze: DataFrame) -> SourceConfig:
     if source.is_debezium:
         derived[OLD_KEY] = _old_key(spark, source, envelope)
     if cdc.unavailable_value:
-        # An insert that lacks values is of a row that had another key.
         is_insert = f"{envelope.sql('op', row=BRONZE)} = 'c'" if source.is_debezium else "false"
-        placeholders = _placeholders(spark, source, cdc.unavailable_value, columns, types)
-        derived[UNAVAILABLE] = _unavailable(placeholders, is_insert, source.keys[0])
+        placeholder = cdc.unavailable_value
+        derived[UNAVAILABLE] = _unavailable(spark, source, placeholder, is_insert, columns, types)
     return replace(source, silver=silver, cdc=replace(cdc, sequence_by=sequence, derived=derived))
 
 
@@ -244,50 +243,37 @@ def _old_key(spark: SparkSession, source: SourceConfig, envelope: Envelope) -> s
     return f"if({condition}, {typed}, null)"
 
 
-def _unavailable(placeholders: Mapping[str, str], is_insert: str, key: str) -> str:
-    """Return SQL of the columns whose value is unavailable, and of a key of an insert that has any.
-
-    Args:
-        placeholders: SQL of whether a column reads a placeholder, by column.
-        is_insert: SQL.
-        key: the column for inserts.
-    """
-    if not placeholders:
-        return "cast(null as array<string>)"
-    conditions = {**placeholders, key: is_insert}
-    names = (f"if({sql}, {string_literal(name)}, null)" for name, sql in conditions.items())
-    is_any = " or ".join(placeholders.values())
-    return f"if({is_any}, array_compact(array({', '.join(names)})), null)"
-
-
-def _placeholders(
+def _unavailable(
     spark: SparkSession,
     source: SourceConfig,
     placeholder: str,
+    is_insert: str,
     columns: Mapping[str, str],
     types: Mapping[str, T.DataType],
-) -> dict[str, str]:
-    """Return SQL of whether a silver column reads a field whose value is a placeholder.
+) -> str:
+    """Return SQL of the silver columns that read a field whose value is a placeholder.
+
+    An insert that has any is of a row that had another key: it has its first key, too.
 
     Args:
         source: the source, with silver's expressions as they are configured.
         placeholder: the value in place of one that the writer does not have.
-        columns: SQL of the fields by name.
+        is_insert: SQL of whether a change is an insert.
+        columns: SQL of the fields by name, in lower case.
         types: their types by name.
     """
-    by_name = {name.lower(): sql for name, sql in columns.items()}
-    kinds = {name.lower(): type_ for name, type_ in types.items()}
-    result = {}
-    for column, sql in source.silver.items():
-        names = {name[0].lower() for name in fields_in(spark, [sql])}
-        tests = [
-            test
-            for name in sorted(names & by_name.keys())
-            if (test := _is_placeholder(by_name[name], kinds.get(name), placeholder))
-        ]
-        if tests and column not in source.keys:
-            result[column] = " or ".join(tests)
-    return result
+    conditions = dict[str, str]()
+    for column in (name for name in source.silver if name not in source.keys):
+        names = {name[0].lower() for name in fields_in(spark, [source.silver[column]])}
+        fields = ((columns[name], types.get(name)) for name in sorted(names & columns.keys()))
+        if tests := [*filter(None, (_is_placeholder(*each, placeholder) for each in fields))]:
+            conditions[column] = " or ".join(tests)
+    if not conditions:
+        return "cast(null as array<string>)"
+    is_any = " or ".join(conditions.values())
+    conditions[source.keys[0]] = is_insert
+    names_sql = (f"if({sql}, {string_literal(name)}, null)" for name, sql in conditions.items())
+    return f"if({is_any}, array_compact(array({', '.join(names_sql)})), null)"
 
 
 def _is_placeholder(sql: str, type_: T.DataType | None, placeholder: str) -> str | None:

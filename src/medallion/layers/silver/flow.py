@@ -124,13 +124,10 @@ class Silver(Flow):
         return self._lookup.join_current(checked) if self._lookup else checked
 
     def _read_bronze(self) -> DataFrame:
-        return (
-            self.spark.readStream.format("delta")
-            # A batch reads complete versions, so that its rows can be read again by version. The
-            # first batch reads a snapshot of the table.
-            .option("maxFilesPerTrigger", 2**31 - 1)
-            .load(str(*self.upstream_paths))
-        )
+        # A batch reads complete versions, so that its rows can be read again by version. The first
+        # batch reads a snapshot of the table.
+        reader = self.spark.readStream.format("delta").option("maxFilesPerTrigger", 2**31 - 1)
+        return reader.load(str(*self.upstream_paths))
 
     def _prepare_rules(self, bronze: DataFrame, recorded: int) -> dict[str, Any]:
         """Return the document of the rules that the query starts with."""

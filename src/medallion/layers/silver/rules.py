@@ -180,9 +180,8 @@ def _delete_rules(
     names |= rescue_rules(spark, replace(source, silver=read), columns).keys()
     for layer, known in (("bronze", fields_in(spark, read.values())), ("silver", set(zip(read)))):
         known = {_folded(name) for name in known}
-        for name, sql in rules[layer].items():
-            if known.issuperset(map(_folded, fields_in(spark, [sql]))):
-                names.add(name)
+        read_by = {name: fields_in(spark, [sql]) for name, sql in rules[layer].items()}
+        names |= {n for n, fields in read_by.items() if known.issuperset(map(_folded, fields))}
     return sorted(names)
 
 
@@ -314,20 +313,14 @@ def sql_parts(
         rules: the document.
         join: joins the lookup table, if the source has one.
     """
-    name, file = source.name, config.pipeline_file
+    name, file, time = source.name, config.pipeline_file, source.event_time
     unknown = "there is no column {}"
     if source.schema is None:
         unknown = f"no {'message' if source.stream else 'file'} has had a field {{}} yet"
     for column, sql in source.silver.items():
         key = f"sources.{name}.silver.{column}"
-        yield DefinitionPart(
-            f"silver.{name}.{column}",
-            file,
-            partial(_select, bronze, column, sql, source.event_time),
-            key,
-            bronze.columns,
-            unknown,
-        )
+        title, rows = f"silver.{name}.{column}", partial(_select, bronze, column, sql, time)
+        yield DefinitionPart(title, file, rows, key, bronze.columns, unknown)
     for column, sql in _change_columns(source).items():
         key = f"sources.{name}.{_CHANGE_KEYS[column]}"
         rows = partial(bind_rules(source, NO_RULES, {column: sql}), bronze)
@@ -347,13 +340,10 @@ def rule_parts(
         rows: the rows that the rules test.
         conditions: the SQL of the rules by name.
     """
+    suite = suite_path(config.conf_dir, table)
     for rule, broken in conditions.items():
-        yield DefinitionPart(
-            f"the rule {rule} of {table}",
-            suite_path(config.conf_dir, table),
-            partial(rows.selectExpr, broken),
-            columns=rows.columns,
-        )
+        title, result = f"the rule {rule} of {table}", partial(rows.selectExpr, broken)
+        yield DefinitionPart(title, suite, result, columns=rows.columns)
 
 
 def _select(rows: DataFrame, name: str, sql: str, event_time: str = "") -> DataFrame:

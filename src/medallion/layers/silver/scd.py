@@ -62,11 +62,9 @@ class Scd(Flow):
     def _refuse_unorderable(self, log: DataFrame) -> None:
         type_ = log.schema[SEQUENCE].dataType
         if not is_comparable(type_):
-            raise ConfigError(
-                f"{self.config.pipeline_file}: sources.{self.source.name}.cdc."
-                f"sequence_by is {type_.simpleString()}, which has no order: "
-                "give a number, a time or a string."
-            )
+            key = f"{self.config.pipeline_file}: sources.{self.source.name}.cdc.sequence_by"
+            order = "which has no order: give a number, a time or a string"
+            raise ConfigError(f"{key} is {type_.simpleString()}, {order}.")
 
     def validation_input(self, files: Sequence[StoragePath] | None) -> ValidationInput:
         """Return all rows: a merge rewrites files of older rows."""
@@ -173,8 +171,7 @@ class ChangeMerge:
         try:
             rows, key = changes.by_key(batch, self._keys), self._keys[0]
             first_ingestion = F.min(F.col(INGESTED_AT).cast("double"))
-            columns = first_ingestion, F.min(key), F.max(key)
-            first, *key_range = rows.agg(*columns).collect()[0]
+            first, *key_range = rows.agg(first_ingestion, F.min(key), F.max(key)).collect()[0]
             truncates = self._find(batch, IS_TRUNCATE)
             if first is None and not truncates:
                 return
@@ -194,9 +191,8 @@ class ChangeMerge:
 
     def _find(self, rows: DataFrame, column: str) -> bool:
         """Return whether a technical column, if the source has it, has a value in some rows."""
-        if column not in self._source.change_columns:
-            return False
-        return not rows.where(F.col(column).isNotNull()).isEmpty()
+        has_column = column in self._source.change_columns
+        return has_column and not rows.where(F.col(column).isNotNull()).isEmpty()
 
     def _rows_to_merge(
         self, batch: DataFrame, first: float, is_complete: bool

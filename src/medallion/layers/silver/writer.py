@@ -239,8 +239,7 @@ class SilverWriter:
         """Return a table without a batch's commit, and without later ones if it has that."""
         written = delta_log.committed_version(table, application, batch_id, self._query)
         before = delta_tables.table_version(table) if written is None else written - 1
-        reader = spark.read.format("delta").option("versionAsOf", before)
-        return reader.load(str(table))
+        return spark.read.format("delta").option("versionAsOf", before).load(str(table))
 
     def _count_late(self, rows: DataFrame, batch_id: int, rows_read: int) -> int:
         """Count the late rows among those that silver gets."""
