@@ -27,16 +27,16 @@ def test_failed_checkpoint_write_is_retried(lakehouse: Lakehouse, strikes: tuple
     lakehouse.keep_only("event", "action_counts")
     lakehouse.land("event", "0.json", event("10:00:00"))
     with failing_checkpoint_writes(lakehouse.spark) as failing_writes:
-        lakehouse.fill()
+        lakehouse.run()
         for number, strike in enumerate(strikes, 1):
             lakehouse.land("event", f"{number}.json", event(f"10:00:{number:02}"))
             failing_writes.ask(strike)
             with pytest.raises(StreamError, match=r"^[^\n]*injected: [^\n]*$") as error:
-                lakehouse.fill()
+                lakehouse.run()
             # The disk failed; no table needs a refresh.
             assert "medallion refresh" not in str(error.value)
             assert failing_writes.has_struck
-        lakehouse.fill()
+        lakehouse.run()
     total = len(strikes) + 1
     assert lakehouse.rows("gold.action_counts", "action", "total_events") == [("open", total)]
     assert len(lakehouse.rows("silver.event")) == total

@@ -75,7 +75,7 @@ def test_older_ledger_queue_or_plan_of_bronze(filled: Lakehouse, lost: str) -> N
         checkpoint = layout.checkpoint("bronze.activity")
         (checkpoint / "offsets" / str(last_planned(checkpoint))).local.write_text("v1\n{")
     lakehouse.land("activity", "2.json", *THIRD)
-    lakehouse.fill("bronze")
+    lakehouse.run("bronze")
     assert delta_tables.row_count(layout.table("bronze.activity")) == 17
     entries = ledger.read_entries(layout, "activity")
     assert [(Path(e.path).name, e.state, e.rows) for e in entries] == [
@@ -143,13 +143,13 @@ def test_missing_commits_are_written_again(filled: Lakehouse) -> None:
         commits = (layout.checkpoint(name) / "commits").local
         max(commits.glob("[0-9]*"), key=lambda file: int(file.name)).unlink()
     lakehouse.land("activity", "1.json", *SECOND)
-    lakehouse.fill()
+    lakehouse.run()
     assert run_audit(lakehouse.config).is_balanced
     assert lakehouse.rows("gold.device_totals") == AFTER_SECOND
     shutil.rmtree(gold)
     (lakehouse.root / "copy").rename(gold)
     lakehouse.land("activity", "2.json", *THIRD)
-    lakehouse.fill()
+    lakehouse.run()
     balance = run_audit(lakehouse.config).balances["activity"]
     assert without_late(balance) == without_late(BY_HAND)
     assert lakehouse.rows("gold.device_totals") == DEVICES

@@ -1,4 +1,4 @@
-"""Runs that are killed from outside, and a file that ends Java."""
+"""Runs as processes: one that ends well, one that is killed, and a file that ends Java."""
 
 from __future__ import annotations
 
@@ -41,6 +41,23 @@ def kill_when(cli: Cli, condition: Callable[[str], bool], log: Path) -> None:
     process.wait()
 
 
+def check_nightly(cli: Cli, devices: list[str]) -> None:
+    """Check that a nightly run as a process moves these rows to silver, and ends well."""
+    root = cli.lakehouse.root
+    result = cli("nightly")
+    assert result.returncode == 0, result.stderr
+    assert "\nbalanced\n" in result.stdout
+    assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
+    assert not (root / "rejected").exists()
+
+
+def test_nightly_run_as_a_process(cli: Cli, tmp_path: Path) -> None:
+    cli.lakehouse.keep_only("event", to=tmp_path)
+    cli.write_spark_settings(small=True)
+    check_nightly(cli, land(tmp_path / "lakehouse"))
+
+
+@pytest.mark.slow  # tests of batches and locks interrupt them in this process
 def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> None:
     root, log = tmp_path / "lakehouse", tmp_path / "log"
     cli.lakehouse.keep_only("event", to=tmp_path)
@@ -48,11 +65,7 @@ def test_kill_while_a_file_is_read_costs_no_row(cli: Cli, tmp_path: Path) -> Non
     devices = land(root)
     checkpoint = Layout(root).checkpoint("bronze.event")
     kill_when(cli, lambda _: checkpoints.last_planned(checkpoint) == 0, log)
-    result = cli("nightly")
-    assert result.returncode == 0, result.stderr
-    assert "\nbalanced\n" in result.stdout
-    assert [device for (device,) in rows_of(root / "silver/event", "device")] == devices
-    assert not (root / "rejected").exists()
+    check_nightly(cli, devices)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_streams_continue_after_maintenance(
     before = {name: set(layout.table(name).local.glob("*.parquet")) for name in TABLES}
     maintain(lakehouse)  # compacts, and sets the shorter retention
     land(lakehouse, 2, "close")
-    lakehouse.fill()
+    lakehouse.run()
     maintain(lakehouse)
     for name in TABLES:
         assert len(before[name]) == 2
@@ -72,7 +72,7 @@ def test_streams_continue_after_maintenance(
     # The streams continue, each row once.
     land(lakehouse, 3, "open", "open", "close")
     lakehouse.land("event", "again.json", event("10:00:00"))  # a duplicate of the first row
-    lakehouse.fill()
+    lakehouse.run()
     assert dict(lakehouse.rows("gold.action_counts", "action", "total_events")) == {
         "open": 5,
         "close": 3,

@@ -1,6 +1,6 @@
 """Commands and jobs as processes: the same tables, clean ends, and exit statuses.
 
-One quick test runs the stream in this process; test_kills runs a batch as a process.
+One quick test runs the stream in this process; test_kills runs batches as processes.
 """
 
 from __future__ import annotations

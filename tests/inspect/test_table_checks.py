@@ -104,11 +104,11 @@ def lakehouse_config(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Co
     lakehouse.land("event", "old.json", *old)
     truncated_file = lakehouse.land("event", "torn.json.gz")
     truncated_file.write_bytes(gzip.compress(event("10:03:00", "open").encode() * 99)[:-9])
-    lakehouse.ingest()
+    lakehouse.fill("bronze")
     lakehouse.fill("silver")
     compressed = lakehouse.land("event", "2.json.gz")
     compressed.write_bytes(gzip.compress(f"{event('10:08:00', 'close')}\n".encode()))
-    lakehouse.ingest()
+    lakehouse.fill("bronze")
     lakehouse.fill("silver", "gold")
     return lakehouse.config
 
@@ -413,7 +413,7 @@ def test_file_versions_with_equal_times(lakehouse: Lakehouse) -> None:
         rows = [event(f"10:0{n}:00", action) for n, action in enumerate(actions)]
         file = lakehouse.land("event", "day.json", *rows)
         os.utime(file, (1_700_000_000, 1_700_000_000))
-        lakehouse.ingest()
+        lakehouse.fill("bronze")
     audit = counting(lakehouse.config)
     assert (audit.balances["event"].bronze_rows, audit.findings) == (3, ())
     DeltaTable(config.layout.table("bronze.event")).delete("action = 'close'")

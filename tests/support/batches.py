@@ -50,11 +50,18 @@ def without_queries() -> Iterator[None]:
     def stream(source: FileSource) -> SimpleNamespace:
         return SimpleNamespace(writeStream=source.config.layout.queue(source.source.name))
 
-    with patch.object(FileSource, "stream", stream), patch.object(Bronze, "start_query", _run_all):
+    start_query = Bronze.start_query
+
+    def start(flow: Bronze, rows: Any, trigger: Mapping[str, Any], sink: Sink) -> RunningQuery:
+        if isinstance(rows, StoragePath):
+            return _run_all(flow, rows, sink)
+        return start_query(flow, rows, trigger, sink)  # messages
+
+    with patch.object(FileSource, "stream", stream), patch.object(Bronze, "start_query", start):
         yield
 
 
-def _run_all(flow: Bronze, queue: StoragePath, _: Mapping[str, Any], sink: Sink) -> RunningQuery:
+def _run_all(flow: Bronze, queue: StoragePath, sink: Sink) -> RunningQuery:
     """Write each commit of the queue that the checkpoint has not read; stop at the first error."""
     checkpoint, error = flow.checkpoint, None
     last = checkpoints.last_committed(checkpoint)

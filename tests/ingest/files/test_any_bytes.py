@@ -171,7 +171,7 @@ def test_any_file_is_ingested_or_reported(lakehouse: Lakehouse) -> None:
             path = landing / f"{file.name}{file.suffix}"
             path.local.write_bytes(file.content)
             landed[f"landing/event/{path.name}"] = file
-        lakehouse.ingest()
+        lakehouse.fill("bronze")
     entries = {entry.path: entry for entry in ledger.read_entries(lakehouse.config.layout)}
     in_bronze = Counter(file for (file,) in lakehouse.rows("bronze.event", "_source_file"))
     assert entries.keys() == landed.keys()

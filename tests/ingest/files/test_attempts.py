@@ -111,10 +111,10 @@ def test_stopped_batch_is_ingested_by_the_next_run(
         home.land("activity", name, row(int(name[0])))
     stops = pytest.raises(StreamError, match="no active SparkContext")
     with failing(monkeypatch, lambda _: False), stops:
-        home.ingest()
+        home.fill("bronze")
     states = {key: entry.state for key, entry in ledger_entries(home).items()}
     assert states == {(name, 1): State.PENDING for name in NAMES}
     assert not home.config.layout.rejected("activity").local.exists()
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert run_audit(home.config, everything=True).findings == ()

@@ -56,10 +56,10 @@ def test_error_without_any_file_rejects_none(
         for module in (batch, writer):
             patch.setattr(module, "parse_lines", broken)
         with pytest.raises(StreamError, match="no_such_column"):
-            home.ingest()
+            home.fill("bronze")
     assert states(home) == dict.fromkeys(("1.json", "2.json"), State.PENDING)
     assert rejected(home) == []
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2]
 
 
@@ -76,7 +76,7 @@ def test_unreadable_headers(lakehouse: Lakehouse) -> None:
         home.land("activity", name).write_bytes(data)
     home.land("activity", "good.csv", "Index,Device", "2,phone")
     home.land("activity", "good.csv.gz").write_bytes(gzip.compress(b"Index,Device\n3,phone\n"))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [2, 3]
     assert states(home) == {
         **dict.fromkeys(files, State.REJECTED),
@@ -110,7 +110,7 @@ def test_files_that_spark_reads_partly(lakehouse: Lakehouse) -> None:
     home.land("activity", "summed.json", row(4))
     home.land("activity", ".summed.json.crc").write_bytes(b"crc\0\0\0\2\0" + b"\1\2\3\4")
     home.land("activity", "good.json.bz2").write_bytes(one_row + bz2.compress(row(2).encode()))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2]
     summed = ledger_entries(home)["summed.json", 1].why or ""
     assert summed.startswith("cannot be read: .summed.json.crc is of another file")
@@ -166,7 +166,7 @@ def test_unreadable_files_before_inference(lakehouse: Lakehouse, file_format: st
         duckdb.execute(f"""copy (select 7 as "Index") to '{good}' (format parquet)""")
     else:
         home.land("activity", "good.json", row(7))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [7]
     assert rejected(home) == sorted(unreadable)
     assert {ledger_entries(home)[name, 1].state for name in unreadable} == {State.REJECTED}
@@ -189,7 +189,7 @@ def test_files_that_vanish_during_checks(
         return not_text_reason(path, encoding)
 
     monkeypatch.setattr(content, "not_text_reason", check_and_delete)
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [2]
     assert states(home) == {
         "a.json": State.VANISHED,
@@ -213,9 +213,9 @@ def test_file_that_cannot_be_inspected_is_ingested_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(StoragePath, "info", fail_for_one)
-        home.ingest()
+        home.fill("bronze")
     assert states(home) == {"a.json": State.PENDING, "b.json": State.INGESTED}
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [0, 1]
 
 
@@ -234,9 +234,9 @@ def test_inference_error_stops_one_source(
     with monkeypatch.context() as patch:
         patch.setattr(Schema, "infer", fail_infer)
         with pytest.raises(StreamError, match=r"bronze\.activity.*unknown reason"):
-            home.ingest()
+            home.fill("bronze")
     assert states(home) == {"a.json": State.PENDING}
     assert rejected(home) == []
     assert home.rows("bronze.event", "action") == [("open",)]
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1]

@@ -45,7 +45,7 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
     land(home, {name: f"Device,Index\n{i},{i}\n".encode() for i, name in enumerate(PATTERNS)})
     two = {"one": b"Index,Device\n20,x\n21,y,z\n", "two": b"Device\nm\n"}
     zip_archive((home.config.layout.landing("activity") / "a.zip").local, **two)
-    home.ingest()
+    home.fill("bronze")
     return home
 
 
@@ -87,7 +87,7 @@ def test_encoding_of_json(lakehouse: Lakehouse) -> None:
     latin = ReaderOptions(encoding="latin-1")
     home = only_activity(lakehouse, schema=SCHEMA, options=latin)
     land(home, {"a.json": b'{"Index":1,"Device":"\xe9"}{"Index":2}\n{"Index":\n'})
-    home.ingest()
+    home.fill("bronze")
     rows = [(1, "é", None), (2, None, None), (None, None, '{"Index":')]
     assert rows_by_file(home, "Index", "Device", "_corrupt_record") == {"a.json": rows}
     assert audit_findings(home) == []
@@ -99,7 +99,7 @@ def test_record_path_in_bronze(lakehouse: Lakehouse) -> None:
     document = {"Device": "d", "Records": [{"Index": 1}, {"Index": 2}, 3]}
     land(home, {"a.json.gz": gzip.compress(json.dumps(document, indent=1).encode())})
     land(home, {"b.json": b'{"Device": "e"}\n'})
-    home.ingest()
+    home.fill("bronze")
     assert rows_by_file(home, "Index", "Device", "_corrupt_record") == {
         "a.json.gz": [(1, "d", None), (2, "d", None), (None, None, "3")],
         "b.json": [(None, None, '{"Device": "e"}')],

@@ -41,7 +41,7 @@ def lakehouse_after_runs(
     for number in range(1, RUNS + 1):
         name = "again.json" if number in (2, 3) else f"{number}.json"
         set_age(home.land("activity", name, row(number), row(10 * number, new=1)), 60 - number)
-        home.ingest()
+        home.fill("bronze")
         if number == 1:
             shutil.copytree(layout.table("ops.files"), home.root / "copy")
         if number in (RUNS - 2, RUNS):  # the first maintenance keeps the files it replaces
@@ -64,7 +64,7 @@ def home(lakehouse_after_runs: Lakehouse, tmp_path: Path) -> Lakehouse:
 def assert_each_row_once(home: Lakehouse, last: int) -> None:
     """Ingest one more file; check that each row is in bronze once and accounted for."""
     home.land("activity", f"{last}.json", row(last), row(10 * last, new=1))
-    home.fill("bronze")
+    home.run("bronze")
     expected = [*range(1, last + 1), *range(10, 10 * last + 1, 10)]
     assert indexes(home) == sorted(expected)
     assert {state for state, *_ in ledger_counts(home).values()} == {State.INGESTED, State.REPLACED}
@@ -91,9 +91,9 @@ def test_older_ledger_after_maintenance(home: Lakehouse) -> None:
     expected = indexes(home)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"ledger .* is older .* whole root from one backup"):
-            home.ingest()
+            home.fill("bronze")
     assert indexes(home) == expected
     shutil.rmtree(table)
     newest.rename(table)
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == sorted([*expected, 8])

@@ -31,7 +31,7 @@ def test_partition_columns_of_each_format(lakehouse: Lakehouse, file_format: str
     hints = {"Index": "long"}  # CSV has strings
     home = only_activity(lakehouse, schema=None, hints=hints, format=file_format, **settings)
     land(home, file_format)
-    home.ingest()
+    home.fill("bronze")
     bronze = home.pipeline().flow("bronze.activity")
     assert isinstance(bronze, Bronze)
     assert bronze.schema().table_change() is TableChange.NONE
@@ -53,13 +53,13 @@ def test_partition_columns_added_later(lakehouse: Lakehouse) -> None:
     """New files have them at once, older rows after a refresh of bronze."""
     home = only_activity(lakehouse, schema=None, hints={})
     home.land("activity", "day=2026-05-01/a.json", '{"Index": 1}')
-    home.ingest()
+    home.fill("bronze")
     home = only_activity(lakehouse, schema=None, hints={}, partition_columns=("day",))
     home.land("activity", "day=2026-05-02/b.json", '{"Index": 2}')
     home.land("activity", "c.json", '{"Index": 3, "new": 1}')
-    home.ingest()
+    home.fill("bronze")
     home.land("activity", "day=today/d.json", '{"Index": 4}')
-    home.ingest()
+    home.fill("bronze")
     expected = [
         (1, None, None, None),
         (2, date(2026, 5, 2), None, None),

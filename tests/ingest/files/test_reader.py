@@ -27,7 +27,7 @@ def test_csv_fields_of_an_inferred_schema_stay_strings(lakehouse: Lakehouse) -> 
     """Spark would infer a year from four digits."""
     home = only_activity(lakehouse, format="csv", schema=None, hints={})
     land(home, {"1.csv": b"order_id,zip,at\n1001,01067,2018-03-02\n1002,10115,2018-03-03\n"})
-    home.ingest()
+    home.fill("bronze")
     rows = [("1001", "01067", "2018-03-02 00:00:00"), ("1002", "10115", "2018-03-03 00:00:00")]
     assert rows_by_file(home, "order_id", "zip", "at", "_rescued_data") == {
         "1.csv": [(*row, None) for row in rows]
@@ -69,12 +69,12 @@ def ingested(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> L
     home = Lakehouse(spark, tmp_path_factory.mktemp("parquet") / "lakehouse")
     only_activity(home, format="parquet", schema=SCHEMA, schema_evolution="rescue")
     land_parquet(home, **PLAIN, **ODD_NAMES)
-    home.ingest()
+    home.fill("bronze")
     land_parquet(home, good=ONE, truncated=ONE)
     complete = (home.config.layout.landing("activity") / "truncated.parquet").local.read_bytes()
     land(home, {"truncated.parquet": complete[:-40], "x.parquet": b"{}\n"})
     land(home, {"corrupt.parquet": complete[:4] + bytes(60) + complete[64:]})  # a valid footer
-    home.ingest()
+    home.fill("bronze")
     return home
 
 
@@ -144,7 +144,7 @@ def test_parquet_keeps_microseconds(lakehouse: Lakehouse) -> None:
         for at in map(moment.format, ("123456", "123457", "000000"))
     ]
     land_parquet(home, a=" union all ".join(times))
-    home.ingest()
+    home.fill("bronze")
     columns = ("at", "local", "_rescued_data")
     assert rows_by_file(home, *columns)["a.parquet"] == [
         (moment.format(micros).removesuffix(".000000"),) * 2 + (None,)
@@ -158,7 +158,7 @@ def test_text(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, format="text", schema={"value": "string"})
     land(home, {"1.log": b'one\r\n\n{"two": 2}\n', "2.log.bz2": bz2.compress("drei ä\n".encode())})
     land(home, {"3.log": b"drei \xe4\n\xef\xbb\xbfvier \xf0\x9f\x98\x80\n"})
-    home.ingest()
+    home.fill("bronze")
     assert rows_by_file(home, "value", "_corrupt_record", "_rescued_data") == {
         "1.log": [("one", None, None), ('{"two": 2}', None, None)],
         "2.log.bz2": [("drei ä", None, None)],
@@ -167,7 +167,7 @@ def test_text(lakehouse: Lakehouse) -> None:
     assert audit_findings(home) == []
     only_activity(home, format="csv", schema={"value": "string"})
     with pytest.raises(MedallionError, match="files that were ingested as text, not as csv"):
-        home.ingest()
+        home.fill("bronze")
 
 
 def test_json_documents(lakehouse: Lakehouse) -> None:
@@ -210,7 +210,7 @@ def test_json_documents(lakehouse: Lakehouse) -> None:
             **not_json,
         },
     )
-    home.ingest()
+    home.fill("bronze")
     rows = rows_by_file(home, "Index", "Device", "_corrupt_record")
     assert rows == {
         "array.json": [(1, None, None), (2, "a\nb", None)],

@@ -34,7 +34,7 @@ def test_numbers_in_json_documents_keep_their_digits(lakehouse: Lakehouse) -> No
             "one.json": b'{"Device":1e400}',
         },
     )
-    home.ingest()
+    home.fill("bronze")
     rows = rows_by_file(home, "Device", "x", "_rescued_data", "_corrupt_record")
     assert rows["all.json"] == sorted([(*row, None) for row in NUMBERS.values()], key=repr)
     assert {text for *_, text in rows["each.json"]} == {*items[:2], items[4], "5"}

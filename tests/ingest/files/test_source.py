@@ -87,7 +87,7 @@ def test_batch_interrupted_at_each_step(home: Lakehouse, monkeypatch: pytest.Mon
         "each batch was interrupted at its step"
     )
     home.land("activity", "last.json", row(9))
-    home.fill("bronze")
+    home.run("bronze")
     rows = [i for (i,) in home.rows("bronze.activity", "Index")]
     assert rows.count(None) == 3
     assert sorted(i for i in rows if i is not None) == list(range(10))
@@ -102,7 +102,7 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
 ) -> None:
     """Only the rows in bronze show that they are ingested."""
     home.land("activity", "a.json", row(1), row(2, x="high"))
-    home.ingest()
+    home.fill("bronze")
     home.land("activity", "b.json", row(3), row(4))
     interrupt_once(monkeypatch, "record_in_ledger")
     ingest_until_interrupted(home)
@@ -113,7 +113,7 @@ def test_lost_checkpoint_or_queue_before_the_ledger(
     (other.config.layout.queue("activity") / f"_delta_log/{2:020}.json").local.unlink()
     for each, last in ((home, 4), (other, 3)):
         each.land("activity", "c.json", row(5))
-        each.fill("bronze")
+        each.run("bronze")
         assert indexes(each) == [1, 2, 3, 4, 5]
         assert ledger_counts(each) == {
             ("a.json", 1): (State.INGESTED, 0, 2, 0, 1),
@@ -136,7 +136,7 @@ def test_files_that_change_before_the_ledger(
     ingest_until_interrupted(home)
     file.unlink()
     set_age(home.land("activity", "changed.json", row(7), row(8)), -5)
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     names = ("gone.json", "stays.json", "changed.json")
     assert ledger_counts(home) == {
@@ -153,9 +153,9 @@ def test_batch_enqueued_twice(home: Lakehouse, monkeypatch: pytest.MonkeyPatch) 
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Ledger, "write", interrupt_write)
         with pytest.raises(StreamError, match=r"bronze\.activity cannot be started: .*interrupted"):
-            home.ingest()
+            home.fill("bronze")
     home.land("activity", "b.json", row(3))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3]
     assert {key: state for key, (state, *_) in ledger_counts(home).items()} == {
         ("a.json", 1): State.INGESTED,
@@ -174,7 +174,7 @@ def run_with_change(home: Lakehouse, monkeypatch: pytest.MonkeyPatch, change: An
 
     with monkeypatch.context() as patch:
         patch.setattr(BronzeWriter, "prepare", prepare)
-        home.ingest()
+        home.fill("bronze")
 
 
 def test_files_that_change_before_they_are_read(
@@ -200,7 +200,7 @@ def test_files_that_change_before_they_are_read(
     assert ledger_counts(home)["b.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     assert ledger_counts(home)["c.json", 1][0] == State.PENDING
     home.land("activity", "a.json", row(4))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [2, 4, 7, 8]
     assert ledger_counts(home)["a.json", 2] == (State.INGESTED, 2, 1, 0, 0)
     assert ledger_counts(home)["c.json", 1] == (State.INGESTED, 2, 2, 0, 0)
@@ -214,7 +214,7 @@ def test_overwritten_file(lakehouse: Lakehouse, clean: str) -> None:
     for number, age in ((1, 20), (2, 10)):
         file = set_age(home.land("activity", "a.json", *[row(number)] * number), age)
         modified.append(file.stat().st_mtime_ns // 1_000_000)
-        home.ingest()
+        home.fill("bronze")
     last = State.INGESTED if clean == "off" else State.ARCHIVED
     assert {k: v[:3] for k, v in ledger_counts(home).items()} == {
         ("a.json", 1): (State.REPLACED, 0, 1),
@@ -241,7 +241,7 @@ def test_truncated_file_repaired_by_the_user(
     home.config.layout.rejected(
         "activity"
     ).local.touch()  # the file cannot be moved to rejected/ yet
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [2, 3, 4]
     assert ledger_counts(home)["truncated.json.gz", 1][0] == State.UNREADABLE
     assert truncated.exists()
@@ -261,7 +261,7 @@ def test_truncated_file_repaired_by_the_user(
     assert entry.path in reason
     assert run_audit(home.config, everything=True).findings == ()
     truncated.write_bytes(gzip.compress(f"{row(1)}\n".encode()))
-    home.ingest()
+    home.fill("bronze")
     assert indexes(home) == [1, 2, 3, 4]
     assert ledger_counts(home)["truncated.json.gz", 2] == (State.INGESTED, 1, 1, 0, 0)
     shutil.rmtree(home.config.layout.rejected("activity"))  # the repaired file is ingested
@@ -275,7 +275,7 @@ def test_folder_with_dotdot(lakehouse: Lakehouse) -> None:
     outside.mkdir()
     for index, name in enumerate(("a.json", "b c.json")):  # one name that a URI does not escape
         (outside / name).write_text(row(index) + "\n")
-        home.ingest()
+        home.fill("bronze")
         assert ledger_entries(home)[name, 1].rows == 1
     rows = home.rows("bronze.activity", "_source_file", "Index")
     assert rows == [(f"{outside}/a.json", 0), (f"{outside}/b c.json", 1)]

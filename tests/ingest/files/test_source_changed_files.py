@@ -89,8 +89,8 @@ def test_poll_sees_a_replaced_file_before_the_ledger(
         set_age(home.land("activity", "a.json", row(7), row(8)), -5)
 
     interrupt_between_rows_and_ledger(home, monkeypatch, land_another)
-    home.ingest()
-    home.ingest()
+    home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == ([1, 2, 7, 8] if is_allowed else [1, 2])
     entries = {key: value[:3] for key, value in ledger_counts(home).items()}
     assert entries == {
@@ -131,8 +131,8 @@ def test_files_replaced_before_they_are_opened(
     with monkeypatch.context() as patch:
         patch.setattr(reader, "read_rows", change_and_read)
         patch.setattr(FileBatch, "record_in_ledger", change_and_record)
-        home.ingest()
-    home.ingest()
+        home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == [2, 5, 6, 7, 8, 9, 10, 11]
     assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         ("a.json", 1): (State.INGESTED, 0, 2),
@@ -161,8 +161,8 @@ def test_poll_misses_moved_files_before_the_ledger(
     interrupt_between_rows_and_ledger(home, monkeypatch, move_away)
     assert {ledger_counts(home)[file.name, 1][0] for file in files} == {State.VANISHED}
     (away / "back.json").rename(files[1])
-    home.ingest()
-    home.ingest()
+    home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == [1, 1, 2]
     assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         (name, 1): (State.INGESTED, 0, 1) for name in ("gone.json", "back.json", "b.json")
@@ -192,8 +192,8 @@ def test_file_moved_away_and_back_during_its_batch(
 
     with monkeypatch.context() as patch:
         patch.setattr(FileBatch, "record_in_ledger", move_away_and_back)
-        home.ingest()
-    home.ingest()
+        home.fill("bronze")
+    home.fill("bronze")
     assert indexes(home) == [1]
     assert {key: value[:3] for key, value in ledger_counts(home).items()} == {
         ("a.json", 1): (State.VANISHED, None, None),
@@ -202,17 +202,17 @@ def test_file_moved_away_and_back_during_its_batch(
 
     with monkeypatch.context() as patch:
         change_during_read(home, patch, "c.json", row(3))
-        home.ingest()
+        home.fill("bronze")
     assert ledger_counts(home)["c.json", 1][0] == State.PENDING
-    home.ingest()
+    home.fill("bronze")
     assert ledger_counts(home)["c.json", 1][:3] == (State.INGESTED, 3, 1)
 
     home.land("activity", "beside.json", row(6))
     with monkeypatch.context() as patch:
         change_during_read(home, patch, "d.json", row(5))
         interrupt_between_rows_and_ledger(home, monkeypatch, lambda: None)
-    home.ingest()
-    home.ingest()
+    home.fill("bronze")
+    home.fill("bronze")
     assert ledger_counts(home)["d.json", 1][:3] == (State.INGESTED, 5, 1)
     assert indexes(home) == [1, 3, 5, 6]
     assert is_balanced(home)

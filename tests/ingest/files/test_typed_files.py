@@ -57,7 +57,7 @@ def test_orc_and_avro_in_bronze(lakehouse: Lakehouse, file_format: str) -> None:
         times = [{"at": (1_519_984_953, nanos)} for nanos in (123_457_000, 123_457_001)]
         good["nanos"] = make({"at": "timestamp"}, times)
     land(home, {f"{name}.{file_format}": data for name, data in {**good, **bad}.items()})
-    home.ingest()
+    home.fill("bronze")
     expected: dict[str, list[tuple[object, ...]]] = {
         "one": [(1, "phone", None), (2, None, None)],
         "nested": [(3, None, None)],
@@ -143,10 +143,10 @@ def test_types_are_kept_and_other_values_rescued(lakehouse: Lakehouse, file_form
     """Decimals must not become doubles, nor a map a struct of its keys."""
     home = only_activity(lakehouse, format=file_format, schema=None, hints={})
     land(home, {f"1.{file_format}": MAKE[file_format](TYPES, [ROW, {"n": 8}])})
-    home.ingest()
+    home.fill("bronze")
     later = [LATER, {**FITTING, "place": {"lat": 4.5, "lon": None}}]
     land(home, {f"2.{file_format}": MAKE[file_format](CHANGED, later)})
-    home.ingest()
+    home.fill("bronze")
     versions = registry.read_versions(home.config.layout.schemas("activity"))
     # An intermediate version has the columns that silver reads, and no file.
     first, last = versions[0].columns, versions[-1].columns
@@ -207,7 +207,7 @@ def test_strings_that_are_not_utf8_keep_their_bytes(lakehouse: Lakehouse) -> Non
             file = home.land("activity", "letter.parquet")
             duckdb.execute(f"copy ({sql}) to '{file}' (format parquet)")
         home.spark.conf.set("spark.sql.parquet.binaryAsString", setting)
-        home.ingest()
+        home.fill("bronze")
         home.spark.conf.unset("spark.sql.parquet.binaryAsString")
     rows = rows_by_file(home, "Index", "Device", "_rescued_data")
     values = {
@@ -323,7 +323,7 @@ def test_int96_nanoseconds_and_unsupported_types_are_reported(lakehouse: Lakehou
     land(home, files)
     for name, sql in UNSUPPORTED_TYPES.items():
         duckdb.execute(f"copy ({sql}) to '{home.land('activity', name)}' (format parquet)")
-    home.ingest()
+    home.fill("bronze")
     reasons = {name: entry.why for (name, _), entry in ledger_entries(home).items() if entry.why}
     assert rows_by_file(home, "Index") == {name: [(1,), (2,)] for name in (unusual, "days.parquet")}
     assert reasons["at.parquet"].startswith("its column at has")
@@ -344,7 +344,7 @@ def test_parquet_column_without_a_type_takes_that_of_a_later_file(lakehouse: Lak
     for number, code in enumerate((pa.nulls(1), pa.array(["X10"]), pa.nulls(1))):
         table = pa.table({"n": [number], "at": at, "code": code})
         pyarrow.parquet.write_table(table, landing / f"{number}.parquet")
-        home.ingest()
+        home.fill("bronze")
     assert home.rows("bronze.activity", "n", "code", "_rescued_data") == [
         (0, None, None),
         (1, "X10", None),

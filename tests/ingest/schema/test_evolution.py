@@ -87,7 +87,7 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
     home = only_activity(lakehouse, schema_evolution="addNewColumns")
     bad = {"Device": None}
     home.land("activity", "1.json", recording(1, **NEW), recording(2), recording(9, **NEW, **bad))
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     assert types(home)["battery"] == "long"
     assert types(home)["place"] == "struct<lat:double,tags:array<string>>"
@@ -100,7 +100,7 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
         recording(10, **NEW, **bad),
         recording(5, late=True, cell={"volts": [10.0]}),
     )
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     rows = {row[0]: row[1:] for row in home.rows("bronze.activity", "Index", "battery", "place")}
     first = {"lat": 1.5, "tags": ["a"], "alt": None}
@@ -138,10 +138,10 @@ def test_new_fields_become_columns_in_their_first_batch(lakehouse: Lakehouse) ->
 def test_new_fields_stay_rescued(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, schema_evolution="rescue")
     home.land("activity", "1.json", recording(1, **NEW))
-    home.ingest()
+    home.fill("bronze")
     only_activity(home, schema_evolution="none")
     home.land("activity", "2.json", recording(2, **NEW), recording(3))
-    home.ingest()
+    home.fill("bronze")
     assert rescued(home) == {1: NEW, 2: NEW}
     assert columns(home, "bronze.activity") == [*DECLARED, *TECHNICAL]
     assert len(registry.read_versions(home.config.layout.schemas("activity"))) == 1
@@ -152,14 +152,14 @@ def test_fail_on_new_columns_until_they_are_declared(lakehouse: Lakehouse) -> No
     home = only_activity(lakehouse, schema_evolution="failOnNewColumns")
     home.land("activity", "1.json", recording(1, battery=5), recording(2, x="high", Alt=1))
     with pytest.raises(StreamError) as error:
-        home.ingest()
+        home.fill("bronze")
     assert "(Alt, battery)" in str(error.value)
     assert "failOnNewColumns" in str(error.value)
     assert home.rows("bronze.activity") == []
     assert ledger_counts(home) == {("1.json", 1): (State.PENDING, None, None, None, None)}
     declare(home, battery="long", Alt="double")
     home.land("activity", "2.json", recording(3, battery=6))
-    home.ingest()
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "Index", "battery", "Alt", "x")
     assert rows == [(1, 5, None, 0.1), (2, None, 1.0, None), (3, 6, None, 0.1)]
     assert rescued(home) == {2: {"x": "high"}}  # a misfit is not a new field
@@ -176,7 +176,7 @@ def test_fail_on_new_columns_until_they_are_declared(lakehouse: Lakehouse) -> No
     # Another type for an existing column is rejected before any flow runs.
     declare(home, battery="string")
     with pytest.raises(ConfigError, match=r"schema\.battery is string, but .* has long"):
-        home.ingest()
+        home.fill("bronze")
 
 
 def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
@@ -185,7 +185,7 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
     nested = {"points": [{"x": 1, "y": "a"}], "empty": None}
     second = {"n": 2, "f": 1.5, "mixed": "two", "points": [{"x": 2.5}]}
     home.land("activity", "1.json", json.dumps({**first, **nested}), json.dumps(second), "{broken")
-    home.ingest()
+    home.fill("bronze")
     assert inferred(home) == {
         "code": "string",
         "late": "timestamp",
@@ -204,7 +204,7 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
         (None, None, None, None, "{broken"),
     ]
     home.land("activity", "2.json", json.dumps({"empty": 3, "n": 3}))
-    home.ingest()
+    home.fill("bronze")
     assert types(home)["empty"] == "long"
     assert ledger_counts(home)["2.json", 1] == (State.INGESTED, 1, 1, 0, 0)
     # Without its versions, bronze's columns keep their types.
@@ -212,21 +212,21 @@ def test_hints_override_the_inferred_schema(lakehouse: Lakehouse) -> None:
     shutil.rmtree(home.config.layout.schemas("activity"))
     assert home.pipeline().flow("silver.activity").unknown_schema_reason() is None
     home.land("activity", "3.json", json.dumps({"n": "x", "mixed": 3, "empty": 4}))
-    home.ingest()
+    home.fill("bronze")
     assert types(home) == before
     assert (None, "3") in home.rows("bronze.activity", "n", "mixed")
     # New hints apply to new columns, and are rejected for existing ones.
     hints = dict(home.config.sources["activity"].hints)
     hint(home, **hints, zip="string", n="long")
     home.land("activity", "4.json", json.dumps({"n": 4, "zip": 7}))
-    home.ingest()
+    home.fill("bronze")
     assert types(home) == {**before, "zip": "string"}
     assert (4, "7") in home.rows("bronze.activity", "n", "zip")
     hint(home, **hints, n="string")
     with pytest.raises(
         ConfigError, match=r"hints\.n is string, but .* has long: medallion refresh"
     ):
-        home.ingest()
+        home.fill("bronze")
 
 
 def test_schema_is_inferred_from_the_first_file_with_fields(
@@ -236,9 +236,9 @@ def test_schema_is_inferred_from_the_first_file_with_fields(
     files_without_fields = {"broken.json": ["{broken"], "none.json": ["[]", "1"], "empty.json": []}
     for name, lines in files_without_fields.items():
         home.land("activity", name, *lines)
-    home.ingest()
+    home.fill("bronze")
     home.land("activity", "2.json", json.dumps({"n": 3}))
-    home.ingest()
+    home.fill("bronze")
     first = {
         (n, 1): (State.INGESTED, 0, len(lines), len(lines), 0)
         for n, lines in files_without_fields.items()
@@ -283,7 +283,7 @@ def test_invalid_schema_is_rejected_by_name(
     home = only_activity(lakehouse, schema=schema)
     home.land("activity", "1.json", "{}")
     with pytest.raises(ConfigError, match=re.escape(f"sources.activity.{message}")):
-        home.ingest()
+        home.fill("bronze")
     assert not list(home.config.layout.schemas("activity").local.glob("*"))
 
 
@@ -362,7 +362,7 @@ def test_each_batch_of_a_run_adds_columns(
     home.land("activity", "1.json", *invalid_names, recording(9, place="here"))
     home.land("activity", "2.json", recording(10, at={"x": 1}))
     home.land("activity", "3.json", recording(11, at={"y": 2}))
-    home.ingest()
+    home.fill("bronze")
     rows = {index: rest for index, *rest in home.rows("bronze.activity", "Index", "place", "at")}
     assert {index: rows[index] for index in (9, 10, 11)} == {
         9: ["here", None],
@@ -418,10 +418,10 @@ def test_fields_with_other_names_become_columns(lakehouse: Lakehouse) -> None:
     hints = {"sent at": "timestamp_millis", "customer_email": "string"}
     home = only_activity(lakehouse, schema=None, hints=hints)
     home.land("activity", "1.json", '{"id.orig_h": "h", "sent at": 1777629600605}')
-    home.ingest()
+    home.fill("bronze")
     home.land("activity", "2.json", '{"id.orig_h": "i", "customer email": "a@x.org"}')
     home.land("activity", "3.json", '{"buyer": {"zip code": "1"}, "id_orig_h": "other"}')
-    home.ingest()
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "id_orig_h", "sent_at", "customer_email", "buyer")
     assert rows == [
         ("h", "2026-05-01 10:00:00.605", None, None),

@@ -128,13 +128,13 @@ def test_nested_hints_of_all_rows(lakehouse: Lakehouse) -> None:
     settings = {"schema": None, "silver": {"items": "items"}, "keys": ("items",), "event_time": ""}
     home = only_activity(lakehouse, **settings, hints={})
     home.land("activity", "1.json", '{"items":[{"price":0.1},{"price":0.2}]}')
-    home.ingest()
+    home.fill("bronze")
     home = only_activity(lakehouse, **settings, hints={"items.price": "decimal(10,2)"})
     bronze = home.pipeline().flow("bronze.activity")
     assert isinstance(bronze, Bronze)
     bronze.rewrite_table(bronze.schema(can_rewrite=True))
     home.land("activity", "2.json", '{"items":[{"price":1.10}]}', '{"items":[{"price":1.105}]}')
-    home.ingest()
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "items", "_rescued_data")
     prices = [item["price"] for items, _ in rows for item in items or ()]
     assert sum(prices) == Decimal("1.40")
@@ -152,7 +152,7 @@ def test_money_in_csv(lakehouse: Lakehouse) -> None:
     home = only_activity(lakehouse, hints=hints, **settings)
     home.land_text("activity", "rate=0.19/1.csv", MONEY)
     home.land_text("activity", "rate=0.195/2.csv", "order,amount\n8,1\n")
-    home.ingest()
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "order", "amount", "rate", "_rescued_data")
     vat, vat_2 = Decimal("0.19"), None
     assert sorted(rows) == [
@@ -174,7 +174,7 @@ def test_nested_hints_of_parquet(lakehouse: Lakehouse) -> None:
         file = home.land("activity", f"{name}.parquet")
         query = f"select [{{'price': {prices}}}] as items"
         duckdb.execute(f"copy ({query}) to '{file}' (format parquet)")
-    home.ingest()
+    home.fill("bronze")
     rows = home.rows("bronze.activity", "items", "_rescued_data")
     assert sorted(rows, key=repr) == [
         (None, '{"items":[{"price":1.105}]}'),

@@ -207,9 +207,9 @@ def test_refresh_bronze_applies_a_changed_hint(lakehouse: Lakehouse) -> None:
     nine_digits = "2026-05-01T10:00:00.123456789Z"
     first = sale("o1", amount=10, seen="soon"), sale("o2", amount=20, seen=nine_digits)
     home.land("activity", "1.json", *first)
-    home.ingest()
+    home.fill("bronze")
     home.land("activity", "2.json", sale("o3", amount=12.5), sale("o4", amount="30"))
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     assert home.rows("bronze.activity", "amount") == [(10,), (20,), (None,), (None,)]
     sales(home, hints={"amount": "string", "seen": "timestamp"})
@@ -238,7 +238,7 @@ def test_type_widening_rewrites_bronze_automatically(lakehouse: Lakehouse) -> No
     )
     first = sale("o1", amount=10, ref=2**53 + 1), sale("o2", amount=20, note={"a": 1})
     home.land("activity", "1.json", *first)
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     more = sale("o3", amount=12.5, ref=0.5), sale("o4", fixed=0.5, note={"a": 1.5, "b": 2})
     home.land("activity", "2.json", *more)
@@ -262,11 +262,11 @@ def test_optional_field_is_null_until_it_lands(lakehouse: Lakehouse) -> None:
     silver = {**home.config.sources["activity"].silver, "coupon": "offer.coupon"}
     home = sales(home, silver=silver)
     home.land("activity", "1.json", sale("o1", amount=1))
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     assert home.rows("silver.activity", "device", "coupon") == [("o1", None)]
     home.land("activity", "2.json", sale("o2", amount=2, offer={"coupon": "C1", "until": 3}))
-    home.ingest()
+    home.fill("bronze")
     home.fill("silver")
     assert home.rows("silver.activity", "device", "coupon") == [("o1", None), ("o2", "C1")]
     offers = home.rows("bronze.activity", "offer", "_rescued_data")
@@ -276,10 +276,10 @@ def test_optional_field_is_null_until_it_lands(lakehouse: Lakehouse) -> None:
 def test_new_hint_adds_a_column_without_new_rows(lakehouse: Lakehouse) -> None:
     home = sales(lakehouse)
     home.land("activity", "1.json", sale("o1", amount=1))
-    home.ingest()
+    home.fill("bronze")
     home = sales(home, hints={"tax": "double"})
     source = home.config.sources["activity"]
     silver = replace(source, silver={**source.silver, "tax": "tax"})
     home.config = replace(home.config, sources={"activity": silver})
-    home.ingest()
+    home.fill("bronze")
     assert home.rows("bronze.activity", "tax") == [(None,)]

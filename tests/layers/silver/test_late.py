@@ -127,7 +127,7 @@ def die_at(
     return writes
 
 
-@pytest.mark.parametrize("late", ["admit", "quarantine"])
+@pytest.mark.parametrize("late", ["admit", pytest.param("quarantine", marks=pytest.mark.slow)])
 def test_batch_killed_at_each_write(
     after_first: Lakehouse, late: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

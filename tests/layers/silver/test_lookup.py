@@ -192,7 +192,7 @@ def test_late_rows_are_joined(filled_silver: Lakehouse, tmp_path: Path) -> None:
     assert unmatched(lakehouse) == [1, 1 + 1]
 
 
-@pytest.mark.parametrize("layer", ["quarantine", "silver"])
+@pytest.mark.parametrize("layer", ["quarantine", pytest.param("silver", marks=pytest.mark.slow)])
 def test_late_rows_interrupted_at_each_table(
     filled_silver: Lakehouse, tmp_path: Path, layer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
